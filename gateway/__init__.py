@@ -22,11 +22,11 @@ Packages, lowest first; a package imports only from lower ones (``tests/architec
 ``errors``, ``wording`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 
 Where is the rate limit?  ``domain/rate_limit.py`` is the arithmetic, ``billing/rate_limiter.py`` holds the buckets of
-all keys and accounts, ``billing/quota.py`` asks them before a request is sent. Several gateways ask a server:
+all keys and accounts, ``billing/quota.py`` checks them before a request is sent. Several gateways share one limiter:
 ``cluster/limits/limiter.py``, for channels through ``cluster/limits/channels.py``.
 
-What is a credit lease, and what happens when a gateway of several dies?  ``cluster/__init__.py``; a gateway that is
-alone imports nothing of that package.
+What is a credit lease, and what happens when one of several gateways dies?  See ``cluster/__init__.py``. A single
+gateway imports nothing from that package.
 
 How do I add a provider?  Add a file to ``providers/`` that lists the provider's endpoints and the API formats that they
 speak; ``providers/registry.py`` finds it. A new API format needs parsers and serializers in ``formats/``.

@@ -1,8 +1,8 @@
-"""Bounds the freed memory that glibc's ``malloc`` keeps, so that resident memory falls again after a burst.
+"""Bounds the freed memory that glibc's ``malloc`` keeps: resident memory falls again after a burst.
 
-Left alone, glibc gives each thread an arena of its own, up to eight per core, and each arena keeps the memory of the
-largest bodies that its thread has had. Once a large block is freed, glibc also takes blocks of that size from the
-arenas from then on, where smaller ones that live longer prevent their return (mallopt(3), ``M_MMAP_THRESHOLD``).
+By default glibc gives each thread its own arena, up to eight per core, and each arena keeps the memory of the largest
+bodies that its thread has handled. After a large block has been freed, glibc also allocates blocks of that size in the
+arenas, where smaller, longer-lived blocks prevent their return to the system (mallopt(3), ``M_MMAP_THRESHOLD``).
 """
 
 import asyncio
@@ -10,22 +10,23 @@ import ctypes
 from collections.abc import Callable
 
 ARENAS = 2
-"""The event loop's, and one for all other threads: while they allocate, most of them hold the interpreter lock."""
+"""One arena for the event loop, one for all other threads: while they allocate, most of them hold the interpreter
+lock."""
 LARGE = 1024 * 1024
-"""Blocks of so many bytes are mapped one by one, and unmapped when they are freed. A page that is mapped anew costs
-more than the copy into it: ordinary bodies are smaller."""
+"""Blocks of at least this many bytes are mapped separately and unmapped when freed. Mapping a new page costs more than
+copying into it, so ordinary bodies stay below this size."""
 MOST_FREE = 8 * 1024 * 1024
-"""Free bytes at the end of an arena that are kept for the next requests."""
+"""Free bytes at the end of an arena that are kept for later requests."""
 LOOK_EVERY_S = 60.0
 MOST_GROWN = 32 * 1024 * 1024
-"""After so many bytes more of resident memory, what is free within the arenas is given back, too."""
+"""Growth of resident memory, in bytes, after which free pages inside the arenas are returned to the system, too."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 
 
 def bound_free_memory() -> bool:
-    """Bound what the C library keeps; return whether it can be bounded: only glibc's can.
+    """Bound the memory that the C library keeps. Return whether this is supported: only glibc supports it.
 
-    Must be called before threads are started: an arena that exists stays.
+    Call before threads are started: existing arenas are not removed.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -37,9 +38,9 @@ def bound_free_memory() -> bool:
 
 
 def give_back_free_memory() -> None:
-    """Give back the free pages within the arenas: what a burst of bodies in many pieces has left. Only with glibc.
+    """Return free pages inside the arenas to the system, such as those left by a burst of fragmented bodies.
 
-    It takes about a millisecond for each 4 MB, in which no other thread can allocate.
+    Needs glibc. Takes about a millisecond per 4 MB, during which no other thread can allocate.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -47,20 +48,20 @@ def give_back_free_memory() -> None:
 
 
 class MemoryTrimmer:
-    """Gives freed memory back after resident memory has grown. ``measure``: returns the resident memory in bytes."""
+    """Returns freed memory to the system after resident memory has grown. ``measure``: returns that memory in bytes."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure
         self._usual = measure()
 
     async def run(self) -> None:
-        """Look once a minute, forever."""
+        """Check once a minute, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look()
 
     async def look(self) -> None:
-        """Give memory back if the process has grown since the last time."""
+        """Return memory to the system if the process has grown since the last time."""
         resident = self._measure()
         if resident - self._usual > MOST_GROWN:
             await asyncio.to_thread(give_back_free_memory)

@@ -1,4 +1,4 @@
-"""The application: middlewares, outermost first, and routes. ``services.py`` opens what they work with."""
+"""The application: routes, and middlewares from the outermost inwards. ``services.py`` opens their dependencies."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -41,7 +41,7 @@ def create_app(options: AppOptions) -> web.Application:
     server = options.config.server
     app = web.Application(middlewares=[request_context, error_responses], client_max_size=server.max_body_mb * MIB)
     if options.config.tracing.endpoint:
-        app.middlewares.insert(1, trace_request)  # it needs the context of the request
+        app.middlewares.insert(1, trace_request)  # after the middleware that creates the request context
     if server.cors_origins:
         app[CORS] = cors = CrossOrigin(server.cors_origins)
         app.middlewares.append(cors.handle)
@@ -74,5 +74,5 @@ def create_app(options: AppOptions) -> web.Application:
 
 
 def _late(place: str) -> Middleware:
-    """Return a middleware that is imported at the first request to its application."""
+    """Return a middleware that is imported on the first request to its application."""
     return web.middleware(late_handler(place))

@@ -79,4 +79,4 @@ class TaskSet:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # keeps asyncio from logging it: all waiters may have been cancelled
+            task.exception()  # retrieved, or asyncio logs the exception if all waiters were cancelled

@@ -19,11 +19,11 @@ FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
 DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
 BATCHES_KEPT_MS = 30 * 24 * 3_600 * 1000
-"""Counted from when the batch was created."""
+"""How long batches are kept after their creation."""
 VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
-"""Counted from when the file of the video expires."""
+"""How long video jobs are kept after their files expire."""
 MOST = 100
-"""Videos deleted in one commit; other writers wait for one such commit at most."""
+"""Videos deleted in one commit. Other writers wait for at most one such commit."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -38,8 +38,8 @@ class RecordCleanup:
         members: their sessions and links are deleted once they expire.
         clock: Unix seconds.
         owners: response owners, kept as long as providers keep responses.
-        batches: kept for a month; one that has not ended stays.
-        kept: responses that the gateway keeps, until they expire.
+        batches: kept for a month; a batch that has not ended stays.
+        kept: stored responses, deleted once they expire.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Many deadlines with one timer of the event loop.
 
-A timer of the event loop for each request costs three microseconds and more, to set it and to cancel it again before it
-ever fires. Here a deadline costs one insertion into a set and one removal.
+An event loop timer per request costs three microseconds or more: it is set, and nearly always cancelled before it
+fires. Here a deadline costs one insertion into a set and one removal.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Protocol
 
 GAP_S = 1e-5
-"""Pause between two checks, for each registered deadline. With 5,000 streams a deadline may be 50 ms late, and the
-checks take a hundredth of the time."""
+"""Pause between two checks, per registered deadline. With 5,000 streams a deadline may fire 50 ms late, and the checks
+take a hundredth of the CPU time."""
 NEVER = math.inf
 
 
@@ -29,8 +29,8 @@ class Deadline(Protocol):
 class DeadlineTimer:
     """Expires deadlines with one timer of the event loop in which it is first used.
 
-    ``fires_at``: when the timer checks next (loop time); ``NEVER`` if it is not set. A deadline that is registered and
-    moved needs another ``enter`` only if it is due earlier than that.
+    ``fires_at``: time of the timer's next check (loop time); ``NEVER`` if the timer is not set. A registered deadline
+    that was moved needs another ``enter`` only if it is now due before ``fires_at``.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class DeadlineTimer:
         return len(self._waiting)
 
     def enter(self, one: Deadline) -> None:
-        """Register a deadline, or check a registered one earlier."""
+        """Register a deadline, or schedule an earlier check of a registered deadline."""
         self._waiting.add(one)
         if one.due_at < self.fires_at:
             self._arm(one.due_at)
@@ -69,10 +69,10 @@ class DeadlineTimer:
 
 
 class Timeout:
-    """Bounds what a task waits for, like ``asyncio.timeout`` but on a ``DeadlineTimer`` and with a plain ``with``.
+    """Bounds how long a task waits, like ``asyncio.timeout`` but on a ``DeadlineTimer`` and with a plain ``with``.
 
-    ``timeout_s``: counted from ``__enter__``; it can be entered once. Raises ``TimeoutError``: the time was up, at the
-    end of the ``with`` block.
+    ``timeout_s``: counted from ``__enter__``; an instance can be entered once. Raises ``TimeoutError`` at the end of
+    the ``with`` block if the time has run out.
     """
 
     __slots__ = ("_cancelling", "_out", "_task", "_timeout_s", "_timer", "due_at")
@@ -86,8 +86,8 @@ class Timeout:
 
     def end(self) -> None:
         """Expire in the next turn of the event loop."""
-        # Not in this call: the task itself may make it, when it waits for nothing more. Before Python 3.13 the
-        # cancellation would then interrupt the task's next wait, wherever that is.
+        # Deferred to the next turn because the task itself may call this when it waits for nothing more. Before Python
+        # 3.13 the cancellation would then interrupt the task's next wait, wherever that is.
         asyncio.get_running_loop().call_soon(self.expire, self.due_at)
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the protocol's signature

@@ -1,4 +1,4 @@
-"""Tables whose values are made, or imported, when they are first asked for: a process uses few of them."""
+"""Tables whose values are created or imported on first access: a process uses only a few of them."""
 
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import cache, partial
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Deferred(dict[K, V]):
-    """A constant ``Mapping``. A value that was made before is looked up as in any dictionary: without a Python call.
+    """A constant ``Mapping``. Values created before are looked up as in any dictionary, without a Python call.
 
-    ``makers``: what makes each value.
+    ``makers``: functions that create the values, by key.
     """
 
     def __init__(self, makers: Mapping[K, Callable[[], V]]) -> None:
@@ -43,7 +43,7 @@ class Deferred(dict[K, V]):
     def get(self, key: K, default: Any = None, /) -> Any:
         return self[key] if key in self._makers else default
 
-    def keys(self) -> KeysView[K]:  # type: ignore[override]  # dict's own views know only what was made
+    def keys(self) -> KeysView[K]:  # type: ignore[override]  # dict's own views contain only created values
         return KeysView(self)
 
     def values(self) -> ValuesView[V]:  # type: ignore[override]
@@ -55,7 +55,7 @@ class Deferred(dict[K, V]):
 
 @cache
 def load(place: str) -> Any:
-    """Return the object at ``place``, such as ``"formats.rerank:RERANK"``; its module is imported if need be."""
+    """Return the object at ``place``, such as ``"formats.rerank:RERANK"``. Its module is imported if necessary."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"gateway.{module}"), name)
 
@@ -84,7 +84,7 @@ def late_handler(place: str) -> Callable[..., Awaitable[Any]]:
 
 
 class Once(Generic[T]):
-    """Makes an object when it is first called, and returns the same one from then on.
+    """Creates an object on the first call, and returns the same object on every later call.
 
     Attributes:
         made: the object; None until the first call.
@@ -100,5 +100,5 @@ class Once(Generic[T]):
         return self.made
 
     def if_made(self, act: Callable[[T], V]) -> V | None:
-        """Return ``act`` of the object; None before the first call."""
+        """Return ``act(object)``; None before the first call."""
         return None if self.made is None else act(self.made)

@@ -1,4 +1,4 @@
-"""What differs between a gateway that is alone and a node of a cluster."""
+"""The differences between a single gateway and a node of a cluster."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from gateway.events import Events
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
 
-if TYPE_CHECKING:  # few gateways need these, or not at their start
+if TYPE_CHECKING:  # most gateways never need these, or not at startup
     from gateway.auth.login_throttle import Throttle
     from gateway.cluster.membership.node import ClusterNode
 
@@ -19,91 +19,91 @@ Job = Callable[[], Awaitable[None]]
 
 
 class DeclaredFiles(Protocol):
-    """The accounts and keys of the configuration file, beside those of other nodes."""
+    """Whether the accounts and keys of the configuration file must be applied, given the files of other nodes."""
 
     async def is_new(self, config: Config) -> bool:
-        """Return whether the file has to be brought in. Raises ``StoreUnavailable``."""
+        """Return whether the file has to be applied. Raises ``StoreUnavailable``."""
         ...
 
     async def note(self, config: Config) -> None:
-        """Record that it is in force. Raises ``StoreUnavailable``."""
+        """Record that the file is in force. Raises ``StoreUnavailable``."""
         ...
 
     async def warn_if_different(self) -> None:
-        """Log a warning if other nodes have another file. Raises ``StoreUnavailable``."""
+        """Log a warning if other nodes have a different file. Raises ``StoreUnavailable``."""
         ...
 
     def declare_alone(self, config: Config) -> AbstractAsyncContextManager[None]:
-        """Let no other node bring in a file while the block does. Raises ``StoreUnavailable``."""
+        """Keep other nodes from applying a file while the block runs. Raises ``StoreUnavailable``."""
         ...
 
 
 class Deployment(Protocol):
-    """How a gateway shares its work and its state with others; ``Alone`` and ``gateway.cluster`` answer it."""
+    """How a gateway shares its work and state with others. Implemented by ``Alone`` and ``gateway.cluster``."""
 
     @property
     def node(self) -> "ClusterNode | None":
-        """This gateway as one of several on the database; None: it is the only one."""
+        """This gateway as a node of a cluster; None for a single gateway."""
         ...
 
     @property
     def owner(self) -> str | None:
-        """The name of this process in the leases of jobs; None: any."""
+        """The name of this process in job leases; None: any process may continue a job."""
         ...
 
     @property
     def pauses_s(self) -> tuple[float, ...]:
-        """How long to wait before each further look for a response that another node may be storing."""
+        """The waits before each new look-up of a response that another node may still be storing."""
         ...
 
     def leads(self) -> bool:
-        """Return whether this process does now what only one should."""
+        """Return whether this process currently does the work that only one process should do."""
         ...
 
     def run_once(self, job: Job) -> Job:
-        """Return a job that runs ``job`` at one process only."""
+        """Return a job that runs ``job`` in one process of the cluster only."""
         ...
 
     def find_share(self) -> float:
-        """Return how likely this process probes channels in a second: not every node needs to."""
+        """Return the probability that this process probes channels in a given second: not every node needs to."""
         ...
 
     def divide(self, kind: str) -> Callable[[object], bool] | None:
-        """Return what says whether this process does the work of that kind for a name; None: it does all."""
+        """Return a function that decides whether this process does a name's work of that kind; None: it does all."""
         ...
 
     def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
-        """Return a clock of Unix seconds that is not affected when the system clock is set.
+        """Return a clock of Unix seconds that ignores changes of the system clock.
 
-        A clock that is set must neither end jobs too early nor make leases look old.
+        A change of the system clock must neither end jobs early nor make leases look old.
         """
         ...
 
     def open_events(self) -> Events:
-        """Return the events of video jobs."""
+        """Return the publisher of video job events."""
         ...
 
     def open_values(self, database: Database, secret_box: SecretBox, clock: Callable[[], float]) -> ShortLived:
-        """Return what keeps short-lived values."""
+        """Return the store of short-lived values."""
         ...
 
     def open_throttle(
         self, database: Database, values: ShortLived, clock: Callable[[], float], space: str = ""
     ) -> "Throttle":
-        """Return what slows down guessing; ``space`` keeps apart what else is counted there."""
+        """Return the throttle that slows down guessing. ``space`` separates its counters from other throttles'."""
         ...
 
     def derive_key(self, secret: bytes, purpose: str) -> bytes | None:
-        """Return a key that every node derives from ``secret``; None: a random one will do."""
+        """Return a key that every node derives from ``secret``; None: a random key is enough."""
         ...
 
     def open_files(self, database: Database, pepper: bytes) -> DeclaredFiles:
-        """Return what decides whether the accounts and keys of the file are brought in."""
+        """Return the object that decides whether the file's accounts and keys are applied."""
         ...
 
 
 class OwnFile:
-    """The file of a gateway that is alone: it is always brought in."""
+    """The configuration file of a single gateway: always applied."""
 
     async def is_new(self, config: Config) -> bool:  # noqa: ARG002 - whatever it says
         return True
@@ -117,7 +117,7 @@ class OwnFile:
 
 
 class Alone:
-    """A gateway that shares its database with none."""
+    """A single gateway: no other process uses its database."""
 
     node, owner = None, None
     pauses_s: tuple[float, ...] = ()
@@ -161,5 +161,5 @@ class Alone:
 
     def derive_key(self, secret: bytes, purpose: str) -> None: ...
 
-    def open_files(self, database: Database, pepper: bytes) -> DeclaredFiles:  # noqa: ARG002 - it has the only one
+    def open_files(self, database: Database, pepper: bytes) -> DeclaredFiles:  # noqa: ARG002 - there is only one file
         return OwnFile()

@@ -1,4 +1,4 @@
-"""The HTTP status of every error code, and the page about it."""
+"""The HTTP status of every error code, and the documentation page for it."""
 
 from collections.abc import Mapping
 
@@ -40,12 +40,12 @@ STATUS: Mapping[str, int] = {
     "upstream_timeout": 504,
 }
 _PAGE = "/help/reference/errors"
-"""It lists every code of ``STATUS``."""
+"""The page that lists every code of ``STATUS``."""
 
 
 def find_page(code: str | None, address: str) -> str | None:
-    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's.
+    """Return the address of the documentation page for an error code; None for a provider's code, which no page lists.
 
-    ``address``: of the gateway; if that is not known, it is empty, and the address of the page is a path.
+    ``address``: the gateway's own address. Empty if unknown: the result is then a path.
     """
     return f"{address}{_PAGE}#{code}" if code in STATUS else None

@@ -1,7 +1,7 @@
 """The errors of a request. ``error_status.py`` maps their codes to HTTP statuses.
 
-An error is raised at any depth and answered in one place: ``server/middlewares.py`` before the first byte,
-``proxy/failover.py`` after it.
+An error is raised at any depth and turned into a response in one place: ``server/middlewares.py`` before the first
+byte, ``proxy/failover.py`` after it.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from gateway.error_status import STATUS
 from gateway.wording import mask_keys
 
-if TYPE_CHECKING:  # an error carries it; it does not need it
+if TYPE_CHECKING:  # errors only carry the object
     from gateway.domain.rate_limit import RateLimitStatus
 
 LONGEST_RETRY_S = 5
-"""Of a 503: for longer waits clients get ``x-should-retry: false``, because their libraries sleep whatever
-``Retry-After`` says."""
+"""Longest ``Retry-After`` of a 503 that clients should wait for. For longer waits they get ``x-should-retry: false``,
+because their libraries sleep as long as ``Retry-After`` says."""
 GATEWAY_TYPE = "new_api_error"
 """``error.type`` of the gateway's own errors."""
 
@@ -29,7 +29,7 @@ class GatewayError(Exception):
         should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.
         type: the public ``error.type``.
         status: the HTTP status.
-        doc_url: the address of the page about its code; None if it is not known, or if the code is a provider's.
+        doc_url: the address of the page about the code; None if unknown, or if the code is a provider's.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -69,7 +69,7 @@ class InvalidRequest(GatewayError):
 
 
 class SensitiveWords(GatewayError):
-    """The gateway's own word list forbids an image; no provider was asked."""
+    """The gateway's own word list forbids an image; no provider was called."""
 
     code = "sensitive_words_detected"
 
@@ -78,7 +78,7 @@ class SensitiveWords(GatewayError):
 
 
 class ContentForbidden(GatewayError):
-    """The gateway's own word list forbids a video; no provider was asked."""
+    """The gateway's own word list forbids a video; no provider was called."""
 
     code = "content_policy_violation"
 
@@ -120,15 +120,16 @@ class ModelNotPriced(GatewayError):
 
 
 class GroupNotAllowed(GatewayError):
-    """The key's group is not one of its account's, or no channel of it serves the model."""
+    """The key's group is not one of its account's groups, or none of the group's channels serves the model."""
 
     code = "group_not_allowed"
 
 
 class QuotaExceeded(GatewayError):
-    """A quota of the key or account does not cover the request; ``status`` is 403 for good, 429 until a reset.
+    """A quota of the key or account does not cover the request. ``status``: 403 if permanent, 429 until a reset.
 
-    ``room_nanos``: what the tightest balance still has for a request, in nano-USD; not positive if nothing fits.
+    ``room_nanos``: the part of the tightest balance that a request may still use, in nano-USD; not positive if nothing
+    fits.
     """
 
     code = "insufficient_quota"
@@ -158,7 +159,7 @@ class NotFound(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path exists, with other methods."""
+    """The path exists, but only for other methods."""
 
     code = "method_not_allowed"
 
@@ -170,13 +171,13 @@ class RequestTimeout(GatewayError):
 
 
 class Conflict(GatewayError):
-    """The object exists already, or is in a state that forbids this."""
+    """The object already exists, or is in a state that forbids the change."""
 
     code = "conflict"
 
 
 class IdempotencyConflict(GatewayError):
-    """A request with the same ``Idempotency-Key`` is in progress, or was a different one."""
+    """A request with the same ``Idempotency-Key`` is in progress, or the earlier request was different."""
 
     code = "idempotency_conflict"
 
@@ -188,7 +189,7 @@ class TaskNotReady(GatewayError):
 
 
 class RequestTooLarge(GatewayError):
-    """The body exceeds ``server.max_body_mb``; a form ``max_upload_mb``, or one of its files ``max_file_mb``."""
+    """The body exceeds ``server.max_body_mb``, a form ``max_upload_mb``, or a file in a form ``max_file_mb``."""
 
     code = "request_too_large"
 
@@ -202,7 +203,7 @@ class UnsupportedMediaType(GatewayError):
 class RateLimited(GatewayError):
     """A rate limit of the key or the account is reached.
 
-    ``limit_status``: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
+    ``limit_status``: the remainder of the caller's limits, for the ``x-ratelimit-*`` headers; None if unknown.
     """
 
     code = "rate_limit_exceeded"
@@ -222,7 +223,7 @@ class ApiNotImplemented(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """The gateway sheds load: it is draining, or out of a bounded resource."""
+    """The gateway sheds load: it is draining, or a bounded resource is exhausted."""
 
     code = "overloaded"
 
@@ -234,29 +235,29 @@ class StoreUnavailable(GatewayError):
 
 
 class NoHealthyChannel(GatewayError):
-    """Channels serve the model, and all of them are cooling down or full."""
+    """Channels serve the model, but all of them are cooling down or full."""
 
     code = "no_available_channel"
 
 
 class ChannelsRateLimited(NoHealthyChannel):
-    """Channels serve the model, and all of them wait for a rate limit: their own, or their provider's."""
+    """Channels serve the model, but all of them wait for a rate limit: their own, or their provider's."""
 
     code = "rate_limit_exceeded"
 
 
 FailureScope = Literal["channel", "key", "model", "nobody"]
-"""The scope of a provider's failure: the channel; the key; that key for that model (its rate limit); or none, because
-the client or the gateway made a mistake."""
+"""The scope of a provider's failure: the channel; the key; the key for one model (its rate limit); or none, because the
+client or the gateway made the mistake."""
 
 
 class ProviderError(GatewayError):
     """The provider failed. ``retryable``: another channel may succeed.
 
     Attributes:
-        phase: where it failed, for the log: connect, headers, body, stream, answer.
-        failure_scope: which circuit breakers count it.
-        provider_retry_after_s: how long the provider asks for no requests; None if it does not.
+        phase: where the request failed, for the log: connect, headers, body, stream, answer.
+        failure_scope: which circuit breakers count the failure.
+        provider_retry_after_s: the wait that the provider asks for, in seconds; None if it asks for none.
         answered: the provider has answered, so it is healthy.
         declined: the provider reports that it has not done the work.
         passing: the same request may succeed a moment later.
@@ -288,29 +289,29 @@ class ProviderBadResponse(ProviderError):
 
 
 class ProviderAnswerUnusable(ProviderBadResponse):
-    """A whole answer of the provider, with a successful status, that does not contain what it should."""
+    """A complete, successful answer of the provider that lacks the expected content."""
 
 
 class ProxyRefused(ProviderBadResponse):
-    """A proxy refuses the connection; ``status``: its answer, such as "407 Proxy Authentication Required"."""
+    """A proxy refuses the connection. ``status``: the proxy's answer, such as "407 Proxy Authentication Required"."""
 
     def __init__(self, status: str = "") -> None:
         super().__init__(f"The proxy refused the connection{status and f' ({status})'}", phase="connect")
 
 
 class EgressRefused(ProviderBadResponse):
-    """The URL itself is refused, so no request was sent; it will be refused again."""
+    """The gateway refuses the URL itself, so no request was sent; a retry would be refused again."""
 
 
 class ProviderContentGone(ProviderError):
-    """The provider reports that a file does not exist, or no longer."""
+    """The provider reports that a file does not exist or no longer exists."""
 
     failure_scope: FailureScope = "nobody"
     answered = True
 
 
 class ProviderAuthError(ProviderError):
-    """The provider rejects the gateway's key, or that key's account has nothing left."""
+    """The provider rejects the gateway's key, or the key's account has no credit left."""
 
     failure_scope: FailureScope = "key"
     answered = True
@@ -324,7 +325,7 @@ class ProviderTimeout(ProviderError):
 
 
 class ProviderRejected(ProviderError):
-    """The provider rejects the client's request; its 4xx goes to the client.
+    """The provider rejects the client's request; the provider's 4xx status goes to the client.
 
     ``type``, ``param`` and ``code`` are the provider's if it uses the OpenAI API format, else ``upstream_error``.
     """
@@ -351,7 +352,7 @@ class ProviderRejected(ProviderError):
 
 
 class ImageBlocked(ProviderRejected):
-    """The provider's safety filter refused an image or its prompt; other providers would, too."""
+    """The provider's safety filter refused an image or its prompt. Other providers would probably refuse it, too."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=STATUS[SensitiveWords.code], type=GATEWAY_TYPE)
@@ -360,7 +361,7 @@ class ImageBlocked(ProviderRejected):
 
 
 class ContentBlocked(ProviderRejected):
-    """The provider's safety filter refused a video; other providers would, too."""
+    """The provider's safety filter refused a video. Other providers would probably refuse it, too."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=STATUS["content_policy_violation"], type=GATEWAY_TYPE)
@@ -369,26 +370,26 @@ class ContentBlocked(ProviderRejected):
 
 
 class ProviderRateLimited(ProviderRejected):
-    """The provider's own rate limit (429): another channel may have room."""
+    """The provider's own rate limit is reached (429): another channel may have capacity."""
 
     retryable = True
     failure_scope: FailureScope = "model"
 
 
 class ContextExceeded(ProviderRejected):
-    """The prompt is longer than the model's context there: a channel with a larger context may take it."""
+    """The prompt exceeds the model's context at this provider: a channel with a larger context may accept it."""
 
     retryable = True
 
 
 class OutputLimitExceeded(ProviderRejected):
-    """The request allows a longer answer than the model gives: ``limit`` tokens, as the provider reports."""
+    """The request allows a longer answer than the model can produce: ``limit`` tokens, as the provider reports."""
 
     limit: int = 0
 
 
 class UnsupportedByProvider(ProviderRejected):
-    """The channel's API format cannot express the request: another channel's may. No request was sent."""
+    """The channel's API format cannot express the request, but another channel's may. No request was sent."""
 
     retryable = True
     answered = False
@@ -399,7 +400,7 @@ class UnsupportedByProvider(ProviderRejected):
 
 
 class EndpointMissing(UnsupportedByProvider):
-    """The channel's server does not have the endpoint of this API format: another one of the channel may do."""
+    """The channel's server lacks the endpoint of this API format; another endpoint of the channel may exist."""
 
 
 class ShuttingDown(ProviderError):
@@ -419,13 +420,13 @@ class RequestCancelled(ProviderError):
 
 
 class ClientDisconnected(Exception):
-    """The client has disconnected, or does not read: no answer can be sent."""
+    """The client has disconnected or does not read, so no answer can be sent."""
 
 
 def drop_frames(error: BaseException) -> None:
-    """Drop the traceback of an error that has been handled, and of those before it.
+    """Drop the traceback of a handled error, and those of the errors that led to it.
 
-    Its frames hold whole requests and answers. A variable of one of them often references the error: that cycle would
+    Its frames hold whole requests and answers. A variable in one of them often references the error. That cycle would
     keep all of them in memory until the next full garbage collection.
     """
     found: list[BaseException | None] = [error]

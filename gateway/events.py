@@ -1,4 +1,4 @@
-"""Typed events: the code that publishes an event does not know what follows from the event."""
+"""Typed events: the publisher of an event does not know its consequences."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -8,9 +8,9 @@ E = TypeVar("E")
 
 
 class Events:
-    """Calls handlers by the type of an event.
+    """Calls the handlers subscribed to the type of an event.
 
-    ``relay``: sends an event of this process to the other nodes of a cluster; None: there are none.
+    ``relay``: sends an event of this process to the other nodes of a cluster; None for a single gateway.
     """
 
     def __init__(self, relay: Callable[[Any], None] | None = None) -> None:

@@ -1,7 +1,7 @@
 """``attrs.frozen`` whose comparison, hash and representation are ordinary methods.
 
-attrs writes these three methods anew for each class, and compiles them: a fifth of the CPU time of importing the
-gateway. Here they are made of C functions of the standard library. They do the same.
+attrs generates and compiles these three methods for each class, which takes a fifth of the CPU time of importing the
+gateway. Here they are built from C functions of the standard library, with the same behaviour.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,11 @@ else:
         return _decorate(attrs.frozen, cls, eq=eq, kw_only=kw_only)
 
     def quick_frozen(cls: type | None = None, *, eq: bool = True, kw_only: bool = False) -> Any:
-        """As ``frozen``, for types of which every request makes new objects.
+        """Like ``frozen``, for types of which every request creates new objects.
 
-        A frozen attrs class sets each field through a call, which is most of the cost of a new object. Classes with
-        this decorator are ordinary at run time. mypy sees ``attrs.frozen`` and checks that no code changes them.
+        A frozen attrs class sets each field through a call, and these calls are most of the cost of a new object.
+        Classes with this decorator are ordinary at run time. mypy sees ``attrs.frozen`` and checks that no code changes
+        them.
         """
         return _decorate(attrs.define, cls, eq=eq, kw_only=kw_only)
 

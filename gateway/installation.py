@@ -1,6 +1,6 @@
 """How this gateway was installed, and the command that adds an extra to it.
 
-The gateway is in no package index: a command names a path, so that nothing of the same name is installed instead.
+The gateway is in no package index. The command names a path, or pip could install another package of the same name.
 """
 
 import sys
@@ -19,7 +19,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 def write_install(extra: str) -> str:
-    """Return the command that installs ``extra`` beside this gateway, and where to run it if that is not here."""
+    """Return the command that installs ``extra`` for this gateway, with its folder if not the current one."""
     if Path(sys.argv[0]).suffix == ".pyz":
         return f"pip install '.[{extra}]' in a checkout, and run that: gateway.pyz has no extras"
     if not _is_checkout() and any(Path(mark).exists() for mark in _CONTAINER_MARKS):
@@ -32,7 +32,7 @@ def _is_checkout() -> bool:
 
 
 def _find_source() -> str:
-    """Return the path that the gateway was installed from; without one, the name of its wheel."""
+    """Return the path that the gateway was installed from; if unknown, the name of its wheel."""
     if _is_checkout():
         return str(_ROOT)
     wheel = f"./model_gateway-{__version__}-py3-none-any.whl"

@@ -1,4 +1,4 @@
-"""Parse and translate large bodies in threads so that the event loop is not blocked.
+"""Parse and translate large bodies in threads to keep the event loop responsive.
 
 A single call into C still holds the interpreter lock: parsing the largest body takes about 25 ms in one such call.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]], object], *args: *Args) -> None:
-    """Run ``call`` on the loop: at once, or from a thread of ``work_aside`` before the caller of that goes on."""
+    """Run ``call`` on the loop: at once, or from a thread of ``work_aside`` before that function's caller continues."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -28,14 +28,15 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]],
 
 
 async def work_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Run ``work`` on ``size`` bytes: in a thread if they are many, else on the event loop; see ``work_aside``."""
+    """Run ``work`` on ``size`` bytes: in a thread if the size is large, else on the event loop; see ``work_aside``."""
     return await work_aside(work, *args) if size > MAX_ON_LOOP else work(*args)
 
 
 async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """Run ``work`` in a thread; it must not change shared state.
 
-    If the caller is cancelled, this waits until the thread is done: the caller may reuse the arguments afterwards.
+    If the caller is cancelled, this still waits for the thread to finish: the caller may reuse the arguments
+    afterwards.
     """
     working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:

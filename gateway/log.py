@@ -1,7 +1,7 @@
 """Structured logging: one event per line, as JSON or for a console.
 
-Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED`` are written, so that no secret gets into the
-log by mistake.
+Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED`` are written: no secret gets into the log by
+mistake.
 """
 
 import logging
@@ -38,7 +38,7 @@ _TINTS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error
 
 
 def drop_unknown(event: MutableMapping[str, Any]) -> None:
-    """Remove the fields that are not in ``ALLOWED``, of which there is at least one, and name them in ``reason``."""
+    """Remove the fields that are not in ``ALLOWED`` and name them in ``reason``. At least one such field is present."""
     unknown = event.keys() - ALLOWED
     for name in unknown:
         del event[name]
@@ -55,7 +55,8 @@ class LineWriter:
 
     ``sys.stderr`` is looked up for every line: loggers are cached, and a test may replace the stream.
 
-    ``name``: of the logger. ``given``: ``MASKED`` for a logger whose caller has masked the API keys in all fields.
+    ``name``: the logger's name. ``given``: ``MASKED`` if the logger's caller has already masked the API keys in all
+    fields.
     """
 
     __slots__ = ("_searches", "name")
@@ -82,7 +83,7 @@ WriteLine = Callable[[LineWriter, str, MutableMapping[str, Any]], str]
 
 
 def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
-    """Render ``event`` as one line of JSON: the whole structlog chain in one step.
+    """Render ``event`` as one line of JSON. This single step replaces structlog's whole processor chain.
 
     Values that orjson cannot serialize are written as their ``repr``. Characters that are not ASCII are escaped: a path
     may contain terminal control characters or a Unicode line separator.
@@ -103,7 +104,7 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
 
 
 class ConsoleWriter:
-    """Renders an event for a console, in one step like ``write_line``: time, level, event, logger, fields.
+    """Renders an event for a console: time, level, event, logger, fields. Like ``write_line``, a single step.
 
     The layout is that of structlog's ``ConsoleRenderer``, which takes six times as long per line.
     """
@@ -134,7 +135,7 @@ class ConsoleWriter:
 
 
 def _show(value: object) -> str:
-    """Return a field's value on one line: a text unchanged, anything else as its ``repr``."""
+    """Return a field's value on one line: text unchanged, anything else as its ``repr``."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else _escape(text, keep="")
 
@@ -149,7 +150,7 @@ def _write_escaped(logger: LineWriter, method: str, event: MutableMapping[str, A
 
 
 def add_processor(processor: structlog.typing.Processor) -> Callable[[], None]:
-    """Let ``processor`` see every event from now on, before all others; return what ends that."""
+    """Pass every event from now on to ``processor`` before all others. Return a function that removes it again."""
     processors = structlog.get_config()["processors"]
     processors.insert(0, processor)
     return partial(processors.remove, processor)
@@ -173,7 +174,7 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     """Set up structlog and the standard library's logging (used by aiohttp) to write to standard error.
 
     ``style``: "auto" is "console" if standard error is a terminal, else "json". ``level``: the lowest level that is
-    written; of libraries, at least "info".
+    written; for libraries it is at least "info".
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
@@ -190,7 +191,7 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
 def _drop_below(
     level: int, _logger: LineWriter, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """A structlog processor: drop events below ``level``. A cached logger would keep a filter of its own."""
+    """Drop events below ``level``; a structlog processor. A cached logger would keep its own, outdated filter."""
     if logging.getLevelNamesMapping()[_LEVELS.get(method, method).upper()] < level:
         raise structlog.DropEvent
     return event
@@ -237,6 +238,6 @@ def _use(write: WriteLine, level: int) -> None:
 
 
 def _skip_unused_record_fields() -> None:
-    """Do not determine thread, process and source line; see Python's logging HOWTO, "Optimization"."""
+    """Keep ``logging`` from looking up thread, process and source line; see Python's logging HOWTO, "Optimization"."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001

@@ -1,6 +1,6 @@
-"""One budget of memory for what the gateway loads on behalf of requests: conversations, files, bodies that it unpacks.
+"""One memory budget for data that the gateway loads for requests: conversations, files, bodies that it unpacks.
 
-A client names such data with a few bytes. A request borrows the memory before anything is loaded.
+A few bytes in a request can refer to a lot of such data. Each request reserves the memory before anything is loaded.
 """
 
 import asyncio
@@ -11,14 +11,15 @@ from gateway.errors import Overloaded, RequestTooLarge
 RETRY_S = 2
 _MIB = 1024 * 1024
 _OBJECT, _ARRAY, _VALUE = 232, 88, 64
-"""Bytes that CPython uses for an empty dict with its first keys, an empty list, and a value in one of them, at most."""
+"""Upper bounds for the bytes that CPython uses for an empty dict with its first keys, an empty list, and a value in
+either."""
 
 
 class Loan:
-    """The memory that one request has borrowed. ``close`` gives it back once; so does the end of this object.
+    """The memory that one request has borrowed. ``close`` returns the memory once; deleting this object does the same.
 
-    ``held``: bytes borrowed now. ``fetched``: what was at the addresses in the prompt, by address, for further attempts
-    of the same request.
+    ``held``: bytes borrowed now. ``fetched``: the content fetched for the prompt, by URL, kept for further attempts of
+    the same request.
     """
 
     __slots__ = ("_budget", "fetched", "held")
@@ -36,8 +37,8 @@ class Loan:
     def take(self, size: int, what: str, param: str | None = None) -> None:
         """Borrow ``size`` bytes.
 
-        Raises ``RequestTooLarge``: one request may not borrow so much; the message begins with ``what``. Raises
-        ``Overloaded``: other requests have borrowed the rest.
+        Raises ``RequestTooLarge`` if one request may not borrow so much; the message begins with ``what``. Raises
+        ``Overloaded`` if other requests have borrowed the rest.
         """
         budget = self._budget
         if size > self.room:
@@ -51,20 +52,20 @@ class Loan:
         budget.held += size
 
     def give_back(self, size: int) -> None:
-        """Give back ``size`` of the borrowed bytes."""
+        """Return ``size`` of the borrowed bytes."""
         size = min(size, self.held)
         self.held -= size
         self._budget.held -= size
 
     def close(self) -> None:
-        """Give back everything."""
+        """Return all borrowed bytes."""
         self.give_back(self.held)
 
     __del__ = close
 
 
 class Borrower(Protocol):
-    """What has a loan while it lives; None until it borrows."""
+    """An object that may own a loan; None until it borrows."""
 
     loan: Loan | None
 
@@ -72,7 +73,8 @@ class Borrower(Protocol):
 class MemoryBudget:
     """Counts the memory that requests have borrowed.
 
-    ``most``: bytes of all requests together. One request may have half of them. ``held``: bytes that are borrowed.
+    ``most``: limit for all requests together, in bytes. One request may borrow half of this. ``held``: bytes borrowed
+    now.
     """
 
     def __init__(self, most: int) -> None:
@@ -81,30 +83,30 @@ class MemoryBudget:
         self.held = 0
 
     async def take_spare(self, loan: Loan, size: int) -> None:
-        """Let ``loan`` borrow ``size`` bytes, or all it may, once half of the memory is left for requests."""
+        """Borrow ``size`` bytes for ``loan``, or its maximum, once half of the memory stays free for requests."""
         size = min(size, loan.room)
-        while self.held and self.held + size > self.most_each:  # noqa: ASYNC110 - a batch has a day, and need not hurry
+        while self.held and self.held + size > self.most_each:  # noqa: ASYNC110 - a batch has a day: polling will do
             await asyncio.sleep(RETRY_S)
         loan.take(size, "A line")
 
     def lend(self, borrower: Borrower) -> Loan:
-        """Return the loan of ``borrower``, a new one if it has none."""
+        """Return the loan of ``borrower``, or a new loan if it has none."""
         if borrower.loan is None:
             borrower.loan = Loan(self)
         return borrower.loan
 
 
 def close_loan(borrower: Borrower) -> None:
-    """Give back what ``borrower`` has borrowed."""
+    """Return all memory that ``borrower`` has borrowed."""
     loan, borrower.loan = borrower.loan, None
     if loan is not None:
         loan.close()
 
 
 def estimate_memory(raw: bytes) -> int:
-    """Return the bytes that ``raw`` takes at most once it is parsed as JSON.
+    """Return an upper bound for the bytes that ``raw`` occupies once parsed as JSON.
 
-    CPython stores a text with 1, 2 or 4 bytes a character, by its widest one (PEP 393).
+    CPython stores a string with 1, 2 or 4 bytes per character, depending on its widest character (PEP 393).
     """
     values = raw.count(b",") + raw.count(b":")
     parts = raw.count(b"{") * _OBJECT + raw.count(b"[") * _ARRAY + values * _VALUE

@@ -1,4 +1,4 @@
-"""What ``create_app`` needs: the configuration, the data folder, and what a test sets differently."""
+"""The inputs of ``create_app``: the configuration, the data folder, and settings that tests override."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ from gateway.storage.data_folder import DataFolder
 class StartupInfo:
     """What the startup message shows to the operator.
 
-    ``secret``: the first API key; None except on the first start. ``failures``: why channels did not list their models,
-    each with the name of the channel. ``setup_token``: the token of the console's setup link; None if there is an
+    ``secret``: the first API key; None except on the first start. ``failures``: names of channels that did not list
+    their models, each with the reason. ``setup_token``: the token of the console's setup link; None if there is an
     administrator.
     """
 
@@ -40,10 +40,10 @@ class AppOptions:
         demo_pace_s: pause between two words of the built-in demo.
         task_pace: factor for the waits between polls of a provider's task.
         clock: Unix seconds.
-        sources: the source of each setting, by path; None: every value that is not the default is the file's.
+        sources: the source of each setting, by path; None: every non-default value comes from the file.
         read_config: reads the configuration again for a reload. Raises ``ConfigError``.
         certificate: for TLS; None: plain HTTP.
-        renew_secrets: secret files to create again if they are lost.
+        renew_secrets: secret files to recreate if they are missing.
     """
 
     config: Config

@@ -1,7 +1,7 @@
-"""Strict parsing of tables (TOML, JSON) into attrs classes: all problems at once, each with its path.
+"""Strict parsing of tables (TOML, JSON) into attrs classes. Reports all problems at once, each with its path.
 
-The class gives the type of each value, a ``Constraint`` in a field's metadata the other rules. Only unambiguous values
-are converted: an integer where a float or an amount is expected, and text from the environment.
+The class defines the type of each value; a ``Constraint`` in a field's metadata defines all other rules. Only
+unambiguous values are converted: an integer where a float or an amount is expected, and text from the environment.
 """
 
 import math
@@ -28,7 +28,7 @@ _USERINFO = re.compile(r"(?<=//).*(?=@)", re.DOTALL)
 _QUERY = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
 Problem = tuple[str, str]
-"""The path of a key, and what is wrong with it."""
+"""The path of a key, and a description of the error there."""
 
 
 class ValidationErrors(Exception):
@@ -40,7 +40,7 @@ class ValidationErrors(Exception):
 
 
 class EnvText(str):
-    """A value from the environment: text that may stand for a number, a boolean or a list."""
+    """A value from the environment: text that may represent a number, a boolean or a list."""
 
     __slots__ = ()
 
@@ -51,10 +51,10 @@ class Constraint:
 
     Attributes:
         low: the smallest valid number; None without one.
-        high: the largest.
-        above: a number that it must exceed.
-        names: the names of which it must be one; the message for a misspelt one has the nearest instead of all.
-        trims: white space around the value, or each of several, is left out first: a copied key often has some.
+        high: the largest valid number.
+        above: a number that the value must exceed.
+        names: the valid names; the message for a misspelt name suggests the nearest instead of listing all.
+        trims: strip white space around the value, or around each item, first: copied keys often have some.
     """
 
     test: Callable[[Any], bool]
@@ -66,7 +66,7 @@ class Constraint:
     trims: bool = False
 
     def describe(self, value: Any, shown: str) -> str:
-        """Return what is expected instead of ``value``; ``shown``: the value as a message may have it."""
+        """Return the expected value instead of ``value``. ``shown``: the value as it may appear in a message."""
         hint = did_you_mean(value, self.names) if isinstance(value, str) and self.names else ""
         return f"unknown name{hint}" if hint else f"expected {self.expected}{shown}"
 
@@ -96,7 +96,7 @@ def find_about(field: "attrs.Attribute[Any]") -> str:
 
 
 def find_check(field: "attrs.Attribute[Any]") -> Constraint | None:
-    """Return the rule of a field. None if its type is enough."""
+    """Return the rule of a field; None if the type is its only rule."""
     check: Constraint | None = field.metadata.get(_CHECK)
     return check
 
@@ -129,9 +129,9 @@ def join_path(where: str, key: str) -> str:
 
 
 def _structure_class(value: Any, cls: type[Any]) -> Any:
-    """Parse a table as an attrs class; every key is checked before anything is raised."""
+    """Parse a table as an attrs class. Every key is checked before an error is raised."""
     if not isinstance(value, Mapping):
-        raise ValueError("expected a table")  # noqa: TRY004 - one kind of error for every wrong value
+        raise ValueError("expected a table")  # noqa: TRY004 - every wrong value raises the same exception type
     fields = {field.name: field for field in attrs.fields(cls)}
     problems: list[Problem] = [(key, f"unknown key{did_you_mean(key, fields)}") for key in value if key not in fields]
     made: dict[str, Any] = {}
@@ -140,12 +140,12 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
             problems += _parse_field(value[name], field, made)
         elif field.default is attrs.NOTHING:
             problems.append((name, "expected a value; this key is required"))
-    if hasattr(cls, "find_table_problems"):  # rules of several of its tables, checked in spite of other problems
+    if hasattr(cls, "find_table_problems"):  # rules across its tables, checked despite other problems
         problems += cls.find_table_problems(value)
     if problems:
         raise ValidationErrors(problems)
     instance = cls(**made)
-    if hasattr(instance, "find_problems"):  # rules of several keys of the table
+    if hasattr(instance, "find_problems"):  # rules across keys of the table
         problems += instance.find_problems()
     if problems:
         raise ValidationErrors(problems)
@@ -171,7 +171,7 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
-    """Return the value for an error message, if it is not secret. A pasted URL often has a password or a key in it."""
+    """Return the value for an error message unless it is secret. A pasted URL often contains a password or a key."""
     if not field.repr:
         return ""
     text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", write_value(value)))
@@ -179,7 +179,7 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
-    """Parse an array; an environment variable separates items by commas."""
+    """Parse an array. In an environment variable, commas separate the items."""
     if isinstance(value, EnvText):
         value = [EnvText(item.strip()) for item in value.split(",") if item.strip()]
     if not isinstance(value, list):
@@ -253,7 +253,7 @@ def _structure_number(value: Any, kind: Any) -> float:
 
 
 def _structure_time(value: Any, _kind: Any) -> datetime:
-    """Parse a TOML date or time, or the same as text; without a zone it is UTC."""
+    """Parse a TOML date or time, or the same as text. Without a time zone it is UTC."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""The context of a request: everything that its middlewares, the proxy and the billing know about it."""
+"""The context of a request: everything that its middlewares, the proxy and billing know about the request."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def make_request_id() -> str:
 
 @frozen
 class BatchShare:
-    """The batch of a line: its id (None: no batch), and what a price is multiplied with, in parts per million."""
+    """The batch that a request belongs to: its id (None: no batch), and the price factor in parts per million."""
 
     id: str | None = None
     multiplier_ppm: int = ONE_PPM
@@ -81,15 +81,15 @@ class RequestContext:
         route: the channels that may serve the request; before they are known, a read raises ``AttributeError``.
         reservation: the reserved money; None before.
         permit: of the rate limits; None if the caller has none.
-        rate_limits: how much of its rate limits the caller has left; None if it has none.
-        attempts: every attempt so far, the last one is under way or has ended the request.
+        rate_limits: the remainder of the caller's rate limits; None if the caller has no limits.
+        attempts: all attempts so far. The last attempt is in progress or has ended the request.
         usage: what the provider reported, or an estimate.
         first_byte_at: when the response to the client began, in loop time; None before.
         upstream_s: seconds that all attempts took.
         record: how the request was settled; None before.
         headers: further headers of the response.
-        batch: the batch that it is a line of; ``NO_BATCH`` if it is of none.
-        loan: the memory that it has borrowed for what is loaded on its behalf; None if none.
+        batch: the batch that contains the request; ``NO_BATCH`` if there is none.
+        loan: the memory borrowed for data loaded on behalf of the request; None before.
     """
 
     id: str
@@ -119,7 +119,7 @@ class RequestContext:
         return getattr(self, "inference", None)
 
     def warn(self, warning: str) -> None:
-        """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""
+        """Add a warning header: a field or header without effect, then the reason; ASCII without commas."""
         headers = self.headers or {}
         before = headers.get(WARNING_HEADER)
         self.headers = {**headers, WARNING_HEADER: f"{before}, {warning}" if before else warning}

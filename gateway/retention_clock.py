@@ -1,7 +1,7 @@
 """The clock for deleting old records and for timeouts of jobs; it distrusts a clock that is far ahead.
 
-A machine whose clock is wrong by days would otherwise delete records at its start and end every job. So time continues
-from the newest stored record, and a clock ahead of that is trusted after a day of running.
+Otherwise a machine whose clock is wrong by days would delete records at startup and end every job. Time therefore
+continues from the newest stored record, and a clock far ahead of that is trusted after a day of running.
 """
 
 import time
@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 BELIEVED_AFTER_S = 24 * 3_600.0
 WARN_AFTER_S = 24 * 3_600.0
-"""A clock that is so far from the newest record is reported in the log."""
+"""Distance between the clock and the newest record, in seconds, that is reported in the log."""
 SLACK_S = 60.0
 
 
 class RetentionClock:
     """Unix seconds, with a plausibility check.
 
-    ``clock``: the machine's clock, in Unix seconds. ``newest_s``: when the newest record was written, in Unix seconds;
-    None: there is none. ``monotonic``: seconds of a clock that cannot be set.
+    ``clock``: the machine's clock, in Unix seconds. ``newest_s``: the time of the newest record, in Unix seconds; None
+    without records. ``monotonic``: seconds of a clock that cannot be set.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class RetentionClock:
         self._doubted_since: float | None = None
 
     def now(self) -> float:
-        """Return the machine's time; while that is distrusted, the last trusted time plus the time since."""
+        """Return the machine's time; while that is distrusted, the last trusted time plus the time since then."""
         now_s, running = self._clock(), self._monotonic()
         counted_s = self._base_s + running - self._since
         if now_s > counted_s + SLACK_S:

@@ -32,8 +32,8 @@ MAX_DESCRIPTORS = 1_048_576
 """Linux's default maximum; more would only enlarge the kernel's tables."""
 READ_BUFFER = 64 * 1024
 SEND_BUFFER = 64 * 1024
-"""Kernel send buffer per connection, inherited from the listening socket. Without it a client that does not read makes
-the kernel grow the buffer to 2.9 MB."""
+"""Kernel send buffer per connection, inherited from the listening socket. Without this limit, a client that does not
+read makes the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 1024
 _YOUNG = 10_000
@@ -97,7 +97,7 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
             await _leave(app, runner, server.shutdown_delay_s)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
-        for reload in reloads:  # it may wait for a provider; the next start reads the file anyway
+        for reload in reloads:  # a reload may wait for a provider; the next start reads the file anyway
             reload.cancel()
         await asyncio.gather(*reloads, return_exceptions=True)
         await runner.cleanup()
@@ -114,7 +114,7 @@ def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCe
 
 
 def _announce(options: AppOptions, host: str, port: int) -> str:
-    """Announce the address to commands, with the certificate as it is renewed; return the address."""
+    """Publish the address, and the current certificate, to the gateway's commands. Return the address."""
     certificate = options.certificate
     url = write_address(host, port, tls=certificate is not None)
     if certificate is None:
@@ -130,12 +130,12 @@ def _announce(options: AppOptions, host: str, port: int) -> str:
 
 
 async def _leave(app: web.Application, runner: GatewayRunner, delay_s: float) -> None:
-    """Serve on for ``delay_s`` while ``/readyz`` and every response say that it ends. A second signal ends it."""
+    """Keep serving for ``delay_s``; ``/readyz`` and every response announce the end. A second signal ends the wait."""
     drain, loop = app[SERVICES].drain, asyncio.get_running_loop()
     drain.leaving = True
     runner.end_connections()
     until = loop.time() + delay_s
-    while loop.time() < until and not drain.hurried:  # noqa: ASYNC110 - once a process, and a signal is no event
+    while loop.time() < until and not drain.hurried:  # noqa: ASYNC110 - runs once, and a signal sets no event
         await asyncio.sleep(_POLL_S)
 
 
@@ -153,9 +153,10 @@ def _make_runner(app: web.Application, server: ServerSection, *, passed: bool) -
 
 
 async def _get_startup_info(app: web.Application) -> StartupInfo:
-    """Return what the startup message shows, with the console's setup token if there is no administrator.
+    """Return the content of the startup message, with the console's setup token if there is no administrator.
 
-    Wait a moment for the providers: the message has a request with a model that one of them, or the demo, serves.
+    Waits briefly for the providers: the message contains an example request with a model that a provider or the demo
+    serves.
     """
     services = app[SERVICES]
     catalog = services.routing.catalog
@@ -170,7 +171,7 @@ async def _get_startup_info(app: web.Application) -> StartupInfo:
 
 
 def _is_settled(catalog: ModelCatalog) -> bool:
-    """Whether a provider has listed its models, and the demo is gone; or no provider is awaited."""
+    """Return whether a provider has listed its models and the demo is gone, or no provider is awaited."""
     if any(channel.sync and catalog.find_offer(channel) is not None for channel in catalog.channels):
         return all(channel.origin != "demo" for channel in catalog.channels)
     return not any(
@@ -217,7 +218,7 @@ def raise_descriptors() -> int:
 
 
 def _tune_garbage_collector() -> None:
-    """Exclude all objects of the start from garbage collection, and collect less often: saves 18 us a request.
+    """Exclude all objects created at startup from garbage collection, and collect less often. Saves 18 us per request.
 
     The threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
     """
@@ -234,7 +235,7 @@ def write_address(host: str, port: int, *, tls: bool = False) -> str:
 
 
 def _open_sockets(server: ServerSection, manager: ServiceManager) -> tuple[str, list[socket.socket]]:
-    """Return the host and the sockets that systemd passes, else those of the settings. Raises ``PortInUse``."""
+    """Return the host, and the sockets passed by systemd or else bound from the settings. Raises ``PortInUse``."""
     try:
         passed = manager.open_sockets()
     except OSError as error:
@@ -247,7 +248,7 @@ def _open_sockets(server: ServerSection, manager: ServiceManager) -> tuple[str, 
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket for every address of ``host``; with port 0, for the first only. Raises ``PortInUse``."""
+    """Bind a socket for every address of ``host``; with port 0, only for the first address. Raises ``PortInUse``."""
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

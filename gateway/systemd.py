@@ -1,6 +1,6 @@
-"""What systemd and a service agree on: sockets that it passes, and messages about the state of the service.
+"""The protocol between systemd and a service: inherited sockets, and messages about the state of the service.
 
-Source: ``sd_listen_fds(3)`` and ``sd_notify(3)``. Without systemd's environment variables nothing here does anything.
+Source: ``sd_listen_fds(3)`` and ``sd_notify(3)``. Without systemd's environment variables this module does nothing.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ log = structlog.stdlib.get_logger(__name__)
 class ServiceManager:
     """The manager that started this process.
 
-    ``listening``: descriptors of the sockets that it passes, as many as ``ListenStream=`` lines. ``path``: the address
-    of the socket that takes messages; empty if it wants none. ``timeout_us``: the service is restarted after this time
-    without a message, in microseconds; 0: never.
+    ``listening``: descriptors of the inherited sockets, one for each ``ListenStream=`` line. ``path``: the address of
+    the socket for messages; empty if the manager wants no messages. ``timeout_us``: the service is restarted after this
+    time without a message, in microseconds; 0: never.
     """
 
     listening: int = 0
@@ -32,7 +32,7 @@ class ServiceManager:
     timeout_us: int = 0
 
     def open_sockets(self) -> list[socket.socket]:
-        """Return the sockets that it passes. Raises ``OSError`` if one is no TCP socket."""
+        """Return the inherited sockets. Raises ``OSError`` if a descriptor is not a TCP socket."""
         sockets = []
         for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + self.listening):
             os.set_inheritable(descriptor, False)
@@ -43,7 +43,7 @@ class ServiceManager:
         return sockets
 
     def notify(self, state: str) -> None:
-        """Send it a message, for instance ``READY=1``. A manager that does not listen is not an error."""
+        """Send the manager a message, for instance ``READY=1``. A manager that does not listen is not an error."""
         if not self.path.startswith(("/", "@")):
             return
         address = f"\0{self.path[1:]}" if self.path.startswith("@") else self.path
@@ -55,9 +55,9 @@ class ServiceManager:
             log.warning("service_manager_not_notified", error=str(error))
 
     async def keep_watchdog(self) -> None:
-        """Tell it that the event loop runs, as often as ``WatchdogSec=`` requires; return if it does not.
+        """Report that the event loop runs, as often as ``WatchdogSec=`` requires. Return at once if it is not set.
 
-        A loop that hangs sends nothing, and systemd restarts the service.
+        A blocked loop sends nothing, and systemd restarts the service.
         """
         while self.timeout_us:
             self.notify("WATCHDOG=1")
@@ -65,7 +65,7 @@ class ServiceManager:
 
 
 def find_manager(environ: MutableMapping[str, str]) -> ServiceManager:
-    """Read what the environment says of the manager, and remove it: it is not meant for child processes."""
+    """Read the manager's variables from the environment and remove them: they are not meant for child processes."""
     own = str(os.getpid())
     pid, count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     path, timeout, watched = (

@@ -1,4 +1,4 @@
-"""Values as people read them in messages, keys that are masked there, and the nearest match of a misspelt name."""
+"""Formatting of values for messages: masked keys, suggestions for misspelt names, readable numbers."""
 
 import difflib
 import heapq
@@ -10,15 +10,15 @@ from functools import lru_cache
 from typing import Any
 
 _LONGEST_NAME = 128
-"""Characters of a name that is matched: the cost of a match grows with its length."""
+"""Longest name that is matched, in characters: the cost of a match grows with its length."""
 _MOST_NAMES = 200
-"""Names that are compared, those of the nearest length: a match holds the event loop for some milliseconds."""
+"""Number of names compared, those of the nearest length first: a match blocks the event loop for some milliseconds."""
 _NEAR = 0.7
 KEY_MARKS = (
     "sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_", "ghp_",
     "github_pat_", "ABSK", "ya29.",
 )  # fmt: skip
-"""What a key contains, the gateway's own or a provider's: a text without any of them has none."""
+"""Every API key, the gateway's own or a provider's, contains one of these. Text without them needs no masking."""
 _KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:sk|rk)[-_]|(?:gsk|r8|hf|ek|fw|tgp_v1|ghp|github_pat)_|(?:xai|pplx|nvapi|csk)-|AIza|ABSK|ya29\.)"
     r"[A-Za-z0-9._-]{13,}|(?<![A-Za-z0-9])jina_[A-Za-z0-9]{30,}[A-Za-z0-9._-]*"
@@ -26,20 +26,20 @@ _KEY = re.compile(
 
 
 def mask_keys(text: str) -> str:
-    """Return ``text`` with every API key masked: clients put keys where a path or a name belongs."""
+    """Return ``text`` with every API key masked: clients sometimes put keys where a path or a name belongs."""
     return _KEY.sub("[masked]", text) if any(mark in text for mark in KEY_MARKS) else text
 
 
 @lru_cache(1_024)
 def mask_name(name: str) -> str:
-    """Return ``mask_keys`` of a path or a name, of which most requests have that of an earlier one."""
+    """Return ``mask_keys`` of a path or a name, cached: most requests repeat an earlier value."""
     return mask_keys(name)
 
 
 def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
-    """Return the name among ``words`` that ``word`` probably means; None if none is near.
+    """Return the entry of ``words`` that ``word`` probably means; None if no entry is near.
 
-    ``least``: the smallest ratio of the characters that both share; 1 is the same name.
+    ``least``: the smallest accepted ratio of shared characters; 1 is the same name.
     """
     if not 1 < len(word) <= _LONGEST_NAME:
         return None
@@ -70,7 +70,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Return a JSON value as a person writes it: ``null``, ``true``, the items of a list with commas."""
+    """Return a JSON value in readable form: ``null``, ``true``, the items of a list separated by commas."""
     if isinstance(value, list | tuple):
         return ", ".join(map(write_value, value))
     if isinstance(value, dict):
@@ -83,6 +83,6 @@ def write_value(value: Any) -> str:
 
 
 def write_number(value: float | Decimal) -> str:
-    """Return a number without an exponent and without final zeros."""
+    """Return a number without an exponent or trailing zeros."""
     text = f"{Decimal(str(value)):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

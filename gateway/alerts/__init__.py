@@ -1,1 +1,1 @@
-"""Alerts: conditions that are looked for beside the requests, and messages about them to webhooks, chats and mail."""
+"""Alerts: conditions checked in the background, and messages about them to webhooks, chats and mail."""

@@ -1,4 +1,4 @@
-"""Sends alerts by Apprise: Slack, Telegram, Discord, mail and many more. Imported only if a target needs it."""
+"""Sends alerts through Apprise: Slack, Telegram, Discord, mail and many more. Imported only if a target needs it."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ _SOON = frozenset({"budget_80", "certificate_expiring", "key_expiring", "model_u
 
 
 class AppriseSender:
-    """Makes one attempt to deliver an alert to one address of Apprise. Raises ``ValueError`` if it is none."""
+    """Makes one attempt to deliver an alert to an Apprise URL. Raises ``ValueError`` if the URL is not valid."""
 
     def __init__(self, spec: AlertSpec) -> None:
         self._client = apprise.Apprise()
@@ -33,7 +33,7 @@ class AppriseSender:
             raise DeliveryFailed(problem)
 
     def _notify(self, alert: Alert) -> str | None:
-        """Return why it was not delivered; None if it was."""
+        """Return the reason why ``alert`` was not delivered; None if it was."""
         with apprise.LogCapture(  # type: ignore[no-untyped-call]
             level=apprise.logging.WARNING, fmt="%(message)s"
         ) as captured:
@@ -43,7 +43,7 @@ class AppriseSender:
 
 
 def find_type(alert: Alert) -> apprise.NotifyType:
-    """Return how urgent an alert is, as services show it by a color."""
+    """Return the urgency of an alert, which services show as a color."""
     if alert.kind in _GOOD:
         return apprise.NotifyType.SUCCESS
     return apprise.NotifyType.WARNING if alert.kind in _SOON else apprise.NotifyType.FAILURE

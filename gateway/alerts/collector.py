@@ -25,19 +25,19 @@ from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
 
 KEYS_READ_EVERY_S = 60.0
-"""Keys are read from the database, and there may be thousands."""
+"""Keys are read from the database only this often: there may be thousands."""
 _STORE: Subject = ("store_not_writable", "")
 
 
 @attrs.define(eq=False)
 class AlertConditions:
-    """Looks at everything that alerts are about.
+    """Checks everything that alerts can report.
 
     Attributes:
-        list_unpriced: returns the models without a price that were asked for lately.
+        list_unpriced: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         clock: Unix seconds.
-        leads: returns whether to look for what is not of this process alone.
+        leads: returns whether to check conditions that are not specific to this process.
     """
 
     accounting: AccountingService
@@ -54,7 +54,7 @@ class AlertConditions:
     _read_s: float = float("-inf")
 
     async def collect(self) -> Findings:
-        """Return what holds now."""
+        """Return the current conditions."""
         now_s = self.clock()
         problem = await self._find_store_problem()
         certificate = None if self.certificate is None else self.certificate.current
@@ -90,11 +90,11 @@ class AlertConditions:
             self._owners = tuple(await self.accounts.register.list_accounts(OPERATOR))
             self._names = {account.id: account.name for account in self._owners}
         except StoreUnavailable:
-            return  # the next collection says so
+            return  # the next collection reports the problem
         self._read_s = now_s
 
     async def _read_budgets(self) -> None:
-        """Read what other nodes spend, too. If that fails, the last figures count."""
+        """Read the spending of other nodes, too. If that fails, the last figures are used."""
         with suppress(StoreUnavailable):
             owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
             await self.accounting.refresh(*(each for each in owners if each.quota.capped))

@@ -1,4 +1,4 @@
-"""Finds what an operator should know of now. Nothing here is called by a request."""
+"""Finds conditions that operators should know about. Never called while handling a request."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,18 +16,18 @@ from gateway.routing.load_balancer import LoadBalancer
 WARN_KEY_DAYS = 7
 _DAY_S = 86_400
 _MOST, _ALL = 80, 100
-"""Percent of a budget."""
+"""Percentages of a budget at which alerts are sent."""
 _UNDECIDED = frozenset({"untested", "recovering"})
 
 
 def find_budgets(
     accounting: AccountingService, names: Mapping[tuple[Owner, int], str], day: UtcDay
 ) -> Iterator[Condition]:
-    """Yield keys and accounts that have spent 80 % or 100 % of their budget; ``names`` are those of (owner, id)."""
+    """Yield keys and accounts that have spent 80 % or 100 % of their budget. ``names``: their names by (owner, id)."""
     for owner in get_args(Owner):
         for owner_id, balance in accounting.list_balances(owner):
             used, known = _measure(balance, day), names.get((owner, owner_id))
-            if used is None or used[0] < _MOST or known is None:  # a deleted key keeps its balance
+            if used is None or used[0] < _MOST or known is None:  # the balance of a deleted key remains
                 continue
             percent, left, limit = used
             name = f"{owner} {known}"
@@ -50,13 +50,13 @@ def find_budgets(
 
 
 def _measure(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
-    """Return the percent that is spent, what is left, and the budget with credits (nano-USD). None without a budget."""
+    """Return the spent percentage, the rest, and the budget with credits (nano-USD); None without a budget."""
     left = balance.find_balance(day)
     if left is None:
         return None
     limit = left + balance.tally(day).spent_nanos
     if limit <= 0:
-        return None  # a budget of nothing is not spent by anyone
+        return None  # a budget of zero cannot be spent
     return (limit - left) * 100 // limit, left, limit
 
 
@@ -65,7 +65,7 @@ def _usd(nanos: int) -> str:
 
 
 def find_channels(load_balancer: LoadBalancer) -> Findings:
-    """Return failing channels, keys that providers refuse, and channels that are well or not known to be."""
+    """Return failing channels, keys that providers refuse, and the channels that are healthy or in an unknown state."""
     conditions: list[Condition] = []
     unknown: set[Subject] = set()
     well: set[Subject] = set()
@@ -104,7 +104,7 @@ def _find_refused_keys(channel: str, keys: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def find_unpriced(models: Iterable[str]) -> Iterator[Condition]:
-    """Yield the models without a price that were asked for."""
+    """Yield the requested models that have no price."""
     for model in models:
         yield Condition(
             "model_unpriced",
@@ -115,7 +115,7 @@ def find_unpriced(models: Iterable[str]) -> Iterator[Condition]:
 
 
 def find_store_problem(problem: str | None) -> Iterator[Condition]:
-    """Yield that the store cannot be written; ``problem`` None: it can."""
+    """Yield the condition that the store cannot be written. ``problem``: the reason; None if it can."""
     if problem is not None:
         yield Condition(
             "store_not_writable",
@@ -126,7 +126,7 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
 
 
 def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:
-    """Yield that the certificate for TLS expires soon, or has expired."""
+    """Yield the condition that the TLS certificate expires soon or has expired."""
     if certificate is not None and (days := certificate.find_days_left(now_s)) < WARN_DAYS:
         when = f"expires in {days} days" if days >= 0 else "has expired"
         yield Condition(
@@ -138,7 +138,7 @@ def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator
 
 
 def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: float) -> Iterator[Condition]:
-    """Yield active API keys that expire within a week, and those that have expired within the last one."""
+    """Yield active API keys that expire within a week, and keys that expired within the last week."""
     for key in keys:
         if key.status != "active" or key.expires_s is None or abs(key.expires_s - now_s) > WARN_KEY_DAYS * _DAY_S:
             continue

@@ -1,4 +1,4 @@
-"""Delivers alerts: a queue for each target, so that one that does not answer delays no other."""
+"""Delivers alerts. Each target has its own queue, so an unresponsive target does not delay the others."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ from gateway.config.alert_schema import AlertSpec
 from gateway.domain.alert import Alert, TargetStatus
 
 MOST_WAITING = 100
-"""Alerts that wait for a target; beyond it the oldest is dropped and logged."""
+"""Maximum of queued alerts per target. Beyond it the oldest is dropped, and this is logged."""
 RETRY_AFTER_S: tuple[float, ...] = (5.0, 30.0, 120.0)
 """Waits between the attempts to deliver one alert."""
 
@@ -22,7 +22,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class DeliveryFailed(Exception):
-    """A target did not take an alert; the message says why."""
+    """A target did not accept an alert; the message gives the reason."""
 
 
 class Send(Protocol):
@@ -34,7 +34,7 @@ class Send(Protocol):
 
 
 class AlertTarget:
-    """One target with its queue. ``clock``: Unix seconds. ``pause``: waits that many seconds before another attempt."""
+    """One target with its queue. ``clock``: Unix seconds. ``pause``: waits the given seconds before another attempt."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AlertTarget:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Deliver what is queued, for ever."""
+        """Deliver queued alerts, forever."""
         while True:
             await self._arrived.wait()
             while self._waiting:
@@ -69,7 +69,7 @@ class AlertTarget:
             self._arrived.clear()
 
     async def try_once(self, alert: Alert) -> str | None:
-        """Make one attempt; return why it failed, or None."""
+        """Make one attempt; return the reason of a failure, or None."""
         try:
             await self._send(alert)
         except DeliveryFailed as error:
@@ -96,7 +96,7 @@ class AlertTarget:
 
 
 def hide_secrets(url: str) -> str:
-    """Return the scheme of ``url`` and the host of a webhook: the rest of an address may be a secret."""
+    """Return the scheme of ``url`` and, for a webhook, the host: the rest may be a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme in {"http", "https"} else f"{parts.scheme}://"
 

@@ -1,4 +1,4 @@
-"""Compares what holds now with what was sent, and sends the difference."""
+"""Compares the current conditions with the sent alerts, and sends the differences."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -25,15 +25,15 @@ _MESSAGES = {
 
 
 class AlertWatcher:
-    """Finds alerts and hands them to the targets.
+    """Finds alerts and passes them to the targets.
 
     Args:
-        collect: finds what holds now.
-        targets: get the alerts.
+        collect: returns the current conditions.
+        targets: receive the alerts.
         clock: Unix seconds.
 
     Attributes:
-        recent: the last alerts, the newest first.
+        recent: the last alerts, newest first.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class AlertWatcher:
         self._unstored: set[Subject] = set()
 
     async def run(self) -> None:
-        """Check every few seconds, for ever."""
+        """Check every few seconds, forever."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             await self.check()
 
     async def check(self) -> None:
-        """Send what is new, and what has recovered. What cannot be stored is stored by a later check."""
+        """Send new conditions, and recoveries. Changes that cannot be stored now are stored by a later check."""
         async with self._checking:
             found = await self._collect()
-            if self._own and not found.own:  # this node leads from now on: the leader before it has sent alerts
+            if self._own and not found.own:  # this node has become the leader; the previous one has sent alerts
                 self._sent = None
             self._own = found.own
             sent = await self._load()
@@ -79,7 +79,7 @@ class AlertWatcher:
             await self._store(changed | expired, sent)
 
     async def test(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Send a test alert to one target, or to all; return how each took it, as JSON."""
+        """Send a test alert to one target, or to all; return the result of each, as JSON."""
         chosen = [target for target in self.targets if name in {None, target.status.name}]
         alert = Alert("test", "", "This is a test of the alerts of your model gateway.", int(self._clock()))
         problems = await asyncio.gather(*(target.try_once(alert) for target in chosen))
@@ -89,7 +89,7 @@ class AlertWatcher:
         ]
 
     def _open(self, conditions: Iterable[Condition], sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
-        """Send the conditions that were not sent; return their subjects."""
+        """Send the conditions that have not been sent yet; return their subjects."""
         changed: set[Subject] = set()
         for condition in conditions:
             key = condition.kind, condition.subject[:_MAX_SUBJECT]
@@ -103,7 +103,7 @@ class AlertWatcher:
         return changed
 
     def _close(self, found: Findings, sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
-        """Close what has ended, and send that if it is news; return the subjects."""
+        """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
         held = {(one.kind, one.subject[:_MAX_SUBJECT]) for one in found.conditions} | found.unknown
         ended = {key for key, one in sent.items() if one.open and key not in held}
         if found.own:
@@ -123,7 +123,7 @@ class AlertWatcher:
             target.put(alert)
 
     async def _load(self) -> dict[Subject, OpenAlert]:
-        """Return what was sent; the first time from the database, if that answers."""
+        """Return the sent alerts. The first call reads them from the database, if it answers."""
         if self._sent is None:
             try:
                 listed = await self._repository.list_alerts()
@@ -141,5 +141,5 @@ class AlertWatcher:
         try:
             await self._repository.replace(gone, kept)
         except StoreUnavailable:
-            return  # that is a condition of its own
+            return  # the failing store is a condition of its own
         self._unstored.clear()

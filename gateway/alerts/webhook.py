@@ -1,6 +1,6 @@
-"""Sends alerts as webhooks, signed by the rules of Standard Webhooks (``domain/webhook.py``).
+"""Sends alerts as signed webhooks by the rules of Standard Webhooks (``domain/webhook.py``).
 
-The operator configures the address, so that it may be in a private network. Redirects are not followed.
+The operator configures the address, which may therefore be in a private network. Redirects are not followed.
 """
 
 from base64 import b64decode
@@ -25,7 +25,7 @@ _OK = range(200, 300)
 class AlertSender:
     """Makes one attempt to deliver an alert to one address.
 
-    ``clock``: Unix seconds of the system's clock: receivers refuse signatures with another time.
+    ``clock``: Unix seconds of the system clock: receivers refuse signatures with a different time.
     """
 
     def __init__(self, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:
@@ -67,7 +67,7 @@ class AlertSender:
 
 
 def parse_secret(secret: str) -> bytes:
-    """Return the bytes of a secret: those in base64 after ``whsec_``, else of the text itself."""
+    """Return the bytes of a secret: decoded from base64 after ``whsec_``, else the bytes of the text itself."""
     if secret.startswith(SECRET_PREFIX):
         try:
             return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)

@@ -1,4 +1,4 @@
-"""Stored accounts and keys as one actor may see them; every change is audited."""
+"""Stored accounts and keys within the scope of an actor. Every change is audited."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ class AccountRegister:
     def now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    # --- reading: what the actor may not see does not exist for it
+    # --- reading: objects outside the actor's scope do not exist for the actor
 
     async def list_accounts(self, by: Actor) -> list[Account]:
         """Return the accounts that the actor may see, by id."""
@@ -48,13 +48,13 @@ class AccountRegister:
         raise NotFound(f"No key has the id {key_id}")
 
     async def get_owner(self, key: ApiKey) -> Account:
-        """Return the account of a key. Raises ``NotFound`` if it was deleted."""
+        """Return the account of a key. Raises ``NotFound`` if the account was deleted."""
         for account in await self.accounts.list_accounts():
             if account.id == key.account_id:
                 return account
         raise NotFound(f"No key has the id {key.id}")
 
-    # --- changing: an audit row in the same transaction; an unchanged row has none
+    # --- changing: an audit row in the same transaction, unless nothing changes
 
     async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
         """Create an account. Raises ``Conflict``."""
@@ -65,13 +65,13 @@ class AccountRegister:
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        """Store what differs between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
+        """Store the differences between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(build_account(before), build_account(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit, before=before)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
-        """Delete an account with its keys, whose names are audited. Raises ``NotFound``."""
+        """Delete an account with its keys. The audit row names the keys. Raises ``NotFound``."""
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
         detail = build_change({"keys": keys}, {"keys": []})
         audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
@@ -87,7 +87,7 @@ class AccountRegister:
     async def put_key(
         self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
     ) -> None:
-        """Store what differs between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
+        """Store the differences between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(_build_all(before, account), _build_all(after, account))
         audit = self._note(action, before, account, by, detail=detail)
         await self.keys.put_key(after, None if after == before else audit, before=before)
@@ -101,7 +101,7 @@ class AccountRegister:
 
 
 def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:
-    """Return a key as JSON with its secrets, of which ``build_change`` only logs whether they differ."""
+    """Return a key as JSON with its secrets. ``build_change`` logs only whether the secrets differ."""
     until_s = key.former_until_s
     return {
         **build_key(key, account.name),

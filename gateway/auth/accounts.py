@@ -1,6 +1,6 @@
 """Accounts and API keys as the admin API shows and changes them.
 
-Those of the configuration file are read-only here; ``auth/declared.py`` writes them.
+Accounts and keys of the configuration file are read-only here; ``auth/declared.py`` writes them.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from gateway.storage.merging import ChangedMeanwhile
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
-"""Keys of an account that its members may create, and characters in a list of a member's key. Every change reads all
-keys again, and compiling a glob takes 20 us a character, on the event loop."""
+"""Limits for keys that members create: keys per account, and characters in a list of a key. Every change reads all keys
+again, and compiling a glob takes 20 us per character, on the event loop."""
 
 Fields = dict[str, Any]
 T = TypeVar("T", AccountSpec, KeySpec)
@@ -39,13 +39,14 @@ R = TypeVar("R")
 
 @quick_frozen
 class AccountRules:
-    """What decides about accounts and keys besides themselves.
+    """External rules for accounts and keys.
 
     Attributes:
         find_webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
-        find_groups: returns the groups of channels and prices; a key in another one is refused. None: any is taken.
+        find_groups: returns the groups of channels and prices; keys in other groups are refused. None: any group is
+            valid.
         check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
-        shared: other nodes use the keys, too: when they did is read from the requests that are stored.
+        shared: other nodes use the keys, too; their last uses are read from the stored requests.
     """
 
     find_webhook_hosts: Callable[[], tuple[str, ...]]
@@ -57,7 +58,7 @@ class AccountRules:
 class AccountService:
     """Reads and changes accounts and keys. Every change is in force when the method returns.
 
-    ``by`` is the actor. For a member, other accounts do not exist.
+    ``by``: the actor. For a member, other accounts do not exist.
 
     Args:
         directory: authenticates requests; reloaded after every change.
@@ -104,7 +105,7 @@ class AccountService:
         return await self._read_account(await self.register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
+        """Change some fields of an account. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self.changing:
             changed = await _try_twice(partial(self._edit_account, name, fields, by))
             await self.directory.reload()
@@ -136,7 +137,7 @@ class AccountService:
             await self.directory.reload()
 
     async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
-        """Return every key, or those of one account, without secrets. Raises ``NotFound`` for the account."""
+        """Return all keys, or the keys of one account, without secrets. Raises ``NotFound`` for the account."""
         if account is not None:
             by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
         keys = await self.register.keys.list_keys()
@@ -154,8 +155,8 @@ class AccountService:
     async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Create a key. Only this result contains its ``secret``.
 
-        A member's key gets the member's account and that account's first group by default: the group decides prices
-        and channels, so only an operator chooses freely.
+        A member's key gets the member's account, and by default that account's first group. The group decides prices
+        and channels, so only an operator chooses it freely.
 
         Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
         """
@@ -181,7 +182,7 @@ class AccountService:
         return {**await self._read_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields, except the account and the secret; a member cannot change locked fields.
+        """Change some fields of a key, but not its account or secret; a member cannot change locked fields.
 
         Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
         """
@@ -209,9 +210,9 @@ class AccountService:
         return changed, account
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Give a key a new ``secret``, which only this result contains. The present one stays valid for the overlap.
+        """Give a key a new ``secret``, which only this result contains. The old secret stays valid for the overlap.
 
-        A secret from an earlier rotation becomes invalid. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        The secret before an earlier rotation becomes invalid. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
@@ -317,7 +318,7 @@ class AccountService:
         return self._show_key(key, account, await self._find_uses([key]))
 
     async def _find_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
-        """Return when other nodes have last used keys, in Unix milliseconds, by the ids of the keys."""
+        """Return the last uses of keys at other nodes, in Unix milliseconds, by key id."""
         return await self.register.keys.find_last_requests([key.id for key in keys]) if self._rules.shared else {}
 
     def _show_account(self, account: Account) -> Fields:
@@ -338,7 +339,7 @@ class AccountService:
 
 
 async def _try_twice(edit: Callable[[], Awaitable[R]]) -> R:
-    """Edit again what another node has changed since it was read. Raises ``Conflict`` if that happens twice."""
+    """Run ``edit`` again if another node changed its object meanwhile. Raises ``Conflict`` if that happens twice."""
     try:
         return await edit()
     except ChangedMeanwhile:
@@ -351,7 +352,7 @@ def make_secret() -> str:
 
 
 def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
-    """Parse the present fields with ``change`` applied. A null in ``change`` resets a field."""
+    """Parse the current fields with ``change`` applied. A null in ``change`` resets a field."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":

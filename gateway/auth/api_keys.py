@@ -15,16 +15,16 @@ from gateway.storage.api_keys import ApiKeyRepository
 _SCHEME = "bearer"
 _MOST_SHOWN = 10_000
 _MOST_AT_ONCE = 500
-"""Changes beyond this number cost as much as reading all."""
+"""For more changes than this, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
-"""Is given the ids of the keys and accounts that exist, and of those that have just been deleted."""
+"""Called with the ids of the keys and accounts that exist, and of those that have just been deleted."""
 
 
 class ApiKeyAuthenticator:
-    """Finds the caller of a request by the digest of the secret, or of the secret before the last rotation.
+    """Finds the caller of a request by the digest of a key's current secret, or of the secret before a rotation.
 
-    ``pepper``: the secret key of the digests, 32 bytes. ``clock``: Unix seconds. ``note_gone``: called after a reload
-    with the keys and accounts that exist, and with those that have been deleted.
+    ``pepper``: the secret key of the digests, 32 bytes. ``clock``: Unix seconds. ``note_gone``: see ``NoteGone``;
+    called after a reload.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class ApiKeyAuthenticator:
         self._by_key: dict[int, Caller] = {}
         self._used_s: dict[int, float] = {}
         self._shown: dict[str, Caller] = {}
-        """Callers by header since the last reload: a digest costs many times a lookup."""
+        """Callers by header since the last reload: computing a digest costs many times as much as a lookup."""
         self._reloading = asyncio.Lock()
         self._note_gone = note_gone
 
     async def reload(self) -> None:
         """Read every account and key again. Requests in progress keep their caller."""
-        async with self._reloading:  # the one that began later ends later and is newer
-            keys = await self._keys.list_keys()  # before the accounts: a newer account has none of these keys
+        async with self._reloading:  # reloads run in order, so the newest state is kept last
+            keys = await self._keys.list_keys()  # before the accounts, so that each key's account is read, too
             accounts = {account.id: account for account in await self._accounts.list_accounts()}
         by_key = {
             key.id: self._join(accounts[key.account_id], key, self._by_key.get(key.id))
@@ -67,7 +67,7 @@ class ApiKeyAuthenticator:
         self._forget_gone(gone_keys, gone_accounts)
 
     async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
-        """Read these keys, and these accounts with their keys, again."""
+        """Read these keys again, and these accounts with their keys."""
         if len(key_ids) + len(account_ids) > _MOST_AT_ONCE:
             await self.reload()
             return
@@ -110,7 +110,7 @@ class ApiKeyAuthenticator:
 
     @staticmethod
     def _join(account: Account, key: ApiKey, known: Caller | None) -> Caller:
-        """Return a key with its account. Networks of the ``known`` caller that are unchanged are not parsed again."""
+        """Return a caller: a key with its account. Parsed networks are reused from ``known`` if they are unchanged."""
         same = known is not None and known.key.allow_ips == key.allow_ips
         return Caller(account, key, known.networks if known is not None and same else parse_networks(key.allow_ips))
 
@@ -147,17 +147,17 @@ class ApiKeyAuthenticator:
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
-        """Return the caller with that key, under its present secret."""
+        """Return the caller with that key, under the key's current secret."""
         return self._by_key.get(key_id)
 
     def find_last_use(self, key_id: int) -> float | None:
-        """Return when a key was last used here, in Unix seconds. None: not since this process started."""
+        """Return the last use of a key at this process, in Unix seconds; None: not used since the process started."""
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """Return the caller with the present key: it may have changed while the client was sending its body.
+        """Return the caller with the current key: it may have changed while the client was sending its body.
 
-        A caller without a key (a console page) stands for its account. Raises as ``authenticate`` does.
+        A caller without a key (a console page) represents its account. Raises the same exceptions as ``authenticate``.
         """
         if caller.key.id:
             now = self._callers.get(caller.key.digest)
@@ -174,7 +174,7 @@ class ApiKeyAuthenticator:
 
 
 def _find_former(caller: Caller) -> Caller | None:
-    """Return the caller for the secret before the rotation, whose key expires with the overlap."""
+    """Return the caller for the secret before the rotation. That caller's key expires with the overlap."""
     key = caller.key
     if key.former_digest is None or key.former_until_s is None:
         return None

@@ -1,4 +1,4 @@
-"""Challenges that authenticators sign: each is valid for one purpose, five minutes, and once."""
+"""Challenges for authenticators to sign. Each is valid for one purpose, for five minutes, and once."""
 
 import hmac
 import secrets
@@ -10,17 +10,17 @@ from gateway.domain.passkey import CHALLENGE_MS
 _EXPIRY, _RANDOM, _CODE = 8, 16, 32
 _KIND = "used_challenge"
 _BODY = _EXPIRY + _RANDOM
-"""Bytes. The random part is as long as WebAuthn asks for (section 13.4.3)."""
+"""Size in bytes. The random part is as long as WebAuthn requires (section 13.4.3)."""
 
 
 class Challenges:
     """Makes and checks challenges.
 
-    A challenge carries its expiry and an authentication code. Nothing is stored for visitors who only ask for one, so
-    no visitor can push out the challenges of others by asking for many.
+    A challenge contains its expiry and an authentication code. Unused challenges are not stored, so a visitor who
+    requests many cannot displace the challenges of others.
 
-    ``values``: keeps which were used. ``key``: of the code, 32 bytes; None: random ones, so that a restart voids every
-    challenge. ``clock``: Unix seconds.
+    ``values``: records the used challenges. ``key``: the key of the code, 32 bytes; None: a random key, and a restart
+    voids every challenge. ``clock``: Unix seconds.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Client secrets: short-lived keys with which a browser opens realtime sessions in the name of an API key.
+"""Client secrets: short-lived keys with which a browser opens realtime sessions on behalf of an API key.
 
-They are kept as digests: in memory, where a restart of the gateway ends them, or for all nodes of a cluster.
+They are stored as digests: in memory, where a restart of the gateway ends them, or for all nodes of a cluster.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from gateway.frozen import frozen
 PREFIX = "ek_"
 MAX_SECRETS = 2_000
 MAX_PER_KEY = 200
-"""Valid client secrets of one API key."""
+"""Maximum of valid client secrets per API key."""
 _BYTES = 24
 _KIND = "client_secret"
 
@@ -29,10 +29,10 @@ class ClientSecret:
     """One client secret.
 
     Attributes:
-        key_id: of the API key that pays.
-        model: the only model that it opens sessions with; None: any that the API key may use.
-        session: the settings with which its sessions begin; empty: the provider's.
-        expires_s: Unix seconds.
+        key_id: the id of the API key that is charged.
+        model: the only model of its sessions; None: any model that the API key may use.
+        session: the initial settings of its sessions; empty: the provider's defaults.
+        expires_s: expiry in Unix seconds.
     """
 
     key_id: int
@@ -42,9 +42,9 @@ class ClientSecret:
 
 
 class ClientSecrets:
-    """Makes and finds client secrets.
+    """Creates and finds client secrets.
 
-    ``api_keys``: the API keys, whose digest is used. ``values``: keeps them. ``clock``: Unix seconds.
+    ``api_keys``: the API keys, whose digest function is used. ``values``: stores the secrets. ``clock``: Unix seconds.
     """
 
     def __init__(self, api_keys: ApiKeyAuthenticator, values: ShortLived, clock: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class ClientSecrets:
         self._clock = clock
 
     async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
-        """Return a new client secret of the caller's API key, and when it expires (Unix s).
+        """Return a new client secret of the caller's API key, and its expiry (Unix s).
 
         Raises ``RateLimited``, ``StoreUnavailable``.
         """
@@ -70,7 +70,7 @@ class ClientSecrets:
         return secret, made.expires_s
 
     async def find(self, secret: str) -> tuple[Caller, ClientSecret]:
-        """Return the caller with the API key of a client secret. Raises the error of a key that cannot be used."""
+        """Return a client secret with the caller of its API key. Raises the error of an API key that cannot be used."""
         kept = await self._values.find(_KIND, self._api_keys.digest(secret))
         found = None if kept is None else ClientSecret(**orjson.loads(kept))
         caller = self._api_keys.find_caller(found.key_id) if found is not None else None

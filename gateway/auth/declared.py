@@ -18,7 +18,7 @@ KeyPath = tuple[int, str]
 
 
 def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pepper: bytes) -> str:
-    """Return a digest of what a file declares, secrets included; only who has ``pepper`` can try secrets by it."""
+    """Return a digest of a file's accounts and keys, secrets included. Guessing a secret from it needs ``pepper``."""
     declared = [*map(attrs.asdict, accounts), *map(attrs.asdict, keys)]
     return hmac.digest(pepper, orjson.dumps(declared, default=str), "sha256").hex()
 
@@ -26,8 +26,8 @@ def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pe
 async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
     """Make the stored accounts and keys agree with the configuration file.
 
-    What the file declares becomes read-only; an account or key of the same name that was created by hand is taken
-    over. What an earlier file declared and this one does not is disabled, and no longer read-only.
+    Declared accounts and keys become read-only; an existing account or key of the same name is taken over. Accounts and
+    keys that only an earlier file declared are disabled, and no longer read-only.
     """
     async with service.changing:
         await _declare_keys(service, keys, await _declare_accounts(service, accounts))
@@ -76,9 +76,9 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
 async def _free_secrets(
     service: AccountService, wanted: Mapping[KeyPath, KeySpec], accounts: Mapping[int, Account]
 ) -> list[ApiKey]:
-    """Take each secret that the file gives to one key away from any other key: that one was renamed or moved.
+    """Free each secret that the file assigns to a key from any other key, which was renamed or moved in the file.
 
-    Returns every stored key as it is then.
+    Returns all stored keys afterwards.
     """
     paths = {service.directory.digest(spec.secret or ""): path for path, spec in wanted.items()}
     keys = list(await service.register.keys.list_keys())

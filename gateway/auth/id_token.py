@@ -16,25 +16,25 @@ from gateway.frozen import frozen
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 )
-"""Signatures by a private key. ``none`` and HMAC are missing: any client can make the first, and also the second if the
-provider's public key is taken for a shared secret."""
+"""Signatures with a private key. ``none`` and HMAC are excluded. Any client can forge the first, and also the second if
+the provider's public key is mistaken for a shared secret."""
 LEEWAY_S = 60
 MAX_AGE_S = 600
-"""An ID token is issued during the sign-in, which takes at most this long."""
+"""Maximum age of an ID token: it is issued during the sign-in, which takes at most this long."""
 _PUBLIC = frozenset({"RSA", "EC", "OKP"})
 
 
 class InvalidIdToken(Exception):
-    """The ID token is not valid; the message says why and is for the log."""
+    """The ID token is not valid; the message is for the log and gives the reason."""
 
 
 class UnknownSigningKey(InvalidIdToken):
-    """The ID token names a key that is not in the key set: the provider may have a new one."""
+    """The ID token names a key that is not in the key set: the provider may have introduced a new key."""
 
 
 @frozen
 class ExpectedToken:
-    """What an ID token must state."""
+    """Expected values of an ID token."""
 
     issuer: str
     client_id: str
@@ -43,13 +43,13 @@ class ExpectedToken:
 
 
 def choose_algorithms(offered: Any) -> tuple[str, ...]:
-    """Return the allowed algorithms among those that the provider's metadata names; RS256 if it names none."""
+    """Return the allowed algorithms among those in the provider's metadata; RS256 if the metadata names none."""
     names = offered if isinstance(offered, list) else ["RS256"]
     return tuple(name for name in names if isinstance(name, str) and name in ALGORITHMS)
 
 
 def read_keys(document: Mapping[str, Any]) -> KeySet:
-    """Return the public keys of a JSON Web Key Set; keys of unknown types and keys to encrypt are left out.
+    """Return the public keys of a JSON Web Key Set, without keys of unknown types and encryption keys.
 
     Raises ``InvalidIdToken``.
     """
@@ -89,7 +89,7 @@ def check_id_token(token: str, keys: KeySet, expected: ExpectedToken, now_s: flo
 
 
 def _check_rest(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
-    """Check what the library leaves open: types, the audience, the age and the subject."""
+    """Check the parts that the library does not check: types, the audience, the age and the subject."""
     audience = claims["aud"]
     audiences = audience if isinstance(audience, list) else [audience]
     if expected.client_id not in audiences:
@@ -107,4 +107,4 @@ def _check_rest(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float
 
 
 MAX_SUBJECT = 255
-"""Characters (OpenID Connect Core 1.0, section 2)."""
+"""Maximum length in characters (OpenID Connect Core 1.0, section 2)."""

@@ -1,4 +1,4 @@
-"""How members are created: the first administrator by the link that the start prints, others by invitation."""
+"""Creation of members: the first administrator by the link printed at startup, others by invitation."""
 
 import asyncio
 import hmac
@@ -22,12 +22,12 @@ ONLY_PASSKEYS = (
     "administrator to remove your passkeys"
 )
 FIRST_ACCOUNT = "local"
-"""The first administrator's account, if it exists."""
+"""The first administrator's account, if an account of this name exists."""
 
 
 @frozen
 class OpenedInvite:
-    """A valid link. ``member`` is the one whose passphrase it resets; None: it creates a member."""
+    """A valid link. ``member``: the member whose passphrase the link resets; None: the link creates a member."""
 
     link: InviteLink
     account: Account
@@ -37,7 +37,7 @@ class OpenedInvite:
 class Invitations:
     """Signs in members by links.
 
-    ``values``: keeps the token of the first administrator's link. ``clock``: Unix seconds.
+    ``values``: stores the token of the first administrator's link. ``clock``: Unix seconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Invitations:
         self._setting_up = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
-        """Return the token that creates the first administrator; None if there is an active one."""
+        """Return the token that creates the first administrator; None if there is an active administrator."""
         return await find_setup_token(self._members, self._values, is_local=self._sessions.is_local)
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
@@ -69,7 +69,7 @@ class Invitations:
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             kept = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
-            if not await self._values.remove(*SETUP):  # it has just been used at another node
+            if not await self._values.remove(*SETUP):  # another node has just used the token
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             made = None
             try:
@@ -80,7 +80,7 @@ class Invitations:
         return await self._let_in(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
-        """Return what a link is for. Raises ``NotFound`` if it is invalid."""
+        """Return the purpose of a link. Raises ``NotFound`` if the link is invalid."""
         link = await self._members.find_link(digest_reference(token))
         if not self._sessions.is_local or link is None or self._now_ms() >= link.expires_ms:
             raise NotFound(LINK_GONE, param="token", should_retry=False)
@@ -95,9 +95,9 @@ class Invitations:
     async def use_link(
         self, token: str, name: str | None, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
-        """Create a member or change a passphrase, and sign in; the link is used up.
+        """Create a member or change a passphrase, and sign in. The link becomes invalid.
 
-        A member with a second factor needs its code. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
+        A member with a second factor needs a code of it. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
         ``Conflict`` for a taken name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
         """
         opened = await self.open_link(token)
@@ -130,7 +130,7 @@ class Invitations:
         return await self._sessions.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:
-        """Return ``local``, or else the first active account; it is created if there is none."""
+        """Return the active account ``local``, else the first active account; create one if none is active."""
         accounts = await self._accounts.list_accounts()
         active = [account for account in accounts if account.status == "active"]
         if active:
@@ -153,13 +153,13 @@ def parse_member_name(typed: str) -> str:
         raise InvalidRequest(
             "A name has 1 to 64 letters, digits or ._@+-, and begins with a letter or digit", param="name"
         )
-    if name in KINDS:  # the audit log calls actors without a name so
+    if name in KINDS:  # the audit log uses these for actors without a name
         raise InvalidRequest(f"Nobody is called {name!r} here", param="name")
     return name
 
 
 def _act(member: Member, visitor: ClientInfo) -> Actor:
-    """Return the actor: the member itself, whose id the database assigns if it is new."""
+    """Return the member as actor. The database assigns the id of a new member."""
     if not member.id:
         return attrs.evolve(GATEWAY, address=visitor.address)
     return Actor("member", member.name, member.id, member.account_id, member.account_id, visitor.address)

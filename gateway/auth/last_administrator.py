@@ -1,4 +1,4 @@
-"""Keeps an active administrator: without one no member can manage the gateway any more."""
+"""Ensures that an active administrator remains: without one, no member can manage the gateway any more."""
 
 from gateway.domain.member import LAST_ADMINISTRATOR
 from gateway.errors import Conflict

@@ -1,4 +1,4 @@
-"""Slows down guessing: each failed attempt makes the next wait longer, and while it waits no passphrase is compared."""
+"""Slows down guessing. Each failed attempt lengthens the next wait, during which no passphrase is compared."""
 
 import hashlib
 import math
@@ -20,13 +20,13 @@ FORGOTTEN_S = 15 * 60.0
 
 @frozen
 class Pace:
-    """``free`` attempts at once, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
+    """``free`` attempts without a wait, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
 
     free: int
     longest_s: float
 
     def find_wait_s(self, tries: int) -> float:
-        """Return the wait in seconds after so many failed attempts."""
+        """Return the wait in seconds after ``tries`` failed attempts."""
         if tries < self.free:
             return 0.0
         return min(self.longest_s, 2.0 ** min(tries - self.free, 32))
@@ -35,8 +35,8 @@ class Pace:
 OF_PAIR = Pace(5, 300.0)
 OF_ADDRESS = Pace(30, 300.0)
 OF_NAME = Pace(30, 60.0)
-"""For one name from any address. An attacker alone can cause it, so an address from which the member has signed in
-before does not wait for it."""
+"""Pace for one name from any address. A single attacker can cause this wait, so it does not apply to an address from
+which the member has signed in before."""
 
 
 @frozen
@@ -60,7 +60,7 @@ class _Table:
         return 0.0 if count is None else count.at_s + self._pace.find_wait_s(count.tries) - self._clock()
 
     def count(self, key: bytes) -> Callable[[], None]:
-        """Count one more; the result is a function that takes it back."""
+        """Count one more attempt; return a function that undoes this."""
         before = self._find(key)
         self._counts[key] = counted = _Count(1 if before is None else before.tries + 1, self._clock())
         self._counts.move_to_end(key)
@@ -87,7 +87,7 @@ class _Table:
 
 
 class Throttle(Protocol):
-    """Attempts by name and address, of one process or of all nodes of a cluster."""
+    """Limits attempts by name and address, in one process or across all nodes of a cluster."""
 
     def attempt(
         self, name: str, address: str, fails: type[Exception] = ..., *, is_whole: bool = ...
@@ -97,9 +97,9 @@ class Throttle(Protocol):
 
 
 class LoginThrottle:
-    """Attempts by name and address, in memory.
+    """Limits attempts by name and address, in memory.
 
-    ``clock``: monotonic seconds. ``most``: entries of each table; the least recently used one is dropped.
+    ``clock``: monotonic seconds. ``most``: maximum of entries per table; the least recently used entry is dropped.
     """
 
     def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
@@ -114,7 +114,7 @@ class LoginThrottle:
     ) -> AsyncIterator[None]:
         """Run the block as one attempt, which fails if the block raises ``fails``.
 
-        It counts from its start, so that parallel attempts gain nothing. ``is_whole`` False: its success opens no
+        An attempt counts from its start, so parallel attempts gain nothing. ``is_whole`` False: success does not open a
         session yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
@@ -151,6 +151,6 @@ def refuse(wait_s: float) -> None:
 
 
 def make_name(*parts: str) -> bytes:
-    """Return what a name and an address are counted under."""
-    # A user may type a passphrase into the name's field: only its digest is kept here.
+    """Return the key under which attempts of a name and an address are counted."""
+    # Users sometimes type a passphrase into the name field, so only a digest is kept here.
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

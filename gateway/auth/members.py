@@ -21,14 +21,14 @@ from gateway.storage.members import MemberRepository
 Fields = dict[str, Any]
 _HOUR_MS = 3_600 * 1000
 _SHOWN = ("name", "role", "status")
-"""Fields whose old and new values are audited."""
+"""Fields whose old and new values appear in the audit log."""
 
 
 class Members:
     """Members and the links that invite them.
 
-    ``clock``: Unix seconds. ``changing``: held during every change of a member; the same lock as that of the accounts,
-    because one active administrator must remain whichever is removed. ``is_local``: whether members may have a
+    ``clock``: Unix seconds. ``changing``: held during every change of a member. Accounts use the same lock, because
+    removing a member or an account must leave an active administrator. ``is_local``: whether members may have a
     password; if not, no link is created.
     """
 
@@ -48,7 +48,7 @@ class Members:
         self._is_local = is_local
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
-        """Return every member, or those of the account of that name. Raises ``NotFound``."""
+        """Return all members, or the members of the account of that name. Raises ``NotFound``."""
         names = await self._name_accounts()
         wanted = None if account is None else (await self._get_account(account)).id
         found = await self._members.list_members()
@@ -103,7 +103,7 @@ class Members:
         raise NotFound(f"No link has the id {link_id[:40]!r}")
 
     async def edit(self, member_id: int, spec: MemberSpec, by: Actor = OPERATOR) -> Fields:
-        """Change the fields that ``spec`` names. Another role or status ends the member's sessions.
+        """Change the fields that ``spec`` names. A changed role or status ends the member's sessions.
 
         Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """

@@ -1,4 +1,4 @@
-"""The client of one OpenID Connect provider: its metadata, its keys, the authorization URL and the exchange of a code.
+"""The client of one OpenID Connect provider: metadata, keys, authorization URL and code exchange.
 
 Only a gateway with ``[[sign_in]]`` imports this module.
 """
@@ -26,11 +26,11 @@ from gateway.upstream.safe_fetch import SafeFetcher
 METADATA_TTL_S = 3_600.0
 KEYS_TTL_S = 3_600.0
 KEYS_PAUSE_S = 30.0
-"""For an unknown key the key set is fetched at most this often: anyone can invent the id of a key."""
+"""Minimum pause between fetches of the key set for unknown keys: any visitor can invent a key id."""
 TIMEOUT_S = 10.0
 MAX_BYTES = 256 * 1024
 MAX_TOKEN, MAX_CODE = 16 * 1024, 4 * 1024
-"""Characters of an ID token and of an authorization code."""
+"""Maximum length of an ID token and of an authorization code, in characters."""
 UNREACHABLE = "The sign-in provider did not answer as it should: try again, or ask an administrator"
 REFUSED = "The answer of the sign-in provider was not accepted: begin again, or ask an administrator"
 
@@ -39,7 +39,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Metadata:
-    """What discovery found (OpenID Connect Discovery 1.0, section 3)."""
+    """The provider's metadata from discovery (OpenID Connect Discovery 1.0, section 3)."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -59,7 +59,7 @@ class Verified:
 
 
 class OidcProvider:
-    """Signs in at one provider.
+    """Signs in members at one provider.
 
     ``fetcher``: sends requests; the issuer's origin is trusted, other hosts must be public or in ``egress.allow``.
     ``clock``: Unix seconds. ``monotonic``: seconds.
@@ -78,7 +78,7 @@ class OidcProvider:
         self._failures = 0
 
     async def build_authorization_url(self, flow: Flow, nonce: str, verifier: str) -> str:
-        """Return where the browser begins (RFC 6749, 4.1.1; RFC 7636). Raises ``ProviderBadResponse``."""
+        """Return the URL at which the sign-in begins (RFC 6749, 4.1.1; RFC 7636). Raises ``ProviderBadResponse``."""
         metadata = await self._find_metadata()
         query = {
             "response_type": "code",
@@ -119,9 +119,9 @@ class OidcProvider:
             self._refuse(str(error))
 
     async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
-        """Return where the browser ends its session at the provider; None if the provider has no such page.
+        """Return the URL at which the browser ends its session at the provider; None if the provider has none.
 
-        ``back``: where the provider then sends the browser (OpenID Connect RP-Initiated Logout 1.0).
+        ``back``: the URL to which the provider then redirects the browser (OpenID Connect RP-Initiated Logout 1.0).
         """
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
@@ -142,7 +142,7 @@ class OidcProvider:
     async def _find_metadata(self) -> Metadata:
         failures = self._failures
         async with self._fetching:
-            if self._failures > failures:  # while this call waited: a slow provider must not make a queue
+            if self._failures > failures:  # while this call waited; retries would queue at a slow provider
                 self._fail("it has just failed")
             if self._metadata is None or self._monotonic() >= self._metadata[1] + METADATA_TTL_S:
                 url = f"{self.spec.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -151,7 +151,7 @@ class OidcProvider:
             return self._metadata[0]
 
     async def _find_keys(self, metadata: Metadata, pause_s: float = KEYS_TTL_S) -> KeySet:
-        """Return the key set; it is fetched if the last time is ``pause_s`` ago."""
+        """Return the key set, fetched again if the last fetch was at least ``pause_s`` ago."""
         async with self._fetching:
             if self._keys is None or self._monotonic() >= self._keys[1] + pause_s:
                 self._keys = id_token.read_keys(await self._get(metadata.jwks_uri)), self._monotonic()
@@ -176,7 +176,7 @@ class OidcProvider:
         )
 
     def _read_endpoint(self, document: Mapping[str, Any], name: str) -> str:
-        """Return an address of the metadata, which must be of HTTPS or of the issuer's own origin."""
+        """Return a URL from the metadata. It must use HTTPS or have the issuer's own origin."""
         url = document.get(name)
         if not isinstance(url, str) or not url.isascii() or not url.isprintable():
             self._fail(f"the metadata has no {name}")

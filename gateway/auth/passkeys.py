@@ -1,4 +1,4 @@
-"""Passkeys of members: registered on the account page; they sign in alone, or after the passphrase."""
+"""Passkeys of members. They are registered on the account page, and sign in on their own or after the passphrase."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,17 +34,17 @@ from gateway.storage.passkeys import PasskeyRepository
 Options = dict[str, Any]
 NO_SITE = "Passkeys need the console at a host name over HTTPS, or at localhost: set server.base_url"
 _NAME = "Model gateway"
-"""What authenticators show."""
+"""The name that authenticators show."""
 _ALGORITHMS = (-8, -7, -257)
-"""Ed25519, ES256 and RS256 as COSE numbers, the best first: every authenticator has one of them."""
+"""COSE numbers of Ed25519, ES256 and RS256, in order of preference. Every authenticator supports at least one."""
 _ALONE = "sign in"
 
 
 class PasskeyService:
-    """Registers passkeys, and signs in with them.
+    """Registers passkeys and signs in members with them.
 
-    ``sessions``: opens sessions and checks the passphrase of a member. ``audit_log``: gets refusals of known passkeys.
-    ``throttle``: slows down guessing; that of ``sessions``.
+    ``sessions``: opens sessions and checks the passphrase of a member. ``audit_log``: records refusals of known
+    passkeys. ``throttle``: slows down guessing; shared with ``sessions``.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PasskeyService:
         self._challenges = challenges
 
     def find_obstacle(self, site: RelyingParty | None) -> Literal["passphrases", "extra", "site"] | None:
-        """Return why passkeys cannot be used at ``site``: sign-in, installation or address. None: they can."""
+        """Return why passkeys cannot be used at ``site`` (sign-in, installation, address); None if they can."""
         if not self._sessions.is_local:
             return "passphrases"
         return "extra" if not is_installed() else "site" if site is None else None
@@ -144,7 +144,7 @@ class PasskeyService:
         await self._passkeys.delete_passkey(passkey, audit)
 
     def start_sign_in(self, site: RelyingParty) -> Options:
-        """Return options for ``navigator.credentials.get()``: the browser offers what it has, no name is needed."""
+        """Return options for ``navigator.credentials.get()``. The browser offers its passkeys; no name is needed."""
         return self._build_request(site, _ALONE, (), "required")
 
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
@@ -195,7 +195,7 @@ class PasskeyService:
         actor = Actor("gateway", address=visitor.address)
         detail = orjson.dumps({"passkey": passkey.name, "reason": reason[:200]}).decode()
         audit = build_audit(actor, "member.passkey_refused", member, self._sessions.now_ms, detail)
-        with suppress(StoreUnavailable):  # it is refused in any case
+        with suppress(StoreUnavailable):  # the sign-in is refused in any case
             await self._audit_log.add_audit(audit)
 
     async def _find_own(self, signed: CurrentUser, passkey_id: int) -> Passkey:
@@ -219,7 +219,7 @@ def _write_registration(signed: CurrentUser) -> str:
 
 
 def _write_second(member: Member) -> str:
-    """Return the purpose of a challenge after a passphrase: another passphrase makes it void."""
+    """Return the purpose of a challenge after a passphrase. A changed passphrase makes the challenge void."""
     return f"second factor {member.id} {member.passphrase}"
 
 

@@ -1,6 +1,6 @@
-"""Password hashing and comparison in threads, so that the event loop does not wait.
+"""Password hashing and comparison in threads, which keep the event loop free.
 
-argon2id (RFC 9106) with 19 MiB, 2 passes and 1 lane, as in OWASP's Password Storage Cheat Sheet: 25 ms of a core.
+argon2id (RFC 9106) with 19 MiB, 2 passes and 1 lane, as in OWASP's Password Storage Cheat Sheet: 25 ms of one core.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Hashes at a time: sign-in takes at most so many cores, and 19 MiB for each."""
+"""Concurrent hashes: sign-in uses at most this many cores, and 19 MiB for each."""
 MOST_WAITING = 16
-"""Waiting hashes; one more is refused."""
+"""Maximum of waiting hashes; further ones are refused."""
 _SALT_BYTES, _HASH_BYTES = 16, 32
 
 
@@ -38,25 +38,25 @@ OWASP = HashCost()
 
 
 class PasswordService:
-    """Makes and compares hashes in its own threads, which ``close`` ends."""
+    """Creates and compares hashes in its own threads, which ``close`` ends."""
 
     def __init__(self, cost: HashCost = OWASP) -> None:
         self._cost = cost
         self._under_way = 0
 
     async def hash(self, passphrase: str) -> str:
-        """Return the hash of a passphrase. Raises ``RateLimited`` if too many wait."""
+        """Return the hash of a passphrase. Raises ``RateLimited`` if too many hashes wait."""
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
     async def fits(self, kept: str | None, passphrase: str) -> bool:
-        """Return whether ``kept`` is the passphrase's hash. None never is, and takes as long.
+        """Return whether ``kept`` is a hash of the passphrase. For None the result is False after the same time.
 
-        Raises ``RateLimited`` if too many wait.
+        Raises ``RateLimited`` if too many hashes wait.
         """
         return await self._run(partial(self._compare, kept or self._nobodys, _normalize(passphrase)))
 
     def is_worn(self, kept: str) -> bool:
-        """Return whether ``kept`` was made at another cost than today's."""
+        """Return whether ``kept`` was created with a cost other than today's."""
         return self._hasher.check_needs_rehash(kept)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class PasswordService:
             raise RateLimited("Too many people are signing in right now", retry_after_s=2)
         self._under_way += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        future.add_done_callback(self._end)  # not when the awaiting task ends: the thread goes on
+        future.add_done_callback(self._end)  # not when the awaiting task ends, because the thread continues
         return await asyncio.shield(future)
 
     def _end(self, future: "asyncio.Future[T]") -> None:
@@ -98,15 +98,15 @@ class PasswordService:
 
     @cached_property
     def _nobodys(self) -> str:
-        """A hash of today's cost that fits no known passphrase."""
+        """A hash of today's cost that no known passphrase matches."""
         salt, digest = (b64encode(bytes(size)).decode().rstrip("=") for size in (_SALT_BYTES, _HASH_BYTES))
         cost = f"m={self._cost.memory_kib},t={self._cost.passes},p={self._cost.lanes}"
         return f"$argon2id$v=19${cost}${salt}${digest}"
 
 
 def _normalize(passphrase: str) -> bytes:
-    """Return one form of text that keyboards encode in several (NIST SP 800-63B, 5.1.1.2).
+    """Return one normal form of text that keyboards encode in several ways (NIST SP 800-63B, 5.1.1.2).
 
-    Invalid Unicode fits no hash.
+    Invalid Unicode matches no hash.
     """
     return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")

@@ -1,8 +1,8 @@
-"""Members of OpenID Connect providers: whom the claims of an ID token admit, with which role and to which account.
+"""Members of OpenID Connect providers: the claims of an ID token decide about admission, role and account.
 
 A member is identified by issuer and subject, never by its name or e-mail address, which others may choose. Each sign-in
-evaluates role and account anew. A removed member comes back only if ``create`` is true, as a new member, and the audit
-log says so; who must not come back is disabled instead, or loses the role at the provider.
+evaluates role and account anew. A removed member returns only if ``create`` is true, as a new member, which the audit
+log records. To keep a person out, disable the member instead, or remove the role at the provider.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled
 class ProviderMembers:
     """Finds, creates and changes members by their claims.
 
-    ``clock``: Unix seconds. ``changing``: held while a member is changed; the lock of ``Members``.
+    ``clock``: Unix seconds. ``changing``: held while a member is changed; shared with ``Members``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ProviderMembers:
         self._changing = changing
 
     async def admit(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo) -> Member:
-        """Return the member of the claims, created or changed as they say. Raises ``Forbidden``, ``Conflict``."""
+        """Return the member of the claims, created or updated from them. Raises ``Forbidden``, ``Conflict``."""
         async with self._changing:
             identity = await self._identities.find_identity(claims["iss"], claims["sub"])
             member = None
@@ -77,7 +77,7 @@ class ProviderMembers:
         return await self._members.add_member(member, audit, identity=identity)
 
     async def _update(self, spec: SignInProvider, claims: Claims, before: Member, visitor: ClientInfo) -> Member:
-        """Give the member the role and the account of its claims; its other sessions end if they differ."""
+        """Update the member's role and account from the claims. A change ends the member's other sessions."""
         if before.status != "active":
             raise Forbidden(DISABLED, should_retry=False)
         role = spec.find_role(claims) if spec.roles else before.role

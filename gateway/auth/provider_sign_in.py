@@ -1,6 +1,6 @@
-"""Sign-in by an OpenID Connect provider: the flow from the sign-in page to the session, and the sign-out.
+"""Sign-in through an OpenID Connect provider: from the sign-in page to the session, and the sign-out.
 
-The provider decides about second factors.
+Second factors are up to the provider.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identities import IdentityRepository
 
 PURPOSE = "id_token"
-"""What ID tokens are sealed for."""
+"""The purpose for which ID tokens are encrypted."""
 _SEALED_ABOUT = "session:"
 NO_EMAIL = "Your e-mail address is not verified, or of a domain that may not sign in here. Ask an administrator"
 DECLINED = "The sign-in provider did not sign you in"
@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class BegunFlow:
-    """Where the browser goes, and the cookie that it brings back."""
+    """The URL that the browser visits, and the cookie that it brings back."""
 
     url: str
     flow: Flow
@@ -44,7 +44,7 @@ class BegunFlow:
 
 
 class ProviderSignIn:
-    """Signs in members by providers.
+    """Signs in members through providers.
 
     ``providers``: by name, in the order of the settings. ``seal``: encrypts ID tokens.
     """
@@ -71,7 +71,7 @@ class ProviderSignIn:
         self._flows = flows
 
     async def begin(self, name: str, redirect_uri: str, after: str, signed: CurrentUser | None = None) -> BegunFlow:
-        """Begin a sign-in, or the linking of the member who is ``signed`` in.
+        """Begin a sign-in, or link an identity to the member who is ``signed`` in.
 
         Raises ``NotFound`` for the provider's name, ``ProviderBadResponse``.
         """
@@ -84,7 +84,7 @@ class ProviderSignIn:
     async def finish(
         self, name: str, query: Mapping[str, str], cookie: str, visitor: ClientInfo
     ) -> tuple[Flow, NewSession | None]:
-        """Handle the authorization response; return its flow and the session, None if it linked a member.
+        """Handle the authorization response. Return its flow and the session; no session if it linked a member.
 
         Raises ``Forbidden``, ``RateLimited``, ``Conflict``, ``NotFound``, ``ProviderBadResponse``.
         """
@@ -109,9 +109,9 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, signed: CurrentUser, back: str | None) -> str | None:
-        """Return where the browser ends its session at the provider that began this one; None: nowhere.
+        """Return the URL at which the browser ends its session at this session's provider; None without one.
 
-        Call it before the session ends. ``back``: the page to return to.
+        Call before the session ends. ``back``: the page to return to.
         """
         found = await self._identities.find_session(signed.session.digest)
         provider = None if found is None else self._providers.get(found[0])
@@ -120,7 +120,7 @@ class ProviderSignIn:
         try:
             token = self._seal.open(found[1], about=_SEALED_ABOUT + signed.session.id).decode()
             return await provider.build_sign_out_url(token, back)
-        except (DecryptionFailed, GatewayError):  # the session here must end whatever the provider does
+        except (DecryptionFailed, GatewayError):  # the gateway's own session must end in any case
             return None
 
     async def list_identities(self, member: Member) -> list[Mapping[str, str | bool]]:
@@ -167,5 +167,5 @@ class ProviderSignIn:
         detail = orjson.dumps({"reason": error.message}).decode()
         by = attrs.evolve(GATEWAY, address=visitor.address)
         row = by.did("session.refused", name, self._sessions.now_ms, detail=detail)
-        with contextlib.suppress(StoreUnavailable):  # the answer says why the sign-in failed
+        with contextlib.suppress(StoreUnavailable):  # the answer gives the reason for the failed sign-in
             await self._audit_log.add_audit(row)

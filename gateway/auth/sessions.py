@@ -30,7 +30,7 @@ from gateway.frozen import frozen
 from gateway.storage.members import MemberRepository
 
 SEEN_EVERY_MS = 60_000
-"""The last use of a session is written at most this often."""
+"""Minimum interval between two updates of a session's last use."""
 ENROLMENT_MS = 10 * 60 * 1000
 """How long a new second factor waits for its first code."""
 _ENROLMENT = "enrolment"
@@ -41,7 +41,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class CurrentUser:
-    """A signed-in member, as stored at this moment."""
+    """A signed-in member, as currently stored."""
 
     member: Member
     account: Account
@@ -62,8 +62,8 @@ class CurrentUser:
 class ClientInfo:
     """The client, signed in or not.
 
-    ``address``: its IP address; empty if unknown. ``agent``: its ``User-Agent``. ``reference``: of its present session,
-    if any; a new session replaces it.
+    ``address``: its IP address; empty if unknown. ``agent``: its ``User-Agent``. ``reference``: the reference of its
+    current session, if any; a new session replaces that session.
     """
 
     address: str = ""
@@ -73,7 +73,7 @@ class ClientInfo:
 
 @frozen
 class NewSession:
-    """A new session; ``reference`` identifies its browser from now on."""
+    """A new session. ``reference`` identifies its browser from now on."""
 
     reference: str = attrs.field(repr=False)
     signed: CurrentUser
@@ -82,7 +82,7 @@ class NewSession:
 class SessionService:
     """Creates, finds and ends sessions.
 
-    ``values``: keeps second factors that wait for their first code. ``clock``: Unix seconds. ``is_local``: whether
+    ``values``: stores second factors that wait for their first code. ``clock``: Unix seconds. ``is_local``: whether
     members may sign in with a password.
     """
 
@@ -110,9 +110,9 @@ class SessionService:
         return int(self._clock() * 1000)
 
     async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
-        """Return the user of a session. None: it has ended, or the member may no longer sign in.
+        """Return the user of a session; None if the session has ended or the member may no longer sign in.
 
-        ``used`` False does not extend the session. Raises ``StoreUnavailable``.
+        ``used`` False: do not extend the session. Raises ``StoreUnavailable``.
         """
         found = await self._members.find_session(digest_reference(reference))
         if found is None:
@@ -147,7 +147,7 @@ class SessionService:
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
         """Create a session for a verified credential. Raises ``WrongPassphrase``, ``Forbidden``.
 
-        ``detail``: of the audit row.
+        ``detail``: the detail of the audit row.
         """
         reference, now_ms = make_reference(), self.now_ms
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
@@ -190,7 +190,7 @@ class SessionService:
     async def change_passphrase(
         self, signed: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
-        """Change the passphrase: the member's sessions end, and this one goes on under a new reference.
+        """Change the passphrase. The member's other sessions end; the current session continues under a new reference.
 
         Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest``, ``Conflict``.
         """
@@ -202,7 +202,7 @@ class SessionService:
         return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
     async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
-        """Check the passphrase of a signed-in member, for what a stolen session must not do.
+        """Check the passphrase of a signed-in member before an action that a stolen session must not allow.
 
         Raises ``WrongPassphrase``, ``RateLimited``.
         """
@@ -210,7 +210,7 @@ class SessionService:
             await self._check_passphrase(signed.member, passphrase, visitor)
 
     async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
-        """Return the member of a name and passphrase, who is not signed in by that.
+        """Return the member with a name and passphrase, without opening a session.
 
         Raises ``WrongPassphrase``, ``RateLimited``, ``Forbidden``.
         """
@@ -232,7 +232,7 @@ class SessionService:
         return await self.hasher.hash(passphrase)
 
     async def enrol(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
-        """Create a second factor, to be confirmed by its first code. Raises ``Conflict`` if the member has one."""
+        """Create a second factor, which its first code must confirm. Raises ``Conflict`` if the member has one."""
         _check_has_none(signed.member)
         await self.check_consent(signed, passphrase, visitor)
         enrolment = self._factors.enrol(signed.member.name)
@@ -242,10 +242,10 @@ class SessionService:
         return enrolment
 
     async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
-        """Confirm the second factor. Returns its recovery codes, which only this result contains.
+        """Confirm the second factor. Return its recovery codes, which only this result contains.
 
-        Raises ``InvalidRequest`` for a wrong code, ``Conflict`` if none waits for its code or the member has one by
-        now: another session has confirmed it, perhaps another person's.
+        Raises ``InvalidRequest`` for a wrong code. Raises ``Conflict`` if no second factor waits for its code, or if
+        another session, perhaps another person's, has confirmed one meanwhile.
         """
         _check_has_none(signed.member)
         kept = await self._values.find(_ENROLMENT, signed.session.digest)
@@ -262,7 +262,10 @@ class SessionService:
         return codes
 
     async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
-        """Remove it. Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``."""
+        """Remove the second factor.
+
+        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``.
+        """
         member = signed.member
         if member.totp is None:
             raise Conflict("You have no second factor")
@@ -273,7 +276,7 @@ class SessionService:
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
     async def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
-        """Verify a code if something else stands for the passphrase. Raises as ``sign_in``."""
+        """Verify a code after a credential that replaces the passphrase. Raises the same exceptions as ``sign_in``."""
         async with self._throttle.attempt(member.name, visitor.address):
             return self._prove(member, code, visitor)
 
@@ -290,7 +293,7 @@ class SessionService:
             raise
 
     async def _renew(self, member: Member, passphrase: str) -> None:
-        """Store a hash of today's cost; skipped while too many hashes wait."""
+        """Store a new hash with today's cost; skipped while too many hashes wait."""
         with suppress(RateLimited, Conflict, NotFound, StoreUnavailable):
             after = attrs.evolve(member, passphrase=await self.hasher.hash(passphrase))
             await self._members.put_member(member, after)
@@ -302,7 +305,7 @@ def _check_has_none(member: Member) -> None:
 
 
 def note_refusal(member: Member | None, visitor: ClientInfo) -> None:
-    """Log that a sign-in was refused."""
+    """Log a refused sign-in."""
     # An unknown name is not logged: it may be a passphrase in the wrong field.
     log.warning("sign_in_refused", member=None if member is None else member.name, address=visitor.address)
 

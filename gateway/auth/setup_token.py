@@ -1,4 +1,4 @@
-"""The token of the link that creates the first administrator; the start prints that link."""
+"""The token of the link that creates the first administrator. The link is printed at startup."""
 
 import secrets
 
@@ -6,14 +6,14 @@ from gateway.auth.short_lived import ShortLived
 from gateway.storage.members import MemberRepository
 
 SETUP = ("setup", b"token")
-"""Its kind and name among the short-lived values."""
+"""The token's kind and name among the short-lived values."""
 NEVER_MS = 2**62
 
 
 async def find_setup_token(members: MemberRepository, values: ShortLived, *, is_local: bool) -> str | None:
-    """Return the token; None if there is an active administrator, or if members have no passwords."""
+    """Return the token; None if there is an active administrator or members have no passwords."""
     if not is_local or await members.is_administered():
         return None
-    while (kept := await values.find(*SETUP)) is None:  # another node may be making one
+    while (kept := await values.find(*SETUP)) is None:  # another node may be creating a token
         await values.put(*SETUP, secrets.token_urlsafe(32).encode(), NEVER_MS)
     return kept.decode()

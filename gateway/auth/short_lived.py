@@ -1,4 +1,4 @@
-"""What sign-in and client secrets keep for some minutes: in memory, or for all nodes of a cluster in the database."""
+"""Values that sign-in and client secrets need for minutes: in memory, or in the database for all nodes of a cluster."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,7 +10,7 @@ class ShortLived(Protocol):
     """Values by kind and name, until they expire. Every method raises ``StoreUnavailable``."""
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Keep a value unless there is one already; return whether there was none."""
+        """Store a value unless there is one already; return whether the value was stored."""
         ...
 
     async def find(self, kind: str, name: bytes) -> bytes | None:
@@ -22,9 +22,9 @@ class ShortLived(Protocol):
         ...
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return how many values a key has, how many there are, and when the first of them ends.
+        """Return the number of a key's values, the number of all values, and the earliest expiry.
 
-        That is of the key's values if it has any, in Unix ms; 0 without any.
+        The expiry is that of the key's values if it has any, else of all values, in Unix ms; 0 without any value.
         """
         ...
 
@@ -47,7 +47,7 @@ class MemoryValues:
         return len(self._values)
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Keep a value unless there is one already; return whether there was none."""
+        """Store a value unless there is one already; return whether the value was stored."""
         now_ms = self._clock() * 1000
         self._values = {path: kept for path, kept in self._values.items() if kept.expires_ms > now_ms}
         if (kind, name) in self._values:
@@ -66,7 +66,7 @@ class MemoryValues:
         return kept is not None and kept.expires_ms > self._clock() * 1000
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return how many values a key has, how many there are, and when the first of them ends (Unix ms)."""
+        """Return the number of a key's values, the number of all values, and the earliest expiry (Unix ms)."""
         now_ms = self._clock() * 1000
         found = [kept for (of, _), kept in self._values.items() if of == kind and kept.expires_ms > now_ms]
         own = [kept.expires_ms for kept in found if kept.key_id == key_id]

@@ -1,6 +1,6 @@
-"""What a browser brings back from a sign-in provider: a signed cookie, from which nonce and PKCE verifier are derived.
+"""The signed cookie of a sign-in at a provider, from which nonce and PKCE verifier are derived.
 
-The cookie binds the flow to the browser that began it; the gateway remembers nothing until the flow ends.
+The cookie binds the flow to the browser that began it. The gateway stores nothing until the flow ends.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ _KIND = "used_flow"
 
 @frozen
 class Flow:
-    """One sign-in under way.
+    """One sign-in in progress.
 
     Attributes:
         provider: the name of the provider.
         state: 256 random bits as text.
-        redirect_uri: where the provider sends the browser.
+        redirect_uri: the URL to which the provider sends the browser.
         next: the page to go to afterwards.
-        expires_s: Unix seconds.
+        expires_s: expiry in Unix seconds.
         session: the digest, in hexadecimal, of the session whose member is to be linked; empty: a sign-in.
     """
 
@@ -44,10 +44,10 @@ class Flow:
 
 
 class FlowSigner:
-    """Makes and opens the cookies of flows.
+    """Creates and opens the cookies of flows.
 
-    ``values``: keeps which flows have ended. ``key``: signs, 32 bytes; None: random ones, so that a restart voids every
-    cookie. ``clock``: Unix seconds.
+    ``values``: records the flows that have ended. ``key``: signs, 32 bytes; None: a random key, and a restart voids
+    every cookie. ``clock``: Unix seconds.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
@@ -63,7 +63,7 @@ class FlowSigner:
         return flow, f"{body}{_SEPARATOR}{self._derive('cookie', body)}"
 
     def open(self, cookie: str) -> Flow | None:
-        """Return the flow of a cookie; None if it is not one of ours, or has expired."""
+        """Return the flow of a cookie; None if the cookie is not the gateway's or has expired."""
         body, _, signature = cookie.partition(_SEPARATOR)
         if not hmac.compare_digest(signature.encode("utf-8", "surrogateescape"), self._derive("cookie", body).encode()):
             return None
@@ -71,7 +71,7 @@ class FlowSigner:
         return flow if self._clock() < flow.expires_s else None
 
     async def use_up(self, flow: Flow) -> bool:
-        """Return whether the flow has not ended before; now it has. Raises ``StoreUnavailable``."""
+        """End the flow; return False if it had ended before. Raises ``StoreUnavailable``."""
         return await self._values.put(_KIND, flow.state.encode(), b"", flow.expires_s * 1000)
 
     def find_nonce(self, flow: Flow) -> str:

@@ -1,4 +1,4 @@
-"""An OpenID Connect provider that members sign in with (``[[sign_in]]``), and what its claims say about a member."""
+"""An OpenID Connect provider for the sign-in of members (``[[sign_in]]``), and the meaning of its claims."""
 
 import hashlib
 import re
@@ -58,10 +58,11 @@ class SignInProvider:
     Attributes:
         name: part of the redirect URI.
         label: the provider's name on the sign-in page; empty: ``name``.
-        role_claim: a claim, or a path of claims with dots (``realm_access.roles``); a text or an array of texts.
-        roles: without any, a new member is a viewer, and administrators give roles.
+        role_claim: a claim, or a dotted path of claims (``realm_access.roles``); its value is a string or an array of
+            strings.
+        roles: without any, a new member is a viewer, and administrators assign roles.
         account_claim: the claim that names the member's account; a token without it is refused.
-        create: whether a person who is unknown becomes a member at the first sign-in.
+        create: whether an unknown person becomes a member at the first sign-in.
         domains: the domains of e-mail addresses that may sign in, which the provider must have verified; empty: any.
     """
 
@@ -88,14 +89,15 @@ class SignInProvider:
         return self.label or self.name
 
     def find_role(self, claims: Claims) -> Role | None:
-        """Return the highest role that the claims give; None if they give none."""
+        """Return the highest role that the claims grant; None if they grant none."""
         values = set(_list_texts(_find_claim(claims, self.role_claim)))
         return next((role for role in reversed(ROLES) if values.intersection(getattr(self.roles, role))), None)
 
     def find_account(self, claims: Claims) -> str | None:
         """Return the name of the member's account; None if there is none.
 
-        With ``account_claim`` it is that of the claim: without one, or with several, ``account`` does not stand in.
+        If ``account_claim`` is set, only that claim decides. ``account`` does not replace it if the claim is missing or
+        has several values.
         """
         if self.account_claim is None:
             return self.account
@@ -103,7 +105,7 @@ class SignInProvider:
         return values[0] if len(values) == 1 else None
 
     def may_sign_in(self, claims: Claims) -> bool:
-        """Return whether the e-mail address is verified and of one of ``domains``, if there are any."""
+        """Return whether the e-mail address is verified and in one of ``domains``; True if there are no domains."""
         if not self.domains:
             return True
         email = find_email(claims)
@@ -120,7 +122,7 @@ def find_email(claims: Claims) -> str | None:
 
 
 def list_names(claims: Claims) -> tuple[str, ...]:
-    """Return names for a new member, the best first. The last one is its own, whatever names are taken.
+    """Return candidate names for a new member, the best first. The last one is unique to the member.
 
     A name never identifies a member: only issuer and subject do.
     """
@@ -132,7 +134,7 @@ def list_names(claims: Claims) -> tuple[str, ...]:
 
 
 def _find_claim(claims: Claims, path: str) -> Any:
-    """Return the claim of that name, or else at that path; None if there is none."""
+    """Return the claim with that name, else the claim at that path; None if there is neither."""
     if path in claims:
         return claims[path]
     value: Any = claims

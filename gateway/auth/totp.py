@@ -19,12 +19,12 @@ RECOVERY_CODES = 10
 ISSUER = "Model gateway"
 """The name that authenticators show."""
 _WINDOW = (0, -1, 1)
-"""Time steps: tolerates slow clocks and slow typing (RFC 6238, 5.2)."""
+"""Accepted time steps: tolerate slow clocks and slow typing (RFC 6238, 5.2)."""
 _DIGITS = 6
 _RECOVERY_BYTES = 10
 _GROUP = 4
 PURPOSE = "totp"
-"""What second factors are sealed for."""
+"""The purpose for which the secrets of second factors are encrypted."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -45,13 +45,13 @@ class Totp:
         self._seal = seal.derive(PURPOSE)
 
     def enrol(self, name: str) -> Enrolment:
-        """Create a secret for the member of that name."""
+        """Create a secret for the member with that name."""
         import pyotp
         import segno
 
         secret = pyotp.random_base32()
         uri = pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
-        # Light modules also on a dark page: some cameras do not read inverted codes.
+        # Light modules even on a dark page: some cameras cannot read inverted codes.
         drawn = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
         return Enrolment(secret, uri, drawn)
 
@@ -65,7 +65,7 @@ class Totp:
     def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
         """Verify a code, after the passphrase.
 
-        Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` if it is wrong or was used before.
+        Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or already used code.
         """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
@@ -94,7 +94,7 @@ class Totp:
 
 
 def find_step(secret: str, code: str, now_s: float) -> int | None:
-    """Return the time step of ``code`` near ``now_s``. None: it is of none of them."""
+    """Return the time step of ``code`` near ``now_s``; None if the code matches no such step."""
     import pyotp
 
     totp, here = pyotp.TOTP(secret), int(now_s) // STEP_S
@@ -103,7 +103,7 @@ def find_step(secret: str, code: str, now_s: float) -> int | None:
 
 
 def write_about(member_id: int) -> str:
-    """Return what the secret of a second factor is bound to."""
+    """Return the context to which the secret of a second factor is bound."""
     return f"member:{member_id}"
 
 
@@ -114,7 +114,7 @@ def _make_recovery_code() -> str:
 
 
 def _parse_code(code: str) -> str:
-    """Return a typed code without spaces and separators."""
+    """Return a typed code without spaces or separators."""
     return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
 
 

@@ -1,6 +1,6 @@
-"""Slows down clients that send many unknown API keys: guessers, and misconfigured programs.
+"""Slows down clients that send many unknown API keys: guessing, or misconfigured programs.
 
-A valid key is never delayed, whatever else its address sends.
+A valid key is never delayed, even if its address also sends unknown keys.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from gateway.domain.ip_address import find_subnet
 from gateway.errors import RateLimited
 
 FREE = 20
-"""Unknown keys of one address in a window that are answered at once."""
+"""Unknown keys per address and window that are answered without delay."""
 WINDOW_S = 60.0
 HOLD_S = 1.0
 """The delay of further answers, in seconds."""
 MAX_HELD = 10
-"""Delayed answers to one address at a time; one more is refused at once."""
+"""Concurrent delayed answers per address; further requests are refused at once."""
 MAX_ADDRESSES = 10_000
-"""Remembered addresses; the oldest one is dropped."""
+"""Maximum of remembered addresses; the oldest one is dropped."""
 
 
 @attrs.define
@@ -33,7 +33,7 @@ class _Window:
 
 
 class UnknownKeys:
-    """Counts unknown keys by address: one of IPv4, or 64 bits of IPv6.
+    """Counts unknown keys by client address: an IPv4 address, or the first 64 bits of an IPv6 address.
 
     ``clock``: monotonic seconds. ``sleep``: waits. ``free``: see ``FREE``.
     """
@@ -53,7 +53,7 @@ class UnknownKeys:
         return len(self._windows)
 
     async def note(self, address: str | None) -> None:
-        """Count one, and return when it may be answered. Raises ``RateLimited`` if too many wait."""
+        """Count an unknown key; return when its request may be answered. Raises ``RateLimited`` if too many wait."""
         window = self._find(find_subnet(address or ""))
         window.misses += 1
         if window.misses <= self.free:

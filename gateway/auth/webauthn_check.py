@@ -1,4 +1,4 @@
-"""Checks of what authenticators answer, by the ``webauthn`` package of the extra ``sso``."""
+"""Checks of authenticators' answers, using the ``webauthn`` package of the extra ``sso``."""
 # ruff: noqa: PLC0415 - the extra may be missing, and is imported at the first use of a passkey
 
 import asyncio
@@ -13,11 +13,11 @@ from gateway.domain.passkey_spec import decode
 from gateway.frozen import frozen
 
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""Besides its own exceptions, the package raises these for bytes that are nothing at all."""
+"""Exceptions that the package raises for malformed bytes, besides its own."""
 
 
 class NotVerified(Exception):
-    """An answer is not what the authenticator of that key signs for this site and challenge."""
+    """The answer is not a signature of the key's authenticator for this site and challenge."""
 
 
 @frozen
@@ -30,19 +30,19 @@ class NewCredential:
 
 @frozen
 class Signed:
-    """A verified assertion; ``is_verified`` tells whether the device checked who uses it (a PIN, a fingerprint)."""
+    """A verified assertion. ``is_verified``: whether the device verified its user (a PIN, a fingerprint)."""
 
     sign_count: int
     is_verified: bool
 
 
 def is_installed() -> bool:
-    """Return whether the extra is there."""
+    """Return whether the extra is installed."""
     return find_spec("webauthn") is not None
 
 
 def parse_challenge(client_data: bytes) -> bytes:
-    """Return the challenge that an authenticator signed; empty if there is none."""
+    """Return the challenge that an authenticator signed; empty if the data contains none."""
     try:
         return decode(orjson.loads(client_data)["challenge"])
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -57,9 +57,9 @@ async def check_attestation(answer: Attestation, challenge: bytes, site: Relying
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
 ) -> Signed:
-    """Verify a signature; its counter is for the caller to compare. Raises ``NotVerified``.
+    """Verify a signature. The caller has to compare the counter. Raises ``NotVerified``.
 
-    ``needs_user``: the device must have checked who uses it.
+    ``needs_user``: whether the device must have verified its user.
     """
     return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
 
@@ -103,7 +103,7 @@ def _check_assertion(
             expected_rp_id=site.id,
             expected_origin=site.origin,
             credential_public_key=public_key,
-            credential_current_sign_count=0,  # the package compares it before the signature: anyone could fake a fault
+            credential_current_sign_count=0,  # the package compares it before the signature: a mismatch proves nothing
             require_user_verification=needs_user,
         )
     except (WebAuthnException, *_MALFORMED) as error:

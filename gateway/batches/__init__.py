@@ -1,1 +1,1 @@
-"""Batches: the requests of one file, sent by the gateway itself, each once at most."""
+"""Batches: the gateway itself sends the requests of a file, each at most once."""

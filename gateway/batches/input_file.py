@@ -1,4 +1,4 @@
-"""Reads the input of a batch line by line, in pieces, and checks it before anything is sent."""
+"""Reads and checks a batch's input line by line, in pieces, before any request is sent."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -19,12 +19,12 @@ _MARK = b"\xef\xbb\xbf"
 Parsed = tuple[int, BatchLine | LineError]
 """The number of a line, from 1, and its content."""
 CheckModel = Callable[[BatchLine], GatewayError | None]
-"""Returns why the batch's key cannot have a line's model; None if it can."""
+"""Returns the error if the batch's key must not use a line's model; None if it may."""
 
 
 @frozen
 class CheckedInput:
-    """What the validation found. ``model``: of every line; None if they name several."""
+    """The result of the validation. ``model``: the model of all lines; None if they name several."""
 
     total: int
     model: str | None
@@ -34,9 +34,9 @@ class CheckedInput:
 async def read_lines(
     path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
 ) -> AsyncGenerator[Parsed, None]:
-    """Yield the lines of an input file except blank ones. Raises ``OSError``.
+    """Yield the non-blank lines of an input file. Raises ``OSError``.
 
-    The lines are read some at a time, for which ``memory`` lends what they need.
+    Lines are read in groups; the memory of each group is borrowed from ``memory``.
     """
     file = await asyncio.to_thread(path.open, "rb")
     number, loan = 0, Loan(memory)
@@ -56,7 +56,7 @@ async def read_lines(
 
 
 def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
-    """Read some lines. One that is too long is cut off, just beyond the limit."""
+    """Read a group of lines. A line that is too long is cut off just beyond the limit."""
     lines: list[bytes] = []
     size = 0
     while len(lines) < PIECE_LINES and size < PIECE_BYTES and (line := file.readline(max_line_bytes + 2)):
@@ -85,7 +85,7 @@ def _parse_piece(raw: list[bytes], before: int, endpoint: str, max_line_bytes: i
 
 
 async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> CheckedInput:
-    """Check every line; at most ``MAX_ERRORS`` errors are returned."""
+    """Check every line. At most ``MAX_ERRORS`` errors are returned."""
     total, errors = 0, list[BatchError]()
     seen, models = set[str](), dict[str, GatewayError | None]()
     async for number, line in lines:

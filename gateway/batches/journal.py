@@ -1,7 +1,6 @@
-"""Makes the progress of a batch durable: the claims of lines before they are sent, and their results after it.
+"""Makes the progress of a batch durable: lines are claimed before they are sent, and results are stored afterwards.
 
-One writer commits what all lines of the batch have brought since its last commit, so that thousands of lines cost few
-flushes of the disk.
+One writer commits all changes of the batch since its last commit: thousands of lines cost few disk flushes.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ class BatchGone(Exception):
 
 
 class BatchMoved(BatchGone):
-    """Another node runs the batch, or will: this one was declared dead."""
+    """Another node runs the batch or will run it: this node was declared dead."""
 
 
 class BatchJournal:
@@ -34,11 +33,11 @@ class BatchJournal:
 
     Args:
         now_s: returns Unix seconds.
-        retry_s: seconds to wait after the disk or the database has refused a commit.
+        retry_s: wait in seconds after a failed commit to the disk or the database.
 
     Attributes:
-        batch: the newest state; what has changed since the last commit is in the next.
-        cancelled: called if the batch was cancelled at another node.
+        batch: the newest state; changes since the last commit are part of the next one.
+        cancelled: called if another node cancels the batch.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class BatchJournal:
         )
 
     def give_back(self, number: int) -> None:
-        """Note with the next commit that a claimed line was not sent."""
+        """Record with the next commit that a claimed line was not sent."""
         self.batch = attrs.evolve(self.batch, returned=(*self.batch.returned, number))
         self._dirty.set()
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
-        """Change the batch; return once this and every result so far is durable.
+        """Change the batch; return once the change and all results so far are durable.
 
         Raises ``BatchGone``, ``StoreUnavailable``.
         """
@@ -98,20 +97,20 @@ class BatchJournal:
         await committed
 
     def close(self) -> None:
-        """Refuse every change that is not durable, and every further one: ``run`` was cancelled."""
+        """Reject all changes that are not yet durable, and all later ones: ``run`` was cancelled."""
         self._closed = True
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S)))
 
     async def run(self) -> None:
-        """Commit for ever."""
+        """Commit changes, forever."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             results, self._results = self._results, []
             waiting, self._waiting = self._waiting, []
-            self._gone = self._gone or await self._commit(results)  # the files of a batch that is gone are deleted
+            self._gone = self._gone or await self._commit(results)  # a deleted batch has no files to write to
             for committed in waiting:
                 if committed.done():  # its line was cancelled
                     continue
@@ -121,7 +120,7 @@ class BatchJournal:
                     committed.set_result(None)
 
     async def _commit(self, results: list[LineResult]) -> BatchGone | None:
-        """Write the results, then the row; return why this process no longer runs the batch. Repeats what fails."""
+        """Write the results, then the row; repeat after failures. Return why this process no longer runs the batch."""
         while True:
             try:
                 if results:

@@ -1,4 +1,4 @@
-"""Sends the request of one line the way of every other: routing, quota, failover, settlement, one record."""
+"""Sends one line's request like any other request: routing, quota, failover, settlement, one record."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,13 +49,13 @@ _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
     "responses": parse_responses_inference,
 }
 CHANNEL_WAITS = 20
-"""How often a line waits for a channel to recover before its error is the result, as it is at once of a request."""
+"""How often a line waits for a channel to recover before it fails. Other requests fail at once."""
 LONGEST_WAIT_S = 30.0
 MONEY_WAIT_S = 0.2
-"""How often a line looks whether other lines have released money that they did not need."""
+"""Interval at which a line checks whether other lines have released money that they did not need."""
 
 Wait = Callable[[float], Awaitable[None]]
-"""Sleeps for so many seconds; raises ``BatchStopped`` if no line may begin any more."""
+"""Sleeps for the given seconds. Raises ``BatchStopped`` if lines may no longer begin."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class BatchStopped(Exception):
 
 
 class Gate(Protocol):
-    """Whether the gateway accepts work, and how much is inside: a shutdown waits for that."""
+    """Whether the gateway accepts work, and how many requests are running: a shutdown waits for them."""
 
     open: bool
     inside: int
@@ -73,9 +73,10 @@ class Gate(Protocol):
 
 @frozen
 class LineServices:
-    """What requests of lines need.
+    """Dependencies of the lines' requests.
 
-    ``clock``: Unix seconds; ``max_body_bytes``: of a request with its files; ``address``: of the gateway, if it is set.
+    ``clock``: Unix seconds; ``max_body_bytes``: size limit of a request with its files; ``address``: the gateway's
+    address, if configured.
     """
 
     proxy: Proxy
@@ -93,7 +94,7 @@ class LineServices:
     address: str
 
     def find_caller(self, key_id: int) -> Caller:
-        """Return the caller with that key as it is now. Raises the error of a key that cannot be used."""
+        """Return the current caller with that key. Raises the error of a key that cannot be used."""
         caller = self.api_keys.find_caller(key_id)
         if caller is None:
             raise errors.InvalidApiKey("The API key of the batch was deleted", should_retry=False)
@@ -101,7 +102,7 @@ class LineServices:
         return caller
 
     def check_model(self, batch: Batch, line: BatchLine) -> errors.GatewayError | None:
-        """Return why the batch's key cannot have the line's model; None if it can, or the line is wrong otherwise."""
+        """Return the error if the batch's key must not use the line's model; None if it may or the line is invalid."""
         try:
             self.router.route(self.find_caller(batch.key_id), _PARSERS[batch.operation](line.body))
         except errors.InvalidRequest:
@@ -112,9 +113,9 @@ class LineServices:
 
 
 class LineRequest:
-    """The request of one line; a ``proxy.active_requests.ActiveRequest``.
+    """The request of one line; implements ``proxy.active_requests.ActiveRequest``.
 
-    ``context``: everything known about the request.
+    ``context``: the context of the request.
     """
 
     def __init__(self, services: LineServices, batch: Batch, number: int, line: BatchLine) -> None:
@@ -141,16 +142,16 @@ class LineRequest:
         return False
 
     def cancel(self) -> bool:
-        """End the attempt. Raises ``Conflict`` if none is under way."""
+        """End the running attempt. Raises ``Conflict`` if there is none."""
         if not self._services.proxy.cancel(self.context):
             raise errors.Conflict("The request waits in its batch: cancel the batch", should_retry=False)
         return True
 
     async def admit(self, wait: Wait, others_run: Callable[[], bool]) -> LineResult | None:
-        """Parse the request and reserve its money; return the result if it is refused.
+        """Parse the request and reserve its money; return a result if the request is refused.
 
-        Rate limits and channels are waited for, and money as long as other lines hold some (``others_run``). Raises
-        ``BatchStopped``; then nothing is left.
+        Waits for rate limits and channels, and for money as long as other lines hold some (``others_run``). Raises
+        ``BatchStopped``; nothing is reserved then.
         """
         context, services = self.context, self._services
         try:
@@ -174,7 +175,7 @@ class LineRequest:
         return None
 
     async def _parse_when_possible(self, wait: Wait) -> None:
-        """Parse the request once there is memory for what it loads."""
+        """Parse the request once there is memory for the data that it loads."""
         while True:
             try:
                 return await self._parse()
@@ -220,13 +221,13 @@ class LineRequest:
                 return
 
     def _find_route(self, inference: InferenceRequest) -> Route:
-        """Return the route at the batch's prices."""
+        """Return the route with the batch's prices."""
         route = self._services.router.route(self.context.caller, inference)
         route.multiply_prices(self._batch.multiplier_ppm)
         return route
 
     async def _await_channel(self, error: errors.GatewayError, wait: Wait) -> None:
-        """Wait as ``error`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
+        """Wait as ``error`` asks. Raise it if channels have failed too often; a line waits for a free place forever."""
         if isinstance(error, errors.NoHealthyChannel) and not self.context.route.busy:
             if not self._waits_left:
                 raise error
@@ -234,7 +235,7 @@ class LineRequest:
         await wait(min(error.retry_after_s or 1, LONGEST_WAIT_S))
 
     async def send(self, wait: Wait) -> LineResult | None:
-        """Send an admitted request and return its result; None if it was stopped while it waited for a channel."""
+        """Send an admitted request and return its result; None if the batch stopped while it waited for a channel."""
         try:
             answer = await self._fetch(wait)
         except errors.GatewayError as fault:
@@ -257,7 +258,7 @@ class LineRequest:
         return self._format.build_answer(*built)
 
     async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
-        """Return the answer. A channel that recovers is waited for, and so is a provider that refuses for its limit."""
+        """Return the answer. Waits for channels that recover, and for providers that refuse because of rate limits."""
         context, services = self.context, self._services
         while True:
             try:
@@ -273,11 +274,11 @@ class LineRequest:
                 context.route = self._find_route(context.inference)
 
     def give_up(self) -> None:
-        """Settle an admitted request that is not sent."""
+        """Settle an admitted request that will not be sent."""
         self._settle("cancelled")
 
     def _fail(self) -> LineResult:
-        """Settle a request that a bug has ended."""
+        """Settle a request that ended because of a bug."""
         bug = errors.InternalError("Unexpected gateway error")
         self._settle("failed", bug)
         return self._refuse(bug)
@@ -289,7 +290,7 @@ class LineRequest:
         return self._format.build_refused(self._batch.id, self._number, self._line.custom_id, response)
 
     def _settle(self, outcome: Outcome, error: errors.GatewayError | None = None) -> None:
-        """Leave the record. Nothing here waits."""
+        """Settle the request and write its record. This never waits."""
         context, services = self.context, self._services
         self._unregister()
         now, now_ms = self._loop.time(), int(services.clock() * 1000)

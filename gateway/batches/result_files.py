@@ -1,8 +1,8 @@
 """The two files that the results of a running batch are appended to: answers and errors.
 
-What is appended is durable before the batch's row tells of its lines.
+Appended results are durable before the batch's row counts their lines.
 
-A node of a cluster that takes a batch over goes on in copies: the node before it may not be dead, and still write.
+A cluster node that takes over a batch continues in copies: the previous node may be alive and still writing.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch. ``parse`` is that of its results' format, ``moves`` the number of its take-overs.
+    """The files of one batch. ``parse``: the parser of their format. ``moves``: how often the batch was taken over.
 
     Every method blocks, and raises ``OSError`` or ``StoreUnavailable``.
     """
@@ -29,7 +29,7 @@ class ResultFiles:
         self.errors = folder.open_lines(self._find_name("errors", moves), parse)
 
     def take_over(self) -> None:
-        """Begin with what the node before has written. Does nothing the second time."""
+        """Start from the previous node's files. No-op on the second call."""
         for kind, file in (("output", self.output), ("errors", self.errors)):
             before = [self._find_name(kind, moves) for moves in range(self._moves - 1, -1, -1)]
             self._folder.copy_lines(before, file.name)
@@ -38,7 +38,7 @@ class ResultFiles:
         return f"{self._name}.{moves}.{kind}" if moves else f"{self._name}.{kind}"
 
     def recover(self) -> tuple[set[str], BatchTally]:
-        """Return the ``custom_id`` of every line with a result, and their sum."""
+        """Return the ``custom_id`` of every line with a result, and the tally of these lines."""
         done, tally = set[str](), BatchTally()
         for file in (self.output, self.errors):
             for custom_id, more in file.recover():
@@ -54,6 +54,6 @@ class ResultFiles:
         self.errors.mark()
 
     def remove(self) -> None:
-        """Delete both."""
+        """Delete both files."""
         for file in (self.output, self.errors):
             file.remove()

@@ -1,7 +1,7 @@
-"""Runs one batch: checks its input, sends its lines, writes the files of results. A restart continues where it ended.
+"""Runs one batch: checks its input, sends its lines, writes the result files. A restart continues where it stopped.
 
-A line is claimed durably before it is sent, and its result is durable soon after it. After a crash the lines that were
-claimed and have no result are not sent again: it is unknown whether the provider has answered them.
+A line is claimed durably before it is sent, and its result is durable soon afterwards. After a crash, claimed lines
+without a result are not sent again: it is unknown whether the provider has answered them.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
-"""Results without a request that wait for one commit."""
+"""Results without a request that are collected for one commit."""
 LONGEST_LOOK_S = 60.0
-"""How often a batch looks whether it has expired: the clock may be set."""
+"""How often a batch checks whether it has expired: the system clock may change."""
 LOOK_S = 1.0
-"""How often a line that waits looks whether the gateway shuts down."""
+"""How often a waiting line checks whether the gateway is shutting down."""
 FINISH_S = 10.0
 """How long running lines may take once their task is cancelled."""
 _EXPIRED = "This request could not be executed before the completion window expired."
@@ -46,10 +46,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class BatchServices:
-    """What batches need.
+    """Dependencies of batches.
 
-    ``max_line_bytes``: the longest line of an input. ``find_multiplier_ppm``: returns what the prices of a new batch
-    are multiplied with, in parts per million.
+    ``max_line_bytes``: the longest line of an input. ``find_multiplier_ppm``: returns the price factor of a new batch,
+    in parts per million.
     """
 
     store: BatchRepository
@@ -62,20 +62,20 @@ class BatchServices:
 
 
 class BatchRun:
-    """One batch under way."""
+    """One running batch."""
 
     def __init__(self, services: BatchServices, batch: Batch) -> None:
         self._services = services
         self._format = find_line_format(batch.endpoint)
         self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result, batch.moves)
-        if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node was asked
+        if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node received the request
             batch = batch.enter("cancelling", self._now_s)
         self._journal = BatchJournal(batch, self._files, services.store, lambda: self._now_s)
         self._stop = asyncio.Event()
         self._journal.cancelled = self._stop.set
         self._tasks = TaskSet()
         self._own_slots = LineSlots(services.slots.limit)
-        """Lines under way, also those that wait without a slot."""
+        """Running lines, including those that wait without a slot."""
         self._closing = False
         if batch.status == "cancelling":
             self._stop.set()
@@ -95,7 +95,7 @@ class BatchRun:
             log.info("batch_moved", job=self.batch.id)
         except BatchGone:
             await asyncio.to_thread(self._files.remove)
-        except (NotFound, FileNotFoundError):  # the input was deleted, or only a node that is lost has it
+        except (NotFound, FileNotFoundError):  # the input was deleted, or is only on a lost node
             await self._end_without_input()
         finally:
             self._expiry.cancel()
@@ -105,14 +105,14 @@ class BatchRun:
             self._journal.close()
 
     async def cancel(self) -> Batch:
-        """Let no further line begin. Returns the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
+        """Prevent further lines from beginning. Return the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
         if self.batch.status in RUNNING:
             await self._journal.change(lambda batch: batch.enter("cancelling", self._now_s))
         self._stop.set()
         return self.batch
 
     def close(self) -> None:
-        """Let no further line begin: the gateway shuts down. ``run`` ends once those under way have ended."""
+        """Prevent further lines from beginning because the gateway shuts down. ``run`` ends after the running lines."""
         self._closing = True
         self._stop.set()
 
@@ -121,7 +121,7 @@ class BatchRun:
         return int(self._services.clock())
 
     def check_expiry(self) -> None:
-        """Let no further line begin if the batch has expired; else look again when it will have."""
+        """Prevent further lines from beginning if the batch has expired; else check again at its expiry."""
         left_s = self.batch.expires_ms / 1000 - self._services.clock()
         if left_s <= 0:
             self._stop.set()
@@ -160,7 +160,7 @@ class BatchRun:
         return self.batch.status == "finalizing" or bool(self.batch.output_file_id or self.batch.error_file_id)
 
     async def _validate(self) -> bool:
-        """Check the input; return whether there is something to do."""
+        """Check the input; return whether there are lines to send."""
         lines = self._services.lines
         async with aclosing(self._open()) as opened:
             checked = await check_input(opened, lambda line: lines.check_model(self.batch, line))
@@ -187,7 +187,7 @@ class BatchRun:
                 yield parsed
 
     async def _send_lines(self, done: set[str]) -> None:
-        """Begin every line that was not claimed before. ``done``: the ids of those with a result."""
+        """Begin every line that was not claimed before. ``done``: the ids of lines with a result."""
         number = 0
         async with aclosing(self._open()) as lines:
             async for _, line in lines:
@@ -197,12 +197,12 @@ class BatchRun:
                 if number <= self.batch.claimed and number not in self.batch.returned:
                     await self._skip(number, line, "interrupted", _INTERRUPTED)
                 elif not await self._begin(number, line):
-                    if self._closing or not self.batch.total:  # without a total its lines were not checked
+                    if self._closing or not self.batch.total:  # no total: the lines were not checked
                         return
                     await self._skip(number, line, *self._find_reason())
 
     def _find_reason(self) -> tuple[str, str]:
-        """Return code and message of the result of a line that does not begin: its batch was cancelled or expired."""
+        """Return code and message for a line that does not begin: its batch was cancelled or has expired."""
         if "cancelling_at" in self.batch.times:
             return "batch_cancelled", _CANCELLED
         if "expired_at" not in self.batch.times:
@@ -215,7 +215,7 @@ class BatchRun:
             await self._journal.change()
 
     async def _begin(self, number: int, line: BatchLine) -> bool:
-        """Begin a line as soon as there is a place and its rate limits let it; return False if it may not begin."""
+        """Begin a line once a place is free and its rate limits allow it; return False if it may not begin."""
         slot, begun = Slot(self._services.slots), False
         if self._is_stopping() or not await self._own_slots.acquire(self._stop):
             return False
@@ -241,7 +241,7 @@ class BatchRun:
         self._own_slots.release()
 
     def _is_stopping(self) -> bool:
-        """Return whether no line may begin any more."""
+        """Return whether lines may no longer begin."""
         if not self._services.lines.gate.open:
             self.close()
         return self._stop.is_set()
@@ -268,7 +268,7 @@ class BatchRun:
             self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, *self._find_reason()))
 
     async def _wait(self, slot: Slot, seconds: float) -> None:
-        """Sleep without a slot, and take one again. Raises ``BatchStopped`` as soon as no line may begin any more."""
+        """Sleep without a slot, then take one again. Raises ``BatchStopped`` as soon as lines may no longer begin."""
         until = asyncio.get_running_loop().time() + seconds
         slot.leave()
         while (left := until - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
@@ -279,12 +279,12 @@ class BatchRun:
             raise BatchStopped
 
     async def _finalize(self, status: BatchStatus, errors: tuple[BatchError, ...] = ()) -> None:
-        """Make files of the results and end the batch. Every step can be repeated."""
+        """Publish the results as files and end the batch. Every step can be repeated."""
         await self._journal.change()
         if not self._is_written:
             tally = self.batch.tally
             in_output, in_errors = tally.completed, tally.failed
-            if self.batch.endpoint == MESSAGES_ENDPOINT:  # it has one file of results
+            if self.batch.endpoint == MESSAGES_ENDPOINT:  # it has a single result file
                 in_output, in_errors = tally.completed + tally.failed, 0
             output = make_client_id("file-") if in_output else None
             failed = make_client_id("file-") if in_errors else None
@@ -306,7 +306,7 @@ class BatchRun:
         log.info("batch_ended", job=self.batch.id, outcome=status, rows=rows, failures=tally.failed)
 
     async def _publish(self, file_id: str, *, completed: bool) -> bool:
-        """Keep one of the files of results as a file of the account; return False if the folder has lost it."""
+        """Store a result file as a file of the account; return False if it is missing from the folder."""
         batch, files = self.batch, self._services.files
         if await files.store.find_file(file_id, batch.account_id) is not None:
             return True

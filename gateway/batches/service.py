@@ -1,4 +1,4 @@
-"""The batches of all accounts: created, listed and cancelled; those that have not ended run."""
+"""The batches of all accounts: creates, lists and cancels them, and runs those that have not ended."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -30,24 +30,24 @@ from gateway.large_work import work_aside
 from gateway.storage.file_folder import make_client_id
 
 MAX_OPEN = 100
-"""Batches of one account that have not ended."""
+"""Maximum of open batches per account."""
 RESTART_S = 10.0
 LOOK_EVERY_S = 5.0
-"""How often a node looks for batches that others have left; they wake each other, too."""
+"""How often a node looks for batches that other nodes have released; nodes also wake each other."""
 LOST_AFTER_S = 60.0
-"""A restart is over by then."""
+"""Longer than a restart takes."""
 _CLOSE_S = 30.0
 _PIECE = 64
-"""Requests that are written at a time."""
+"""Requests written at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class Batches:
-    """The service. ``open`` continues what an earlier process left; in a cluster ``run_shared`` does.
+    """The service. ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 
     ``left``: called when another node has to run or to cancel a batch; None: there is no other node. ``lost_after_s``:
-    how long a batch that was cancelled or has expired waits for the node that has its input; then any node ends it.
+    how long a cancelled or expired batch waits for the node that has its input; after that, any node ends it.
     """
 
     def __init__(self, services: BatchServices, *, left: Callable[[], None] | None) -> None:
@@ -56,7 +56,7 @@ class Batches:
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
         self._elsewhere: dict[str, float] = {}
-        """When this node first saw that the input of a batch which no node runs is at another one."""
+        """By batch: when this node first saw that no node runs it and that its input is on another node."""
         self._woken = asyncio.Event()
         self.lost_after_s = LOST_AFTER_S
 
@@ -66,11 +66,11 @@ class Batches:
             self._start(batch)
 
     def wake(self) -> None:
-        """Look at once for batches that other nodes have left or were asked to cancel."""
+        """Check at once for batches that other nodes have released or were asked to cancel."""
         self._woken.set()
 
     async def run_shared(self) -> None:
-        """Run the batches that no other node of the cluster runs, for ever."""
+        """Run the batches that no other node of the cluster runs, forever."""
         while True:
             self._woken.clear()
             try:
@@ -125,7 +125,7 @@ class Batches:
         self._tasks.start(self._run(batch.id)).add_done_callback(_log_bug)
 
     async def _run(self, batch_id: str) -> None:
-        """Run a batch to its end. After an error of the disk or the database it begins anew where it was."""
+        """Run a batch to its end. After a disk or database error, restart it where it stopped."""
         try:
             while not await self._attempt(run := self._runs[batch_id]):
                 await asyncio.sleep(RESTART_S)
@@ -134,7 +134,7 @@ class Batches:
             del self._runs[batch_id]
 
     async def _attempt(self, run: BatchRun) -> bool:
-        """Run a batch; return False if the disk or the database has failed."""
+        """Run a batch; return False after a disk or database error."""
         try:
             await run.run()
         except (OSError, StoreUnavailable) as error:
@@ -159,7 +159,7 @@ class Batches:
     async def create_messages(
         self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
     ) -> Batch:
-        """Keep the requests of a message batch as a file, and start it; ``headers``: of Anthropic's API, of each.
+        """Store a message batch's requests as a file, and start it. ``headers``: Anthropic's, for each request.
 
         Raises ``RateLimited``, ``RequestTooLarge``.
         """
@@ -210,7 +210,7 @@ class Batches:
         return batch
 
     async def delete(self, batch: Batch) -> None:
-        """Delete a batch that has ended, with its files. Raises ``Conflict``, ``StoreUnavailable``."""
+        """Delete an ended batch with its files. Raises ``Conflict``, ``StoreUnavailable``."""
         if not batch.ended or batch.id in self._runs:
             raise Conflict("Cancel the batch before you delete it", param="id", should_retry=False)
         files = self._services.files
@@ -221,9 +221,9 @@ class Batches:
         await self._services.store.delete_batch(batch.id)
 
     async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
-        """Return a batch, of one account if ``account_id`` is given. Raises ``NotFound`` for every other.
+        """Return a batch, of one account if ``account_id`` is given. Raises ``NotFound``, also for others' batches.
 
-        ``prefix``: of its id.
+        ``prefix``: the expected prefix of the id.
         """
         store, fits = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
         found = await store.find_batch(batch_id, account_id) if fits else None
@@ -232,15 +232,15 @@ class Batches:
         return found
 
     async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        """Return the batches that ``wanted`` describes, the newest first."""
+        """Return the batches that match ``wanted``, newest first."""
         return await self._services.store.list_batches(wanted, limit)
 
     async def sum_cost(self, batch_id: str) -> tuple[int, int]:
-        """Return how many requests of a batch are on record, and what they cost together, in nano-USD."""
+        """Return the number of a batch's recorded requests, and their total cost in nano-USD."""
         return await self._services.store.sum_cost(batch_id)
 
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
-        """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
+        """Cancel a batch; running lines may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
         if run is None and self._left is not None and await self._services.store.cancel_batch(batch_id):
             self._left()

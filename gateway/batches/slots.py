@@ -1,4 +1,4 @@
-"""Limits how many lines of all batches are sent at a time; batches that wait take turns."""
+"""Limits the number of concurrent lines of all batches. Waiting batches take turns."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class LineSlots:
-    """The slots. ``limit`` returns how many there are now."""
+    """The slots. ``limit``: returns their current number."""
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self.limit = limit
@@ -14,7 +14,7 @@ class LineSlots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self, stop: asyncio.Event) -> bool:
-        """Take a slot; False if ``stop`` was set before one was free."""
+        """Take a slot. Return False if ``stop`` is set before a slot is free."""
         if not self._waiting and self._used < self.limit():
             self._used += 1
             return True
@@ -34,7 +34,7 @@ class LineSlots:
         return turn.done()
 
     def release(self) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._used -= 1
         while self._waiting and self._used < self.limit():
             self._used += 1
@@ -42,19 +42,19 @@ class LineSlots:
 
 
 class Slot:
-    """The slot of one line. A line that waits for something else gives it back meanwhile."""
+    """The slot of one line. A line releases its slot while it waits for something else."""
 
     def __init__(self, slots: LineSlots) -> None:
         self._slots = slots
         self._held = False
 
     async def take(self, stop: asyncio.Event) -> bool:
-        """Take a slot; False if ``stop`` was set before one was free."""
+        """Take a slot. Return False if ``stop`` is set before a slot is free."""
         self._held = await self._slots.acquire(stop)
         return self._held
 
     def leave(self) -> None:
-        """Give it back, if it is held."""
+        """Release the slot if it is held."""
         if self._held:
             self._held = False
             self._slots.release()

@@ -1,20 +1,20 @@
-"""What an aborted request costs: it was sent to a provider, and the client did not wait for the end of the answer.
+"""The cost of an aborted request: it was sent to a provider, but was not answered completely.
 
-The provider has worked and is paid for it. So a client that disconnects pays at least for the prompt, and for media
-the whole reservation, because what was made before the end is unknown. A request that a provider refused or answered
-with an error costs nothing, nor does one that the gateway itself could not complete.
+The provider has done work and charges for it. So a client that disconnects pays at least for the prompt. For media it
+pays the whole reservation, because the amount made before the end is unknown. A request that a provider refused or
+answered with an error costs nothing, nor does one that the gateway itself could not complete.
 
-A prompt is at least its text, its images, its documents by their bytes, and the tokens on record of the response that
-it continues. What else the provider reads by itself has an unknown length: the answer is read to its end as with
-"drain", for the usage that the provider reports. Where that does not come in time, or the request is cancelled, the
-prompt costs what was reserved for it, because a client could end each of its requests that way. Where the provider
-breaks off, no client has caused that, and the unknown part is not charged.
+A prompt consists at least of its text, its images, its documents by their bytes, and the recorded tokens of the
+response that it continues. Any other content that the provider reads has an unknown length: the answer is read to its
+end as with "drain", to get the usage that the provider reports. If that does not arrive in time, or the request is
+cancelled, the prompt costs the amount reserved for it, because a client could end each of its requests that way. If the
+provider breaks off, the client did not cause that, and the unknown part is not charged.
 
-A stream in the background goes on at its provider when the connection ends. It is read to its end, and costs the
-answer that was reserved where that end is not seen.
+A background stream continues at its provider when the connection ends. The gateway reads it to its end. If it does not
+get that far, the stream costs the reserved answer.
 
-A client that gets an answer pays for that answer alone: failover before it is the operator's choice, and no client can
-cause it without an answer.
+A client that gets an answer pays only for that answer. Failed attempts before it are free, because failover is the
+operator's choice.
 """
 
 from typing import Literal
@@ -34,13 +34,13 @@ Abandoned = Literal["charge", "drain", "free"]
 """``billing.abandoned``. "drain" acts as "charge" if the end of the answer cannot be read; see ``proxy/drain.py``."""
 
 WORKED_S = 10.0
-"""A provider that breaks the connection without an answer has done nothing; after so many seconds it has worked."""
+"""If the provider breaks the connection before answering, it counts as having done the work after this many seconds."""
 _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
-"""Phases of errors that end the wait for an answer, and do not mean that there is none."""
+"""Error phases that end the wait for an answer, although the provider may have produced one."""
 
 
 def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether the provider may have done the work of a request that ended ``after_s`` seconds after it was sent.
+    """Return whether the provider may have done the work of a request that ended ``after_s`` seconds after sending.
 
     ``error`` None: the client disconnected.
     """
@@ -52,7 +52,7 @@ def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
 
 
 def reads_unknown(inference: InferenceRequest) -> bool:
-    """Return whether the provider reads something of a length that only its report of the usage can tell."""
+    """Return whether the provider reads content whose length only its reported usage reveals."""
     if not OPERATIONS[inference.operation].prompt:
         return False
     reads = find_reads(inference)
@@ -60,14 +60,14 @@ def reads_unknown(inference: InferenceRequest) -> bool:
 
 
 def goes_on(inference: InferenceRequest) -> bool:
-    """Return whether the provider goes on with the answer when its connection ends."""
+    """Return whether the provider continues the answer after the connection ends (a background stream)."""
     return inference.stream and inference.body.get("background") is True
 
 
 def find_least(
     usage: Usage, attempt: Attempt, inference: InferenceRequest, error: GatewayError | None, reserved_nanos: int
 ) -> Usage:
-    """Return the least usage of a request whose ``attempt`` was aborted by ``error``, None: by its client."""
+    """Return the minimum usage of a request whose ``attempt`` was aborted by ``error`` (None: by its client)."""
     target = attempt.target
     if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         count = min(attempt.images, inference.image.count)
@@ -89,12 +89,12 @@ def find_least(
 
 
 def _is_clients(error: GatewayError | None) -> bool:
-    """Return whether a client can end a request with ``error``, None: by leaving."""
+    """Return whether a client can cause ``error`` (None: it disconnected)."""
     return isinstance(error, RequestCancelled | None) or (isinstance(error, ProviderError) and error.phase == "drain")
 
 
 def _find_affordable(usage: Usage, attempt: Attempt, inference: InferenceRequest, reserved_nanos: int) -> int:
-    """Return the tokens of the longest prompt that the provider can read, as far as money was reserved for them."""
+    """Return the tokens of the longest prompt the provider can read, limited to what the reservation covers."""
     target = attempt.target
     most = bound_prompt(inference, find_reads(inference), target.model)
     spare = max(0, reserved_nanos - target.cost(attrs.evolve(usage, prompt_tokens=0)))

@@ -23,7 +23,7 @@ from gateway.storage.ledger import LedgerRepository
 
 Fields = dict[str, Any]
 MAX_BALANCE_NANOS = 2**62
-"""The largest quota with its credits, so that the sum of two is still a 64-bit integer."""
+"""The largest quota including credits. The sum of two is still a signed 64-bit integer."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -33,9 +33,9 @@ class AccountingService:
 
     Args:
         queue: settled requests that are not in the ledger yet. No job ends while its ``writing`` lock is held.
-        clock: Unix seconds.
+        clock: returns Unix seconds.
         jobs: the durable jobs; None: there are none.
-        check_leases: returns what is wrong with the credit of this node, one of several; None: it is alone.
+        check_leases: returns the problems of this node's leases in a cluster; None in a single process.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class AccountingService:
         balances.load_day = self._start_loading
 
     async def close(self) -> None:
-        """Wait until a day that is being loaded is complete."""
+        """Wait until loading of a day's spending has finished."""
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
 
@@ -69,11 +69,11 @@ class AccountingService:
             self._loading = asyncio.get_running_loop().create_task(self._load_day())
 
     async def _load_day(self) -> None:
-        """Load the current day's spending from the ledger, after the clock was set back or far ahead."""
+        """Load the current day's spending from the ledger after the clock was set back or far ahead."""
         try:
             async with self._crediting, self._queue.writing:
                 day = parse_day(self._clock())
-                # Both copies are of one moment: a request settled while the ledger is read is in neither.
+                # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
                 found, pending = reconcile.copy_sums(self._balances, day), self._queue.look()
                 living = self._balances.living
                 expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, living)
@@ -91,25 +91,28 @@ class AccountingService:
             self._loading = None
 
     def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
-        """Drop the balances of the keys and accounts that have just been deleted; ``living`` are all that exist."""
+        """Drop the balances of deleted keys and accounts, ``gone``. ``living`` are the ids of all that exist."""
         self._balances.drop_gone(living, gone)
         for owner, ids in gone.items():
             for owner_id in ids:
                 self._wholes.pop((owner, owner_id), None)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Read balances that other nodes spend, too: what follows is as of then. Raises ``StoreUnavailable``."""
+        """Read shared balances from the store; later results use these figures. Raises ``StoreUnavailable``.
+
+        No-op in a single process.
+        """
         figures = await self._ledger.find_figures([_find_balance_id(owner) for owner in owners])
         if figures is None:
             return
         day = self._balances.today
         for owner in owners:
             place = _find_balance_id(owner)
-            if not self._balances.is_gone(*place):  # it may have been deleted meanwhile
+            if not self._balances.is_gone(*place):  # the owner may have been deleted meanwhile
                 self._wholes[place] = _build_whole(owner, figures[place], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
-        """Return every balance with its owner's id; of those that other nodes spend, too, the ones read last."""
+        """Return every balance with its owner's id. Balances shared with other nodes are as of the last read."""
         wholes = [(number, each) for (kind, number), each in self._wholes.items() if kind == owner]
         own = self._balances.list_balances(owner)
         return wholes + [(number, each) for number, each in own if not isinstance(each, LeasedBalance)]
@@ -119,7 +122,7 @@ class AccountingService:
         return self._balances.day_at(now_s)
 
     def describe(self, owner: Account | ApiKey) -> Fields:
-        """Return what an account or key has spent, reserved and left, in USD; ``left_usd`` is None without a quota."""
+        """Return an account's or key's spent, reserved and remaining USD. ``left_usd`` is None without a quota."""
         balance, day = self._open(owner)
         counter = balance.tally(day)
         room, reset = balance.find_room(day), balance.find_reset(day)
@@ -133,7 +136,7 @@ class AccountingService:
         }
 
     def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
-        """Return the balance that has less left, the key's if neither has a quota; and the current day."""
+        """Return the balance with less left (the key's if neither has a quota), and the current day."""
         (mine, day), (shared, _) = self._open(key), self._open(account)
         room, other = mine.find_room(day), shared.find_room(day)
         return (shared if other is not None and (room is None or other < room) else mine), day
@@ -145,9 +148,8 @@ class AccountingService:
 
         ``subject`` is the owner's name in the audit log; the default is ``owner.name``.
 
-        Raises ``InvalidRequest``: the owner has no quota to add to, or the balance would be too large. Raises
-        ``Conflict``: the reference was used for another credit. Raises ``StoreUnavailable``: the ledger cannot be
-        written.
+        Raises ``InvalidRequest`` if the owner has no quota or the balance would be too large, ``Conflict`` if the
+        reference was used for another credit, and ``StoreUnavailable`` if the ledger cannot be written.
         """
         async with self._crediting:
             await self.refresh(owner)
@@ -196,18 +198,18 @@ class AccountingService:
 
 
 def _build_whole(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:
-    """Return a balance that other nodes spend, too, as the store has it."""
+    """Return the whole balance of ``owner`` from the store's figures, including other nodes' spending."""
     whole = Balance("account" if isinstance(owner, Account) else "key")
     whole.use(owner.quota, day)
     counter = whole.tally(day)
     whole.held_nanos = found.held_nanos
     counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
-    whole.restore(0, day)  # what is above the limit is an overrun
+    whole.restore(0, day)  # records an excess over the limit as an overrun
     return whole
 
 
 def _find_amount(balance: Balance, spec: CreditSpec, day: UtcDay) -> tuple[int, int]:
-    """Return what is available before a credit, and what it adds, in nano-USD. Raises ``InvalidRequest``."""
+    """Return the available amount before a credit and the amount to add, in nano-USD. Raises ``InvalidRequest``."""
     available_nanos = balance.find_balance(day)
     if available_nanos is None:
         raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
@@ -222,7 +224,7 @@ def _find_balance_id(owner: Account | ApiKey) -> BalanceId:
 
 
 def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
-    """Return the account's id and the key's."""
+    """Return the account id and the key id (None for an account)."""
     return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
 
 
@@ -234,7 +236,7 @@ def _build_entry(entry: LedgerEntry) -> Fields:
 
 
 def _build_credit(entry: LedgerEntry, available_nanos: int) -> str:
-    """Return the audit log's detail of a credit: the balance before and after it."""
+    """Return the audit log detail for a credit: the balance before and after."""
     fields = {"kind": entry.kind, "reference": entry.reference, "note": entry.note}
     before, after = available_nanos / NANOS_PER_USD, (available_nanos + entry.amount_nanos) / NANOS_PER_USD
     return build_change({"left_usd": before}, {"left_usd": after, **fields})

@@ -13,18 +13,18 @@ from gateway.errors import QuotaExceeded, StoreUnavailable
 
 
 class Balances:
-    """The balances of every API key and account, and the reservations that are open on them.
+    """The balances of every API key and account, and their open reservations.
 
-    The counters live in memory and are changed on the event loop only, so that a request is admitted without I/O.
+    The counters are in memory and change only on the event loop, so a request is admitted without I/O.
 
     Args:
-        clock: Unix seconds.
+        clock: returns Unix seconds.
 
     Attributes:
-        holds: open reservations.
-        load_day: starts to read the current day from the ledger and calls ``confirm`` afterwards. None: the balances
-            are taken to know every day.
-        living: the ids of the keys and accounts that exist; None while that is not known.
+        holds: the open reservations.
+        load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. None: the
+            balances are assumed to be complete for every day.
+        living: the ids of the existing keys and accounts; None while unknown.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class Balances:
         self._kinds: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
         self._gone: dict[Balance, int] = {}
-        """Balances of deleted keys and accounts, and their owners' ids: dropped once nothing is reserved on them."""
+        """The balances of deleted keys and accounts, with their owners' ids. Dropped once nothing is reserved."""
         self.holds: set[Reservation] = set()
         self._alone_in: set[Balance] = set()
         self.load_day: Callable[[], None] | None = None
@@ -48,7 +48,7 @@ class Balances:
     def day_at(self, now_s: float) -> UtcDay:
         """Return the UTC day of ``now_s`` (Unix seconds).
 
-        If the balances may not know everything that was spent on that day, this calls ``load_day``.
+        Calls ``load_day`` if the balances may lack some of that day's spending.
         """
         day = self._day
         if not day.holds(now_s):
@@ -60,21 +60,21 @@ class Balances:
         return day
 
     def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
-        """Record that the balances know everything spent on ``days``, the last of which is today.
+        """Record that the balances contain all spending of ``days``, the last of which is today.
 
-        ``latest`` is the number of the newest day on which anything can have been spent.
+        ``latest`` is the number of the newest day that may have any spending.
         """
         self._day, self._known = days[-1], tuple([day.number for day in days])
         self._latest = max(self._latest, self._day.number, latest or 0)
 
     def _knows(self, day: UtcDay) -> bool:
-        """Return whether the balances know everything spent on ``day``: it is one of the last two, or still unused."""
+        """Return whether the balances contain all spending of ``day``: it is a known day, or still unused."""
         if day.number <= self._latest:
             return day.number in self._known
         return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
 
     def _turn_to(self, day: UtcDay) -> None:
-        # A balance keeps the counters of the last two days on which it was used; it may have dropped an older one.
+        # A balance keeps only the counters of the last two days on which it was used, so older days become unknown.
         if day.number > self._latest:
             before = (self._day.number,) if self._day.number == self._latest else ()
             self._known, self._latest = (*before, day.number), day.number
@@ -88,7 +88,7 @@ class Balances:
         return day
 
     def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Add the stored spending, as of ``day``. A charge to a key counts for its account, too."""
+        """Add the stored spending as of ``day``. A charge to a key also counts for its account."""
         for balance, spent in self._split(spending):
             today, month = balance.turn_to(day)
             balance.lifetime.add(spent.lifetime_nanos, spent.lifetime_credit_nanos)
@@ -96,7 +96,7 @@ class Balances:
             today.add(spent.day_nanos, spent.day_credit_nanos)
 
     def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Add the spending of ``day``, the day before that of ``load``: the clock may be set back to it."""
+        """Add the spending of ``day``, the day before that of ``load``, in case the clock is set back."""
         next_day = parse_day(day.end_s)
         for balance, spent in self._split(spending):
             today, month = balance.turn_to(day)
@@ -105,7 +105,10 @@ class Balances:
                 month.add(spent.month_nanos, spent.month_credit_nanos)
 
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
-        """Yield each balance that a line belongs to, with the line's share of that balance."""
+        """Yield the balances that each line of ``spending`` counts for, with the amounts to add.
+
+        A key's credit does not count for its account.
+        """
         for spent in spending:
             if self.is_gone("account", spent.account_id):
                 continue
@@ -118,7 +121,7 @@ class Balances:
             yield account, attrs.evolve(spent, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
-        """Return the balance of a key or an account; it is created if it does not exist."""
+        """Return the balance of a key or an account. Create it if necessary."""
         balances = self._kinds[owner]
         balance = balances.get(owner_id)
         if balance is None:
@@ -135,14 +138,14 @@ class Balances:
         return list(self._kinds[owner].items())
 
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
-        """Return whether a key or an account is known to be deleted: its balance is not needed."""
+        """Return whether a key or an account is known to be deleted."""
         return self.living is not None and owner_id not in self.living[owner]
 
     def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
-        """Drop the balances of keys and accounts that have just been deleted, as soon as nothing is reserved on them.
+        """Drop the balances of deleted keys and accounts, ``gone``, once nothing is reserved on them.
 
-        A request that still runs has its balances, and charges the account's. One whose owner is in neither mapping
-        stays: the key may be so new that ``living`` does not have it yet.
+        A running request keeps its balances and charges the account's. A balance whose owner is in neither mapping
+        stays, because its key may be too new to be in ``living``.
         """
         self.living = living
         for owner, balances in self._kinds.items():
@@ -151,7 +154,7 @@ class Balances:
             self._drop_idle(found)
 
     def _drop_idle(self, balances: Iterable[Balance]) -> None:
-        """Drop those of deleted owners that nothing is reserved on."""
+        """Drop those of ``balances`` whose owner is deleted and on which nothing is reserved."""
         held = {balance for reservation in self.holds for balance in reservation.balances}
         dropped = set()
         for balance in balances:
@@ -169,13 +172,13 @@ class Balances:
         del self._kinds[balance.owner][owner_id]
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
-        """Note that a balance has been credited in the store. A process that is alone has counted the credit."""
+        """Hook for clusters: a balance was credited in the store. No-op here: ``add_credit`` has counted it."""
 
     def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` in the balances of the key and its account. None: ``hold`` has to be awaited for it.
+        """Reserve ``nanos`` in the balances of the key and its account. None: ``hold`` has to be awaited instead.
 
-        Raises ``QuotaExceeded``: one of them has not enough left. Raises ``StoreUnavailable``: the day's spending is
-        being read.
+        Raises ``QuotaExceeded`` if a balance has too little left, ``StoreUnavailable`` while the day's spending is
+        being loaded.
         """
         now_s = self._clock()
         day = self._day
@@ -189,14 +192,17 @@ class Balances:
         return reservation
 
     async def hold(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve ``nanos`` after ``hold_now`` has returned None, which it never does here. Raises as it does."""
+        """Reserve ``nanos`` after ``hold_now`` has returned None, which only happens in a cluster.
+
+        Raises the same errors as ``hold_now``.
+        """
         raise NotImplementedError
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Reserve more after ``reservation.extend`` has reserved what is there; return whether that took time.
+        """Try to raise a reservation to ``nanos`` after ``reservation.extend``. Return whether this awaited the store.
 
-        A process that is alone has no more. If less than ``nanos`` is left, the request may exceed a limit: one such
-        request of a balance runs at a time. Raises ``QuotaExceeded``: another such request runs.
+        A single process has no more to give. If less than ``nanos`` is left, the request may exceed a limit, and each
+        balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
         short = reservation.list_short(nanos, self.today)
         if not self._claim(reservation, short):
@@ -204,7 +210,7 @@ class Balances:
         return False
 
     def _claim(self, reservation: Reservation, short: Collection[Balance]) -> bool:
-        """Make a reservation the only one that may exceed the ``short`` balances; False: there is another."""
+        """Make a reservation the only one that may exceed the ``short`` balances. Return False if there is another."""
         if not self._alone_in.isdisjoint(short):
             return False
         self._alone_in.update(short)
@@ -212,28 +218,31 @@ class Balances:
         return True
 
     def _end_claim(self, reservation: Reservation) -> None:
-        """Let another request exceed what is left of the balances."""
+        """Allow another request to exceed the balances that ``reservation`` had claimed."""
         self._alone_in.difference_update(reservation.alone_in)
         reservation.alone_in = ()
 
     def _refuse_second(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
-        """Release a reservation, and raise ``QuotaExceeded``: the ``short`` balances have less than ``nanos`` left."""
+        """Release a reservation and raise ``QuotaExceeded``, because the ``short`` balances cannot cover ``nanos``."""
         self.release(reservation)
         wholes = self._describe(short)
         left = [whole.find_room(self.today) or 0 for whole in wholes]
         try:
             hold(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
         except QuotaExceeded as error:
-            error.room_nanos = 0  # a shorter answer makes the prompt no shorter
+            error.room_nanos = 0  # no hint at a shorter answer: it would not shorten the prompt
             raise
         raise AssertionError
 
     def _describe(self, balances: Collection[Balance]) -> list[Balance]:
-        """Return whole balances, of which this process may have a part."""
+        """Return the whole balances, also where this process has only a part of them (in a cluster)."""
         return list(balances)
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations; ``StoreUnavailable``."""
+        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations.
+
+        Raises ``StoreUnavailable`` while the day's spending is being loaded.
+        """
         now_s = self._clock()
         day = self._find_day(now_s)
         balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
@@ -243,7 +252,7 @@ class Balances:
         hold(empty, 1, day, now_s)  # raises if there is any
 
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
-        """Turn a reservation into a charge. A reservation that was settled before keeps its first charge."""
+        """Turn a reservation into a charge. A second call returns the first charge."""
         self.holds.discard(reservation)
         if reservation.alone_in:
             self._end_claim(reservation)
@@ -256,7 +265,7 @@ class Balances:
         return charge
 
     def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
-        """Reserve again what an earlier process reserved for a job that still runs, whatever the quotas are now."""
+        """Reserve ``nanos`` regardless of quotas, as for a job that an earlier process has started."""
         reservation = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
         for balance in reservation.balances:
             balance.restore(nanos, self.today)
@@ -265,7 +274,7 @@ class Balances:
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:  # noqa: ARG002 - it stays here
-        """Hand a reservation over to the job that the block stores. A process that is alone keeps it."""
+        """Hand a reservation over to the job that the block stores. A single process keeps it."""
         yield
 
     def release(self, reservation: Reservation) -> None:

@@ -1,7 +1,7 @@
-"""The lines of a request's cost.
+"""The cost of a request, split into lines.
 
-A row has its charge, the units that were charged and the model that answered, and no prices. So the lines use the
-present prices: they add up to the charge if these are the prices that were charged, and are marked as estimates if not.
+A row has its charge, the charged units and the model that answered, but no prices. So the lines use the current prices.
+If these add up to the charge, the lines are exact; otherwise they are marked as estimates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from gateway.frozen import frozen
 
 _MILLION = 1_000_000
 _Part = tuple[str, int | Fraction, int, int | Fraction]
-"""A kind of usage, its amount, and the price in nano-USD of how many units."""
+"""A kind of usage, its quantity, the number of units that a price is for, and that price in nano-USD."""
 
 
 @frozen

@@ -1,8 +1,8 @@
 """Writes settled requests and their charges to the database: group commit, with a short pause after each.
 
-A commit costs about a millisecond of CPU before its first row. No request waits for it, because the journal has the
-rows until then. Without the pause a busy gateway would commit rows one by one. After many rows the pause is longer:
-fifty rows a commit cost 31 us each, five hundred 11.5 (``tests/bench/test_ledger_cost.py``).
+A commit costs about a millisecond of CPU before its first row. No request waits for it, because the rows are in the
+journal until then. Without the pause, a busy gateway would commit rows one by one. After many rows the pause is longer:
+with fifty rows per commit, each costs 31 us; with five hundred, 11.5 us (``tests/bench/test_ledger_cost.py``).
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 
 BATCH = 2_000
-"""Rows of one commit. A commit takes some twenty turns of the event loop, of tens of milliseconds under load: with
-fewer rows the database would fall behind, with more the loop would stall while they are built."""
+"""The maximum number of rows per commit. A commit takes about twenty iterations of the event loop, each of tens of
+milliseconds under load. With fewer rows the database would fall behind; with more, building them would stall the
+loop."""
 REST_S = 0.05
 MANY = 25
 LONG_REST_S = 0.25
@@ -43,7 +44,7 @@ class LedgerFlusher:
             await asyncio.sleep((LONG_REST_S if busy else REST_S) if stored else RETRY_AFTER_S)
 
     async def flush(self) -> bool:
-        """Store batches until the queue is empty. Returns False if the database failed; the rows are kept."""
+        """Store batches until the queue is empty. Return False if the database failed; the rows are kept."""
         async with self._write_queue.writing:
             while rows := self._write_queue.take(BATCH):
                 stored = False
@@ -65,6 +66,6 @@ class LedgerFlusher:
         return True
 
     async def finish(self) -> None:
-        """Store the remaining rows. If that fails, it is logged, and the journal has them for the next start."""
+        """Store the remaining rows. A failure is logged; the journal keeps the rows for the next start."""
         if not await self.flush():
             log.error("records_not_flushed", rows=len(self._write_queue))

@@ -1,6 +1,6 @@
-"""Quota: may this caller make this request? If so, money is reserved and a permit of the rate limits is taken.
+"""Admission of requests: checks quotas and rate limits, reserves money and takes a rate limit permit.
 
-The balances of the key and its account are decided together, in memory and in one step on the event loop. No provider
+The balances of the key and its account are checked together, in memory and in one step on the event loop. No provider
 is asked before that, and no reservation outlives its request.
 """
 
@@ -33,14 +33,14 @@ from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
 BREATH_S = 0.1
-"""How long a request waits while the database is behind."""
+"""How long a request waits while the database is behind, in seconds."""
 
 
 class QuotaService:
     """Reserves money and takes permits.
 
-    ``write_queue``: the records that wait for the database; while it is full, every request is refused. ``refresh``:
-    returns the present caller of a request that has waited for the database, or raises what ``admit`` then raises.
+    ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
+    returns the current state of a caller whose request has waited for the database; ``admit`` passes its errors on.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class QuotaService:
 
     @property
     def open_holds(self) -> int:
-        """The number of open reservations, including those of nothing."""
+        """The number of open reservations, including those of 0."""
         return len(self._balances.holds)
 
     async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
-        """Raise the error that ``admit`` is bound to raise, before a large body is read; nothing is reserved.
+        """Raise the error that ``admit`` would certainly raise, before a large body is read. Nothing is reserved.
 
-        Other reservations may be released by then. If no money is left, ``serves_free`` returns whether the request
-        may be one that costs nothing.
+        Reservations do not count, because they may be released by then. ``serves_free`` returns whether the request
+        may be free; it is only called if no money is left.
 
-        Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``: as ``admit`` does.
+        Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``, like ``admit``.
         """
         self._write_queue.check_room()
         try:
@@ -84,13 +84,13 @@ class QuotaService:
         await self._counters.check(caller.subjects)
 
     def check_spare(self, caller: Caller, inference: InferenceRequest) -> None:
-        """Raise ``RateLimited`` if ``inference`` would take what requests of low priority leave to others."""
+        """Raise ``RateLimited`` if a low-priority ``inference`` would use the reserve for other requests."""
         if subjects := caller.subjects:
             self._counters.check_spare(subjects, _count_tokens(inference))
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
-        """Hold a permit for a request that costs nothing but asks a provider. Raises ``RateLimited``."""
+        """Hold a permit during a provider request that costs nothing. Raises ``RateLimited``."""
         subjects = caller.subjects
         permit = await self._counters.take(subjects, 0) if subjects else None
         try:
@@ -100,15 +100,15 @@ class QuotaService:
                 self._counters.give_back(permit, 0)
 
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
-        """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
+        """Reserve the highest cost at any target, take a permit, and record the start of the request in the journal.
 
-        The reservation covers the most that any target may cost. A video job is stored before: not ``journaled``.
+        ``journaled``: not for a video job. Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``.
         """
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
-        varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # by the channel
+        varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # with the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if inference.plain else await _find_reads(caller, inference)
         buys_more = not inference.plain and (unit or not ASKED_FOR.isdisjoint(body))
@@ -141,9 +141,9 @@ class QuotaService:
         return reservation
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
-        """Like ``admit``, for a part of a session that has a place among the concurrent requests.
+        """Like ``admit``, for one part of a session that already counts as a concurrent request.
 
-        ``longest``: the request with the most tokens that it may take, which are reserved as far as that is left.
+        ``longest`` is the same part with its maximum tokens, whose cost is reserved as far as the balances allow.
         """
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
@@ -164,9 +164,10 @@ class QuotaService:
                 self.give_back(ctx)
 
     async def hold_part(self, ctx: RequestContext, most: int) -> None:
-        """Reserve ``most`` nano-USD, as far as they are left, for what a provider may begin by itself.
+        """Reserve up to ``most`` nano-USD for work that a provider may begin by itself.
 
-        No permit is taken, and no start is noted: ``admit_begun`` follows, or ``give_back``. Raises as ``admit``.
+        No permit is taken, and no start is recorded. Call ``admit_begun`` or ``give_back`` afterwards. Raises
+        ``QuotaExceeded`` or ``StoreUnavailable``.
         """
         least = min(most, 1)  # refused if nothing is left
         admitted = False
@@ -179,25 +180,25 @@ class QuotaService:
                 self.give_back(ctx)
 
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
-        """Admit a request that the provider at ``channel`` has begun by itself: what it costs is charged in any case.
+        """Admit a request that the provider at ``channel`` has begun by itself. Its cost is charged in any case.
 
-        No permit is taken, and nothing is reserved beside what ``hold_part`` has reserved: what exceeds a limit is
-        recorded as an overrun.
+        No permit is taken, and nothing is reserved in addition to ``hold_part``: an excess over a limit is recorded as
+        an overrun.
         """
         if ctx.reservation is None:
             ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
-        with suppress(StoreUnavailable):  # the provider works on it nevertheless
+        with suppress(StoreUnavailable):  # refusing would be useless: the provider already works on the request
             self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _extend(
         self, ctx: RequestContext, reservation: Reservation, targets: Sequence[Target], reads: ProviderReads
     ) -> None:
-        """Reserve the cost of the longest prompts and answers that the request allows, as far as it is left."""
+        """Reserve the cost of the longest prompts and answers the request allows, as far as the balances allow."""
         most = max((_find_highest(ctx.inference, target, reads) for target in targets), default=0)
         await self._reserve_most(ctx, reservation, most)
 
     async def _reserve_most(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
-        """Reserve ``most`` nano-USD, as far as they are left."""
+        """Raise the reservation to ``most`` nano-USD, as far as the balances allow."""
         reservation.extend(most)
         if reservation.nanos < most:
             waited = await self._balances.extend(reservation, most)
@@ -206,13 +207,13 @@ class QuotaService:
                 self._check_again(ctx)
 
     async def _hold(self, ctx: RequestContext, nanos: int) -> Reservation:
-        """Reserve ``nanos`` as soon as the database has granted them; ``ctx`` has the reservation whatever follows."""
+        """Reserve ``nanos`` after asking the database. ``ctx`` gets the reservation before any check raises."""
         ctx.reservation = reservation = await self._balances.hold(ctx.caller, nanos)
         self._check_again(ctx)
         return reservation
 
     async def _start(self, ctx: RequestContext, start: RequestStart) -> bool:
-        """Return True once the start of a request is recorded in the database."""
+        """Record the start of a request in the database, and then return True."""
         await self._journal.start(start)
         try:
             self._check_again(ctx)
@@ -222,9 +223,9 @@ class QuotaService:
         return True
 
     def _check_again(self, ctx: RequestContext) -> None:
-        """Raise the error that refuses a request which has waited for the database.
+        """Check again that a request is allowed, after it has waited for the database. Raises ``GatewayError``.
 
-        After a cut the answer may come before the changes: only the fence says whether they have been read since.
+        After a lost connection, the answer may arrive before changes of the caller do. ``refresh`` checks for that.
         """
         self._write_queue.check_room()
         caller = self._refresh(ctx.caller)
@@ -233,10 +234,10 @@ class QuotaService:
             caller.check_model(ctx.inference.model)
 
     async def _wait_for_room(self) -> None:
-        """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.
+        """Give the database time to catch up, unless it is failing. Raises ``StoreUnavailable``.
 
-        A commit takes some twenty turns of the event loop: with a thousand requests at once, which leave it no rest,
-        records would come faster than they are stored.
+        A commit takes about twenty iterations of the event loop. A thousand concurrent requests would otherwise create
+        records faster than they can be stored.
         """
         if self._write_queue.may_clear:
             await asyncio.sleep(BREATH_S)
@@ -250,31 +251,31 @@ class QuotaService:
             self._balances.release(reservation)
 
     def leave(self, ctx: RequestContext, tokens: int = 0) -> None:
-        """Give the permit back, once; the reservation stays."""
+        """Give the permit back; the reservation stays. A second call changes nothing."""
         if ctx.permit is not None:
             self._counters.give_back(ctx.permit, tokens)
 
     def end(self, ctx: RequestContext, reservation: Reservation, cost: int, tokens: int, now_s: float) -> Charge:
-        """Give the permit of a request back and charge its ``reservation`` with ``cost`` nano-USD."""
+        """Give back a request's permit and charge ``cost`` nano-USD to its ``reservation``."""
         if ctx.permit is not None:
             self._counters.give_back(ctx.permit, tokens)
         return self._balances.settle(reservation, cost, now_s)
 
 
 def _count_tokens(inference: InferenceRequest) -> int:
-    """Return the tokens to take from a limit of tokens a minute: the prompt, and the answers if the client limits them.
+    """Return the tokens to take from the tokens-per-minute limit: the prompt, plus the answers if they are limited.
 
-    What the request did not use is given back at its end.
+    Unused tokens are given back at the end of the request.
     """
-    tokens = -(-inference.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
-    # The client's own limit is in ``max_output_tokens`` then. ``allowed_output`` would take two calls more.
+    tokens = -(-inference.prompt_chars // CHARS_PER_TOKEN)  # ``estimate_tokens``, inlined for speed
+    # ``max_output_tokens`` is then the client's own limit. ``allowed_output`` would take two more calls.
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
         return tokens + inference.max_output_tokens * inference.choices
     return tokens if MAY_LIMIT.isdisjoint(inference.body) else tokens + inference.allowed_output * inference.choices
 
 
 def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
-    """Add the highest limit of tokens with which the request fits into what is left, if one does."""
+    """Add the highest output limit at which the remaining money covers the request, if there is one."""
     usual = OPERATIONS[inference.operation].output_limit
     most = _find_fitting(inference, targets, error.room_nanos) if usual else 0
     if most:
@@ -283,7 +284,7 @@ def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequen
 
 
 def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_nanos: int) -> int:
-    """Return the highest limit of tokens at which no target costs more than ``room_nanos``; 0: none."""
+    """Return the highest output limit at which no target costs more than ``room_nanos``; 0 if there is none."""
 
     def fits(limit: int) -> bool:
         inference_request = attrs.evolve(inference, max_output_tokens=-(-limit * tries // answers))
@@ -299,16 +300,16 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
 
 
 async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderReads:
-    """Return what a provider reads beside the text of a request; ``NO_READS`` if no limit depends on it."""
+    """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a quota."""
     if not OPERATIONS[inference.operation].prompt or not (caller.key.quota.capped or caller.account.quota.capped):
         return NO_READS
     return await work_aside(find_reads, inference) if inference.large else find_reads(inference)
 
 
 def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
-    """Return the highest cost of ``inference``: the longest prompt that the provider can read, and the longest answers.
+    """Return the highest cost of ``inference``, with the longest prompt the provider can read and the longest answers.
 
-    An answer without a limit is as long as the model can make it, as far as that is known.
+    An answer without a limit counts with the model's maximum output, if known.
     """
     models = (target.model, *target.named)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output

@@ -1,4 +1,4 @@
-"""The buckets of subjects and callers, and what is derived from them: windows and refusals."""
+"""The rate limit buckets of subjects and callers, and the windows and refusals derived from them."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -28,13 +28,13 @@ class SubjectBuckets:
             self.tokens.use(limits.tpm, now)
 
     def is_idle(self, now: float) -> bool:
-        """Return whether they remember nothing."""
+        """Return whether the buckets are empty and no request is running, so they may be dropped."""
         return not self.running and self.requests.tat <= now and self.tokens.tat <= now
 
 
 @attrs.define(eq=False)
 class CallerBuckets:
-    """A caller's buckets, looked up once: those of its subjects, and the limited ones among them."""
+    """A caller's buckets, cached: the buckets of its subjects, and those among them that have a limit."""
 
     subjects: Sequence[rate_limit.RateLimitSubject]
     buckets: tuple[SubjectBuckets, ...]
@@ -44,7 +44,7 @@ class CallerBuckets:
 
 
 def build_caller(subjects: Sequence[rate_limit.RateLimitSubject], buckets: tuple[SubjectBuckets, ...]) -> CallerBuckets:
-    """Return the buckets of a caller, one of ``buckets`` for each subject, with its present limits."""
+    """Build a caller's buckets with its current limits. ``buckets`` has one entry per subject."""
     limited = [(its, subject.limits) for its, subject in zip(buckets, subjects, strict=True)]
     return CallerBuckets(
         subjects,
@@ -80,7 +80,7 @@ def list_refusals(
 ) -> list[rate_limit.LimitExceeded]:
     """Return every limit that refuses one more request, by subject.
 
-    ``spare``: what must be left of each. ``running``: also the limits of concurrency.
+    ``spare`` returns how much of a limit must be left free. ``running``: also check the concurrency limits.
     """
     refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):

@@ -19,15 +19,16 @@ _FEWEST_TO_SWEEP = 1_024
 
 
 class InMemoryRateLimiter:
-    """The ``RateLimiter`` in a dictionary. ``take`` never awaits, so it is atomic on the event loop.
+    """A ``RateLimiter`` in memory. ``take`` never awaits, so it is atomic on the event loop.
 
-    ``clock``: monotonic seconds.
+    ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._subjects: dict[tuple[str, int | str], SubjectBuckets] = {}
-        # By the identity of the subjects, which the value keeps alive. A change of any limit drops all.
+        # By the id() of the subjects, which stays unique because the value references them. Any change of a limit
+        # clears the cache.
         self._callers: dict[int, CallerBuckets] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
 
@@ -89,18 +90,18 @@ class InMemoryRateLimiter:
             correct_all(caller.tokens, tokens - permit.tokens, self._clock())
 
     def raise_debts(self, subjects: Sequence[RateLimitSubject], debts: Iterable[tuple[float, float]]) -> None:
-        """Let the buckets of each subject owe at least so much: ``tat`` of requests and of tokens, by this clock."""
+        """Raise each subject's debts to at least ``debts``: the ``tat`` of requests and of tokens, by this clock."""
         for buckets, (requests, tokens) in zip(self._find_caller(subjects, self._clock()).buckets, debts, strict=True):
             buckets.requests.tat = max(buckets.requests.tat, requests)
             buckets.tokens.tat = max(buckets.tokens.tat, tokens)
 
     def find_debts(self, subject: RateLimitSubject) -> tuple[float, float]:
-        """Return ``tat`` of its requests and of its tokens."""
+        """Return the ``tat`` of the subject's requests and of its tokens."""
         buckets = self._find(subject, self._clock())
         return buckets.requests.tat, buckets.tokens.tat
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
-        """Return the buckets of these subjects under their present limits."""
+        """Return the buckets of a caller's subjects under their current limits."""
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
@@ -111,7 +112,7 @@ class InMemoryRateLimiter:
         return caller
 
     def _find(self, subject: RateLimitSubject, now: float) -> SubjectBuckets:
-        """Return the subject's buckets under its present limits."""
+        """Return the subject's buckets under its current limits."""
         who = subject.kind, subject.id
         buckets = self._subjects.get(who)
         if buckets is None:
@@ -124,8 +125,8 @@ class InMemoryRateLimiter:
     def _sweep(self, now: float) -> None:
         """Drop every cached caller, and idle buckets.
 
-        It runs when their number has doubled, so each new bucket costs two looks; and before a request looks up its
-        own, which are idle while they are new.
+        It runs when their number has doubled, so the cost per new bucket stays constant. It runs before a request looks
+        up its own buckets, because new ones are idle.
         """
         self._callers.clear()
         self._subjects = {who: buckets for who, buckets in self._subjects.items() if not buckets.is_idle(now)}

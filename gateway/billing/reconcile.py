@@ -1,4 +1,4 @@
-"""Reconciliation: compute every balance again from the ledger and report each difference from memory."""
+"""Reconciliation: recomputes every balance from the ledger and reports differences from memory."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,11 +40,11 @@ async def reconcile(
 ) -> dict[str, Any]:
     """Return a report on whether balances, reservations, ledger entries and requests agree.
 
-    The gateway may serve requests meanwhile. The caller holds ``queue.writing`` and keeps credits out, so that no entry
-    is on its way to the ledger. ``open_holds`` counts requests in progress, ``video_holds`` jobs; ``held_usd`` is the
-    sum of both.
+    The gateway may serve requests meanwhile. The caller holds ``queue.writing`` and prevents credits, so no entry is on
+    its way to the ledger. ``open_holds`` counts requests in progress, ``video_holds`` counts jobs; ``held_usd`` is the
+    total of both.
     """
-    # One moment: nothing below awaits before all copies are made.
+    # All copies must be of the same moment, so nothing awaits until they are made.
     day = balances.today
     found = copy_sums(balances, day)
     problems = _check_balances(balances, day)
@@ -72,10 +72,10 @@ async def reconcile(
 async def reconcile_node(
     balances: Balances, queue: WriteQueue, jobs: Jobs | None, stored: ClusterAudit, problems: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the report of a node of a cluster, where the store has the balances.
+    """Return the report of a cluster node; the balances are in the store.
 
-    ``problems`` are those of the node's leases. Jobs are those of all nodes; ``open_holds`` and ``waiting_rows`` are of
-    this one.
+    ``problems`` are the problems of the node's leases. Jobs are counted on all nodes, ``open_holds`` and
+    ``waiting_rows`` only on this one.
     """
     found = [*stored.problems, *problems, *_check_reservations(balances), *_compare_totals(stored.totals)]
     found += [] if jobs is None else await _list_contradictions(jobs)
@@ -110,7 +110,7 @@ def _compare_totals(totals: Iterable[KeyTotals]) -> list[str]:
 
 
 def copy_sums(balances: Balances, day: UtcDay) -> dict[BalanceId, Sums]:
-    """Return the sums of every balance that has any, as of ``day``, in nano-USD."""
+    """Return the sums of every balance as of ``day``, in nano-USD. Balances without any amount are left out."""
     return {
         (owner, owner_id): sums
         for owner in _OWNERS
@@ -139,9 +139,9 @@ async def recompute_sums(
     clock: Callable[[], float],
     living: Mapping[Owner, Collection[int]] | None,
 ) -> dict[BalanceId, Sums]:
-    """Return the sums as of ``day`` from the ledger and the ``pending`` records, which the ledger does not have yet.
+    """Compute the sums as of ``day`` from the ledger and the ``pending`` records, which are not in the ledger yet.
 
-    Keys and accounts that are not ``living`` have none.
+    Keys and accounts that are not ``living`` are left out.
     """
     balances = Balances(clock)
     balances.living = living
@@ -178,7 +178,7 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
 
 
 def _check_reservations(balances: Balances) -> list[str]:
-    """Check that every balance holds what its reservations do."""
+    """Check that the held amount of every balance is the sum of its reservations."""
     reserved: dict[int, int] = {}
     for reservation in balances.holds:
         for balance, more in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
@@ -192,7 +192,7 @@ def _check_reservations(balances: Balances) -> list[str]:
 
 
 async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
-    """Check that every job's reservation is the stored one, and that ended jobs were charged as their requests say."""
+    """Check that each job's reservation matches the stored one, and that ended jobs were charged correctly."""
     held_by_balance: dict[BalanceId, int] = {
         (owner, owner_id): balance.held_nanos
         for owner in _OWNERS
@@ -213,7 +213,7 @@ async def _list_contradictions(jobs: Jobs) -> list[str]:
 
 
 async def _keep_lasting(jobs: Jobs, problems: dict[str, str]) -> list[str]:
-    """Return the problems that last: a job and its reservation are stored and released one after the other."""
+    """Return the problems that persist. Short-lived ones are normal: job and reservation do not change in one step."""
     for _ in range(MAX_LOOKS - 1):
         if not problems:
             break
@@ -225,7 +225,7 @@ async def _keep_lasting(jobs: Jobs, problems: dict[str, str]) -> list[str]:
 
 
 def _compare_jobs(held: Mapping[str, int], live: Iterable[VideoJob]) -> dict[str, str]:
-    """Return the problem of each job whose reservation in memory is not the stored one."""
+    """Return a problem for each job whose reservation in memory differs from the stored one."""
     recorded = {job.id: job.held_nanos for job in live}
     problems = {}
     for video_id in sorted(held.keys() | recorded.keys()):
@@ -240,7 +240,7 @@ def _compare_jobs(held: Mapping[str, int], live: Iterable[VideoJob]) -> dict[str
 
 
 def _find_short_balances(held: Mapping[BalanceId, int], live: Sequence[tuple[VideoJob, int]]) -> list[str]:
-    """Report balances that hold less than their jobs alone need: a job's reservation was released by mistake."""
+    """Report balances that hold less than their jobs need: a job's reservation was released by mistake."""
     needed: dict[BalanceId, int] = {}
     for job, amount in live:
         owners: tuple[BalanceId, ...] = (("account", job.account_id), ("key", job.key_id))

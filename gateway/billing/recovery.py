@@ -1,4 +1,4 @@
-"""Recovery after a crash: every request that the ledger does not know gets its row and its charge, as configured."""
+"""Recovery after a crash: stores the row and the charge of every request that is missing in the ledger."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -23,10 +23,10 @@ async def recover(
     on_crash: OnCrash | None,
     now_ms: int,
 ) -> None:
-    """Store every unfinished request; stored rows do not change. Raises ``StoreUnavailable``.
+    """Store the unfinished requests. Rows that are already stored do not change. Raises ``StoreUnavailable``.
 
-    A request that had ended is charged. Another one is "interrupted": ``on_crash`` decides whether its reservation is
-    released or charged; None leaves it in the journal for the gateway to decide.
+    A request that had ended is charged its cost. Any other one was interrupted: ``on_crash`` decides whether its
+    reservation is released or charged. None leaves it in the journal for a later decision.
     """
     rows = [
         left.row if left.settled else interrupt(left.row, now_ms, charged=on_crash == "charge")
@@ -44,9 +44,9 @@ async def recover(
 async def open_bank(
     ledger: LedgerRepository, clock: Callable[[], float], living: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
-    """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``.
+    """Return the balances with the stored spending of today and yesterday. Raises ``StoreUnavailable``.
 
-    Only keys and accounts that are ``living`` get one; None: all do.
+    Only the ``living`` keys and accounts get a balance; None: all of them.
     """
     balances = Balances(clock)
     balances.living = living
@@ -58,7 +58,7 @@ async def open_bank(
 
 
 def interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:
-    """Return the row of a request that was cut off; ``charged``: it costs what was reserved for it."""
+    """Return the row of an interrupted request. It costs its reservation if ``charged``, otherwise nothing."""
     return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if charged else 0)
 
 

@@ -1,4 +1,4 @@
-"""Deletes old request rows and old hours of traffic, a few at a time, because other writers wait."""
+"""Deletes old request rows and old traffic sums in small steps, because other writers have to wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from gateway.storage.retention import RetentionRepository
 FIRST_AFTER_S = 60.0
 RETIRE_EVERY_S = 3_600.0
 REST_S = 0.1
-"""The pause between two commits, in which other writers go first."""
+"""The pause between two commits, for other writers."""
 MOST = 500
-"""Rows of one commit, which takes some 15 ms."""
+"""The maximum number of rows per commit, which then takes about 15 ms."""
 HOURS_KEPT = 400 * 24
 _DAY_MS = 86_400_000
 
@@ -26,10 +26,10 @@ class RetentionWorker:
     """Deletes old rows regularly.
 
     Args:
-        write_queue: rows that are not stored yet. While it fails, no row is deleted: a row whose commit was not
-            confirmed is stored again, and must be found.
+        write_queue: rows that are not stored yet. No row is deleted while it fails: a row whose commit was not
+            confirmed is written again, which must find the stored one.
         keep_days: returns how long rows are kept; 0: forever.
-        clock: Unix seconds. If the newest record is older, age is counted from that.
+        clock: returns Unix seconds. If the newest record is older, age is counted from that record.
         rest_s: the pause between two commits.
     """
 
@@ -70,7 +70,7 @@ class RetentionWorker:
             log.info("requests_retired", rows=rows)
 
     async def _retire_requests(self, before_ms: int) -> int:
-        """Delete from the oldest row on, until none is old enough: rows are stored in the order of settlement."""
+        """Delete rows from the oldest on, until the next is too new: rows are stored in the order of settlement."""
         retired, after, ended = 0, 0, False
         while not ended and not self._write_queue.failing:
             step = await self._retirement.retire_requests(before_ms, after, MOST)

@@ -1,7 +1,6 @@
-"""Settlement: the reservation of a request that has ended becomes a charge, and the request leaves one record.
+"""Settlement: turns the reservation of a finished request into a charge, and creates its record.
 
-Nothing here waits, so that no cancellation can interrupt it. The database gets the record later, in one commit with
-others.
+Nothing here awaits, so no cancellation can interrupt it. The database gets the record later, in one commit with others.
 """
 
 from collections import deque
@@ -31,8 +30,8 @@ log = structlog.stdlib.get_logger(__name__)
 class Settlement:
     """Settles requests.
 
-    ``find_abandoned``: returns ``billing.abandoned``, what an aborted request costs.
-    ``ended``: gets every record, for the metrics, which remove it.
+    ``find_abandoned`` returns the setting ``billing.abandoned``, which decides the cost of an aborted request.
+    ``ended`` receives every record, for the metrics, which remove it.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class Settlement:
         now_ms: int,
         left: bool = False,
     ) -> RequestRecord:
-        """Settle a request, once, and return its record, which is ``ctx.record`` from then on.
+        """Settle a request and return its record, also set as ``ctx.record``. A second call returns the same record.
 
-        ``now`` is loop time, ``now_ms`` Unix time. ``left``: its client had left, and ``outcome`` is that of its drain.
+        ``now`` is loop time, ``now_ms`` Unix time. ``left``: the client had left; the answer was read to its end.
         """
         if ctx.record is not None:
             return ctx.record
@@ -78,12 +77,12 @@ class Settlement:
             usage = _limit(ctx)
         if paid is not None:
             target = paid.target
-            if target.find_price is None and usage.rare is None:  # as in ``charge``, which takes more calls
+            if target.find_price is None and usage.rare is None:  # the usual case of ``charge``, inlined
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.charge(paid.answered, usage, inference)
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
-        if left:  # what the drain met after the client had gone is neither its outcome nor its error
+        if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
         ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
@@ -92,9 +91,9 @@ class Settlement:
         return record
 
     def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
-        """Keep the record of a refused request, unless the database is far behind.
+        """Store the record of a refused request, unless the database is far behind.
 
-        A client that is refused in a loop must not take the place of others.
+        A client that is refused in a loop must not crowd out the records of others.
         """
         ctx.record = record
         self.ended.append(record)
@@ -104,14 +103,14 @@ class Settlement:
 
 
 def _fill(ctx: RequestContext) -> Usage:
-    """Return the usage of a request, with what follows from its operation where the provider gives no details."""
+    """Return the usage of a request. Details that the provider did not report are derived from the operation."""
     if ctx.usage.used:
         ctx.usage = fill_rare(ctx.usage, ctx.inference)
     return ctx.usage
 
 
 def _limit(ctx: RequestContext) -> Usage:
-    """Return the usage, or the highest possible one if the provider reports more; the log names what it reported."""
+    """Return the usage, or the highest possible one if the provider reports more, which is logged."""
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
         return reported
@@ -130,7 +129,10 @@ def _limit(ctx: RequestContext) -> Usage:
 
 
 def _find_aborted(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
-    """Return the last attempt that may have been processed without a whole answer, and raise the usage to its least."""
+    """Return the last attempt that may have been processed without a complete answer. None if there is none.
+
+    Raises ``ctx.usage`` to the attempt's minimum.
+    """
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or may_have_done(error)):
             ctx.usage = find_least(ctx.usage, attempt, ctx.inference, error, reservation.nanos)

@@ -1,4 +1,4 @@
-"""The bounded queue of settled requests that are not in the database yet."""
+"""The bounded queue of settled requests that are not yet in the database."""
 
 import asyncio
 from collections import deque
@@ -8,16 +8,16 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
 MAX_WAITING = 20_000
-"""Rows of about 1 KB each, beside those of the commit in progress. If the database is this far behind, new requests
-are refused."""
+"""The maximum number of rows, about 1 KB each, without those of the commit in progress. If the database is this far
+behind, new requests are refused."""
 _RETRY_AFTER_S = 5
 
 
 class WriteQueue:
-    """Settled requests that the database does not have yet. None is ever dropped; new requests are refused instead.
+    """Settled requests that are not yet in the database. Rows are never dropped; new requests are refused instead.
 
-    ``failing``: the database has refused the last batch, and has stored none since. ``writing``: held while rows move
-    from here to the database.
+    ``failing``: the database could not store the last batch, and has stored none since. ``writing`` is held while rows
+    move from the queue to the database.
     """
 
     def __init__(self, most: int = MAX_WAITING) -> None:
@@ -37,12 +37,12 @@ class WriteQueue:
 
     @property
     def crowded(self) -> bool:
-        """Whether optional work should wait: half of the queue is for requests in progress."""
+        """Whether optional work should wait: half of the queue is reserved for requests in progress."""
         return self.failing or 2 * len(self._rows) >= self._most
 
     @property
     def may_clear(self) -> bool:
-        """Whether a queue without room may have some in a moment."""
+        """Whether a full queue may soon have room again."""
         return not self.failing
 
     def check_room(self) -> None:
@@ -59,7 +59,7 @@ class WriteQueue:
             self._arrived.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
-        """Put rows that could not be stored back to the front, in their order."""
+        """Put rows that could not be stored back at the front, in their order."""
         self._rows.extendleft(reversed(rows))
         self._arrived.set()
 
@@ -68,7 +68,7 @@ class WriteQueue:
         await self._arrived.wait()
 
     def take(self, most: int) -> list[RequestRecord]:
-        """Return the oldest rows, at most ``most``."""
+        """Remove and return the oldest rows, at most ``most``."""
         if len(self._rows) > most:
             return [self._rows.popleft() for _ in range(most)]
         rows = list(self._rows)
@@ -77,5 +77,5 @@ class WriteQueue:
         return rows
 
     def look(self) -> Sequence[RequestRecord]:
-        """Return every waiting row."""
+        """Return every waiting row without removing it."""
         return tuple(self._rows)

@@ -168,6 +168,6 @@ for _add in (_add_show, add_toggles, add_credit_commands):
 
 
 def _warn_of_unpriced(context: CliContext, fields: Mapping[str, Any]) -> None:
-    """Print the models without a price to standard error if ``fields`` set a spending limit."""
+    """Warn about models without a price on standard error if ``fields`` set a spending limit."""
     if fields.get("quota_usd") is not None:
         output.print_unpriced(output.list_unpriced(call(context, "GET", "models")))

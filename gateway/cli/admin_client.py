@@ -1,10 +1,10 @@
-"""Calls the admin API of the gateway that runs with a data folder, or of one started for a single command.
+"""A client of the admin API, for the gateway running with a data folder or one started for a single command.
 
-If no gateway runs, the real application is served in this process on a free loopback port, called, and stopped. It
+If no gateway is running, the application is served in this process on a free loopback port, called, and stopped. It
 locks the data folder like any gateway.
 """
-# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are used: a command that prints
-# its help, or calls a running gateway, starts faster without them.
+# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported when needed: commands that print help or
+# call a running gateway start faster without them.
 
 import asyncio
 import logging
@@ -36,9 +36,9 @@ Json = dict[str, Any]
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 PROVIDER_TIMEOUT_S = 60.0
-"""For a change after which the gateway fetches a provider's models."""
+"""Timeout of changes after which the gateway fetches a provider's models."""
 TEST_TIMEOUT_S = 300.0
-"""The test of a channel tries its keys one after another."""
+"""Timeout of a channel test, which tries the channel's keys one after another."""
 FOLLOW_EVERY_S = 0.5
 _POLL_EVERY_S = 0.05
 _REQUEST_ID = re.compile(r" \(request id: \w+\)$")
@@ -62,17 +62,17 @@ URL_VARIABLE, TOKEN_VARIABLE = "GATEWAY_URL", "GATEWAY_ADMIN_TOKEN"
 
 @frozen
 class CliContext:
-    """Which gateway a command calls, and how it prints the answer.
+    """The gateway that a command calls, and the format of its output.
 
     Attributes:
         data: the data folder.
-        config: the configuration file; None: none. Used, like ``environ`` and ``discover``, only if no gateway runs.
-        discover: discover providers.
-        as_json: print the admin API's JSON.
-        url: the gateway to call, whatever runs with the data folder; None: the one that does.
-        scratch: the data folder is temporary.
-        busy_wait_s: how long to wait if the process that holds the folder announces no address: it is starting, or is
-            another short command.
+        config: the configuration file, if any. Like ``environ`` and ``discover``, used only if no gateway is running.
+        discover: whether to discover providers.
+        as_json: whether to print the admin API's JSON.
+        url: the URL of the gateway to call; None: the gateway that runs with the data folder.
+        scratch: whether the data folder is temporary.
+        busy_wait_s: how long to wait for a process that holds the folder without announcing an address: it is starting,
+            or it is another short command.
     """
 
     data: Path
@@ -88,7 +88,8 @@ class CliContext:
 class AdminClient:
     """A client of the admin API at ``url``.
 
-    ``certificate``: what it must show; True: without TLS. ``offline``: the gateway was started for this command.
+    ``certificate``: the only certificate to accept; True: the usual verification. ``offline``: whether the gateway was
+    started for this command.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class AdminClient:
         self.offline = offline
 
     async def get(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-        """Get ``path``. Raises ``CliError``, like every method."""
+        """Send a GET request for ``path`` and return the JSON. Raises ``CliError``, like all methods."""
         return await self.call("GET", *path, query=query)
 
     async def call(
@@ -111,7 +112,7 @@ class AdminClient:
         query: Mapping[str, Any] | None = None,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Json:
-        """Send a request and return the JSON of the response; ``query`` values that are None are left out."""
+        """Send a request and return the JSON of the response. ``query`` values of None are left out."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5)
@@ -155,7 +156,7 @@ class AdminClient:
             raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str, **query: Any) -> list[Json]:
-        """Test channels concurrently; without names, all active ones."""
+        """Test the named channels concurrently; without names, all active channels."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
@@ -163,7 +164,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:
-        """Fetch the models of channels; without names, of all active ones that synchronise theirs."""
+        """Synchronise the models of the named channels; without names, of all active channels that synchronise."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])
@@ -171,7 +172,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def await_models(self) -> None:
-        """Wait a moment until a gateway that was just started has fetched its channels' models."""
+        """Wait briefly for a gateway that was just started to fetch its channels' models."""
         loop = asyncio.get_running_loop()
         until = loop.time() + SYNC_WAIT_S
         while self.offline and loop.time() < until:
@@ -182,7 +183,7 @@ class AdminClient:
 
 
 def awaits_models(channel: Json) -> bool:
-    """Whether a channel has not fetched its models yet."""
+    """Return whether a channel has not fetched its models yet."""
     asks = channel["sync"] and channel["status"] == "active"
     return asks and channel["offers"] is None and channel["sync_error"] is None
 
@@ -198,13 +199,13 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
         return answer
     error = answer.get("error") or {}
     message, param = error.get("message") or f"HTTP {status}", error.get("param")
-    if status < 500:  # noqa: PLR2004 - the operator's mistake: there is nothing to look up in the log
+    if status < 500:  # noqa: PLR2004 - an operator's mistake; the log has no details
         message = _REQUEST_ID.sub("", message)
     raise CliError(f"{message} [{param}]" if param and param != "value" and param not in message else message)
 
 
 def _note_missing_nodes(answer: Json) -> None:
-    """Say so if a change is not in force at every node of the cluster yet."""
+    """Print a note if a change is not in force at all cluster nodes yet."""
     found = answer.get("in_force")
     if isinstance(found, dict) and found["nodes"] < found["of"]:
         late = (
@@ -215,9 +216,9 @@ def _note_missing_nodes(answer: Json) -> None:
 
 
 def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run ``work`` with a client of the admin API.
+    """Run ``work`` with a client of the admin API, and return its result.
 
-    Raises ``CliError``, also if the data folder has never been used: only ``serve`` creates one.
+    Raises ``CliError``, also for an unused data folder: only ``serve`` creates one.
     """
 
     async def connect_and_work() -> T:
@@ -240,12 +241,12 @@ def call(
 
 
 def run_with_channels(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``run``; a data folder that has never been used is not created: only the configured channels exist."""
+    """Run like ``run``, but accept an unused data folder without creating it; only configured channels exist then."""
     return run(context, work) if context.url or is_used(context.data) else run_without_trace(context, work)
 
 
 def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``run``; if no gateway runs, use a temporary data folder."""
+    """Run like ``run``, but with a temporary data folder if no gateway is running."""
     if is_running(context):
         return run(context, work)
     with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
@@ -254,7 +255,7 @@ def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitab
 
 @asynccontextmanager
 async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
-    """Connect to the gateway at ``--url``, to the running one, or to one in this process. Raises ``CliError``."""
+    """Connect to the gateway at ``--url``, the running gateway, or one in this process. Raises ``CliError``."""
     if context.url:
         async with _connect(context.url.rstrip("/"), _find_token(context)) as admin:
             yield admin
@@ -274,7 +275,7 @@ async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
 
 @asynccontextmanager
 async def _connect(url: str, token: str, shown: str = "", *, offline: bool = False) -> AsyncIterator[AdminClient]:
-    """Connect to a gateway; ``shown``: the certificate that it announces, which no authority has to confirm."""
+    """Connect to a gateway. ``shown``: the certificate that it announces, which is trusted without an authority."""
     import aiohttp
 
     certificate = aiohttp.Fingerprint(bytes.fromhex(shown)) if shown else True
@@ -284,7 +285,7 @@ async def _connect(url: str, token: str, shown: str = "", *, offline: bool = Fal
 
 
 async def _find_gateway(context: CliContext) -> Json | DataFolder:
-    """Return what the running gateway announces; if there is none, the data folder, locked."""
+    """Return the running gateway's announcement; if no gateway is running, the locked data folder."""
     loop, data = asyncio.get_running_loop(), context.data
     until = loop.time() + context.busy_wait_s
     while True:
@@ -296,7 +297,7 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
                 )
             try:
                 return open_folder(data)
-            except DataFolderLocked as busy:  # by a process that started meanwhile
+            except DataFolderLocked as busy:  # another process started meanwhile
                 holder = busy.holder
         if holder.get("url"):
             return holder
@@ -307,18 +308,18 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
 
 
 def require_running(context: CliContext, verb: str) -> None:
-    """Raise ``CliError`` if no gateway runs."""
+    """Raise ``CliError`` if no gateway is running."""
     if not is_running(context):
         raise CliError(f"Nothing to {verb}: no gateway runs with the data folder {context.data}")
 
 
 def is_running(context: CliContext) -> bool:
-    """Return whether a running gateway would be called. Raises ``CliError``."""
+    """Return whether the command would call a running gateway. Raises ``CliError``."""
     return bool(context.url) or find_running(context.data) is not None
 
 
 def find_running(data: Path) -> Json | None:
-    """Return what the process that holds the folder announces; None if there is none. Raises ``CliError``."""
+    """Return the announcement of the process that holds the folder; None without one. Raises ``CliError``."""
     try:
         return find_holder(data)
     except OSError as error:
@@ -366,7 +367,7 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
     from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
-    # Only ``serve`` writes the accounts and keys of a file to the database: this command may use another file.
+    # Only ``serve`` stores the file's accounts and keys in the database: this command may use a different file.
     options = AppOptions(
         config, folder, context.environ, discover=context.discover, declare=False, sources=file_config.sources
     )
@@ -384,7 +385,7 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
 
 
 def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
-    """Read the configuration. Raises ``CliError`` with all problems, one a line."""
+    """Read the configuration. Raises ``CliError`` with all problems, one per line."""
     from gateway.config.loader import ConfigError, read_declared
 
     try:

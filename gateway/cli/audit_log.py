@@ -20,7 +20,7 @@ def _format_detail(row: Json) -> str:
 
 
 def _format_change(name: str, value: Any) -> str:
-    """Format ``rpm 60 → 120``; ``rpm 60`` if there was no value before; ``api_keys changed``."""
+    """Format a change: ``rpm 60 → 120``, ``rpm 60`` without a former value, or ``api_keys changed`` for a secret."""
     if isinstance(value, list) and len(value) == _PAIR:
         before, after = value
         if before not in (None, "", []):
@@ -66,5 +66,5 @@ def audit_log(context: CliContext, **query: Any) -> None:
 
 
 def print_changes(rows: Sequence[Json]) -> None:
-    """Print a table of changes; ``rows`` are newest first."""
+    """Print a table of changes, newest last. ``rows``: newest first."""
     print_table(CHANGES, rows[::-1], "No changes recorded.")

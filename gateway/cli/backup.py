@@ -1,6 +1,6 @@
 """The ``backup``, ``restore`` and ``downgrade`` commands."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
-# ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported where they are used: help is printed faster without them.
+# ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported when needed, which keeps help texts fast.
 
 import logging
 import sys
@@ -43,7 +43,7 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     from gateway.log import configure_log
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 
-    configure_log("auto", logging.WARNING)  # the copy of a server's rows makes a database
+    configure_log("auto", logging.WARNING)  # hides the messages of the database created for the copy
     config = load_file_config(context.config, context.environ).config
     server = _find_server(config)
     database = context.data / DATABASE if server else find_database(context.data, config.store.url)
@@ -91,7 +91,7 @@ def restore(ctx: click.Context, *, file: Path, config_path: Path | None, data: P
     from gateway.log import configure_log
     from gateway.storage.restore import RestoreRefused, is_encrypted, restore_backup
 
-    configure_log("auto", logging.WARNING)  # a database of an older version is brought up to date
+    configure_log("auto", logging.WARNING)  # hides the messages of migrations
     environ = ctx.find_root().obj
     server = _find_server(load_file_config(find_config(config_path), environ).config)
     try:
@@ -146,7 +146,7 @@ def downgrade(context: CliContext, *, version: str) -> None:
 
 
 def _find_server(config: "Config") -> str:
-    """Return the URL of a database on a server; empty if it is a file. Raises ``CliError``."""
+    """Return the URL of a PostgreSQL database; empty if the database is a file. Raises ``CliError``."""
     if not config.store.is_postgres:
         return ""
     from gateway.config.extras import list_missing
@@ -159,7 +159,7 @@ def _find_server(config: "Config") -> str:
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
     if given := environ.get(PASSPHRASE):
         return given
-    hides = sys.stdin.isatty()  # without a terminal there is no echo to hide
+    hides = sys.stdin.isatty()  # only a terminal echoes input
     try:
         requested: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
     except click.Abort:
@@ -202,7 +202,7 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
     )
     if CONFIG in manifest["members"]:
         click.echo(f"The configuration of then is {data / CONFIG} (--config); files that it names are not in a backup")
-    if manifest.get("media_store"):  # an older backup does not have it
+    if manifest.get("media_store"):  # missing in older backups
         is_here = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
         click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {is_here}")
     if server:

@@ -1,4 +1,4 @@
-"""The ``top-up``, ``set-balance``, ``credits``, ``usage`` and ``audit`` commands."""
+"""The ``top-up``, ``set-balance``, ``credits``, ``usage`` and ``verify`` commands."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
@@ -17,9 +17,9 @@ from gateway.cli.output_billing import print_audit, print_credit, print_credits,
 _AXES = ("day", "hour", "model", "key", "account", "channel", "provider")
 _MAX_DAYS = 3660
 _AUDIT_TIMEOUT_S = 600.0
-"""The audit reads every ledger entry."""
+"""Timeout of the ledger check, which reads every entry."""
 _NEGATIVE_AMOUNTS = {"ignore_unknown_options": True}
-"""``-5`` is an amount, not an option."""
+"""Settings of a command that let click parse ``-5`` as an amount, not as an option."""
 
 
 def add_credit_commands(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:

@@ -107,7 +107,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
 
 
 def _find_provider(name: str) -> str:
-    """Return the provider that a channel is called after. Raises ``UsageError``."""
+    """Return the provider with the channel's name. Raises ``UsageError``."""
     from gateway.providers.registry import PROVIDERS
 
     if name in PROVIDERS:
@@ -118,7 +118,7 @@ def _find_provider(name: str) -> str:
 
 
 def _check_demo(name: str, options: Collection[str]) -> None:
-    """Check that the demo is added as it is. Raises ``UsageError`` if it gets another name, or one of ``options``."""
+    """Raise ``UsageError`` if the demo is added under another name or with any of ``options``."""
     if name != "demo":
         raise click.UsageError("The demo is built in, and its channel is called demo: gateway channels add demo")
     context = click.get_current_context()
@@ -128,7 +128,7 @@ def _check_demo(name: str, options: Collection[str]) -> None:
 
 
 def _offer_demo(context: CliContext, name: str, options: Collection[str]) -> None:
-    """Offer the built-in demo beside the other channels, and count its models. Raises ``UsageError``."""
+    """Enable the built-in demo next to the other channels, and count its models. Raises ``UsageError``."""
     _check_demo(name, options)
 
     async def offer(admin: AdminClient) -> Json:
@@ -159,9 +159,9 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
 
 
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
-    """Read API keys from the options or standard input; None if there are none.
+    """Read API keys from the options or standard input; None without keys.
 
-    At a terminal, ask for keys that are ``required`` and not given.
+    At a terminal, prompt for ``required`` keys that are missing.
     """
     given, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
     if given and from_stdin:

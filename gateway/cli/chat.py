@@ -1,6 +1,6 @@
 """The commands ``chat`` and ``open``: try the gateway in the terminal, or in the browser."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
-# ruff: noqa: PLC0415 - aiohttp and the browsers are imported where they are used.
+# ruff: noqa: PLC0415 - aiohttp and ``webbrowser`` are imported when needed, which keeps help texts fast.
 
 import contextlib
 import secrets
@@ -22,7 +22,7 @@ _EVENT = b"data: "
 _END = b"[DONE]"
 _LAYOUT = "\n\t"
 _KEY_LIFE = "24h"
-"""If the command cannot delete its temporary key, the key expires."""
+"""Lifetime of the temporary key, in case the command cannot delete it."""
 
 
 @click.command(short_help="Chat with a model in the terminal.")
@@ -71,7 +71,7 @@ async def _choose_model(admin: AdminClient) -> str:
 
 @contextlib.contextmanager
 def _lend_key(context: CliContext, given: str | None, account: str | None) -> Iterator[str]:
-    """Yield the secret of the key that was ``given``, or of a temporary one."""
+    """Yield the secret of the ``given`` key, or of a temporary key that is deleted afterwards."""
     if given is not None:
         yield given
         return
@@ -85,7 +85,7 @@ def _lend_key(context: CliContext, given: str | None, account: str | None) -> It
 
 
 def _read_prompts(given: str, model: str) -> Iterator[str]:
-    """Yield the prompt that was ``given``, or all of standard input; at a terminal, one line after another."""
+    """Yield the ``given`` prompt, or the entire standard input as one prompt; at a terminal, each line as a prompt."""
     if given or not sys.stdin.isatty():
         if text := given or sys.stdin.read().strip():
             yield text
@@ -101,7 +101,7 @@ def _read_prompts(given: str, model: str) -> Iterator[str]:
 
 
 def _print_reply(context: CliContext, secret: str, body: Json) -> str:
-    """Print the answer to a chat request as it arrives, and return it; Ctrl-C ends it."""
+    """Print the answer to a chat request as it arrives, and return it. Ctrl-C stops the answer."""
     parts: list[str] = []
 
     async def work(admin: AdminClient) -> None:
@@ -124,7 +124,7 @@ def _clean_text(text: str) -> str:
 
 
 async def stream_reply(admin: AdminClient, secret: str, body: Json) -> AsyncIterator[str]:
-    """Send a chat request, and yield the texts of its stream. Raises ``CliError``."""
+    """Send a chat request, and yield the text pieces of the stream. Raises ``CliError``."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)

@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_GATEWAY_COMPLETE"
-"""The environment variable through which click's scripts ask the command for completions."""
+"""The environment variable by which click's completion scripts request completions."""
 
 
 @click.command(short_help="Print the completion script of a shell.")

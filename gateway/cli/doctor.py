@@ -1,4 +1,4 @@
-"""The ``doctor`` command: what is wrong with the gateway of this machine, and what to do about it."""
+"""The ``doctor`` command, which finds problems of the gateway on this machine and suggests remedies."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import logging
@@ -30,10 +30,10 @@ def doctor(context: CliContext) -> None:
       gateway doctor
       gateway doctor --data /var/lib/gateway --config /etc/gateway.toml --json
     """
-    from gateway.doctor.examination import examine  # noqa: PLC0415 - it imports the application: help is faster
+    from gateway.doctor.examination import examine  # noqa: PLC0415 - imports the application
     from gateway.log import configure_log  # noqa: PLC0415
 
-    configure_log("auto", logging.CRITICAL)  # what a check finds is printed, and not logged besides
+    configure_log("auto", logging.CRITICAL)  # findings are printed, so logging them would repeat them
     findings = [attrs.asdict(finding) for finding in examine(context.data, context.config, context.environ)]
     ok = all(finding["state"] != "problem" for finding in findings)
     print_answer(context, {"ok": ok, "findings": findings}, lambda _: _print_findings(findings))

@@ -48,15 +48,15 @@ _COMMANDS = {
     "audit": "billing:verify",
     "changes": "audit_log:audit_log",
 }
-"""Module and name of each command below ``gateway.cli``."""
+"""Module below ``gateway.cli`` and function of each command."""
 _OLD_NAMES = frozenset({"audit", "changes"})
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich, which structlog imports for colored tracebacks wherever it is installed.
+    """Import structlog without rich, which structlog would import for colored tracebacks.
 
-    ``serve`` writes no such tracebacks: rich would take 27 ms and 5 MB of each start. Commands with tables import rich
-    when they print one.
+    ``serve`` writes no colored tracebacks, and rich would cost 27 ms and 5 MB at each start. Commands import rich when
+    they print a table.
     """
     known = sys.modules.get("rich")
     sys.modules["rich"] = None  # type: ignore[assignment]  # an import raises ModuleNotFoundError then
@@ -68,7 +68,7 @@ def _import_structlog() -> None:
 
 
 class CommandTable(MutableMapping[str, click.Command]):
-    """The commands by name. A command's module is imported when the command is asked for: ``serve`` needs no other."""
+    """The commands by name. A command's module is imported at its first lookup: ``serve`` imports no other command."""
 
     def __init__(self) -> None:
         self._commands: dict[str, click.Command] = {}

@@ -1,4 +1,4 @@
-"""Create an API key with the names that a command leaves out."""
+"""Create an API key, and fill in names that the command omits."""
 
 import itertools
 
@@ -6,7 +6,7 @@ from gateway.cli.admin_client import AdminClient, CliError, Json
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
-    """Create a key of ``account``, or of the only account. If ``fields`` has no name, the key gets a free one."""
+    """Create a key of ``account``, by default of the only account. Without a name in ``fields``, use a free name."""
     if account is None:
         names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
         if not names:

@@ -1,4 +1,4 @@
-"""Finds and changes objects of the admin API by what an operator calls them."""
+"""Finds and changes objects of the admin API by the names that operators use."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from gateway.cli.output import print_answer
 from gateway.cli.text import clean, format_change
 
 _QUOTA = "quota_"
-"""Prefix of fields that the gateway sets together: a quota has a default period and status."""
+"""Prefix of fields that the gateway sets together: a new quota gets a default period and status."""
 _SHOWN = 5
 
 
@@ -29,7 +29,7 @@ async def find_key_id(admin: AdminClient, given: str) -> str:
             raise CliError(f"Several keys are called '{given}'. Give one of these ids: {ids}")
         if found:
             return str(found[0]["id"])
-    if given.isdigit():  # a deleted key: the request log still has its id
+    if given.isdigit():  # may be a deleted key, whose id is still in the request log
         return given
     raise CliError(f"No key has the id, the name or the last four characters '{given}'; see: gateway keys")
 
@@ -48,14 +48,14 @@ async def _find_member_id(admin: AdminClient, name: str) -> str:
 
 
 def _find_by_prefix(path: str, noun: str, *, query: Json) -> Callable[[AdminClient, str], Awaitable[str]]:
-    """Return a function that completes the beginning of an id from the list at ``path``."""
+    """Return a function that completes an abbreviated id from the list at ``path``."""
 
     async def find(admin: AdminClient, given: str) -> str:
         listed = (await admin.get(path, query=query))["data"]
         ids = [
             row["id"] for row in listed if row["id"].startswith(given) or row["id"].partition("_")[2].startswith(given)
         ]
-        if given in ids or not ids:  # an older object is not in the list: the gateway knows
+        if given in ids or not ids:  # the list may lack older objects: the gateway checks the id
             return given
         if len(ids) > 1:
             raise CliError(f"Several {noun} have an id that begins with '{given}': {_list_some(ids)}")
@@ -78,13 +78,13 @@ _FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {
 
 
 async def find_id(admin: AdminClient, path: str, given: str) -> str:
-    """Return the id under which the admin API has what the operator calls ``given``. Raises ``CliError``."""
+    """Return the admin API's id of the object that the operator calls ``given``. Raises ``CliError``."""
     find = _FINDERS.get(path)
     return given if find is None else await find(admin, given)
 
 
 async def with_key_id(admin: AdminClient, query: Json) -> Json:
-    """Return ``query`` with the id of its key. Raises ``CliError``."""
+    """Return ``query`` with its key replaced by the key's id. Raises ``CliError``."""
     key = query["key"]
     return query if key is None else {**query, "key": await find_key_id(admin, key)}
 
@@ -99,7 +99,7 @@ def call_object(
     query: Mapping[str, Any] | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """Send one request about the object ``given`` of ``path``. Raises ``CliError``."""
+    """Send one request about the object ``given`` below ``path``, and return the answer. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> Json:
         found = await find_id(admin, path, given)
@@ -109,7 +109,7 @@ def call_object(
 
 
 def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-    """Change the object ``given`` of ``path``, and print what changed. Raises ``CliError``."""
+    """Change the object ``given`` below ``path``, and print the changes. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         found = await find_id(admin, path, given)
@@ -121,9 +121,9 @@ def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeo
 
 
 def print_edit(name: str, before: Json, after: Json, requested: Mapping[str, Any]) -> None:
-    """Print the fields that were ``requested`` for and differ: ``key-3: rpm 60 → none``.
+    """Print the changed fields among those ``requested``: ``key-3: rpm 60 → none``.
 
-    A secret is not among the fields of an object: it counts as changed.
+    Secrets are not among an object's fields, so a requested secret always counts as changed.
     """
     fields = [*requested, *(field for field in after if field.startswith(_QUOTA) and field not in requested)]
     changes = [
@@ -135,7 +135,7 @@ def print_edit(name: str, before: Json, after: Json, requested: Mapping[str, Any
 
 
 def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-    """Get ``path`` after channels have had time to fetch their models. Raises ``CliError``."""
+    """Return the data at ``path`` after the channels had time to fetch their models. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> Json:
         await admin.await_models()

@@ -1,4 +1,4 @@
-"""Options that commands share, and their conversion to fields of the admin API."""
+"""Options shared by commands, and their conversion to fields of the admin API."""
 
 import functools
 import sys
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 
 DEFAULT_CONFIG = Path("config/gateway.toml")
 NONE = "none"
-"""The value of an option that clears a setting."""
+"""The option value that clears a setting."""
 _GLOBAL = {"--data": 2, "--config": 2, "--url": 2, "--json": 1}
-"""Words of each option."""
+"""Global options, with the number of command-line words that each takes."""
 _FALSE = frozenset({"0", "false", "no", "off"})
 
-_PATH = click.Path(path_type=Path, readable=False)  # opening it reports a better error
+_PATH = click.Path(path_type=Path, readable=False)  # opening the file reports a better error
 config_option = click.option(
     "--config", "config_path", type=_PATH, help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]"
 )
@@ -51,10 +51,11 @@ limit_option = click.option(
 
 
 def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
-    """Add the options of a command that calls the admin API; the command gets them as a ``CliContext``.
+    """Add the options shared by commands that call the admin API, and pass them as a ``CliContext``.
 
-    ``channels``: if no gateway runs, discover channels as ``serve`` does. ``offline``: the command works if no gateway
-    runs, with the configuration of ``--config``. ``remote``: the command works with a gateway on another machine.
+    ``channels``: if no gateway is running, discover channels as ``serve`` does. ``offline``: the command also works
+    without a running gateway, with the configuration of ``--config``. ``remote``: the command can call a gateway on
+    another machine.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
     remote_option: Callable[[Command], Command] = url_option if remote else _no_option
@@ -90,15 +91,15 @@ def find_config(path: Path | None) -> Path | None:
 
 
 def may_discover(environ: Mapping[str, str]) -> bool:
-    """Whether providers may be discovered: ``GATEWAY_DISCOVER`` is not off."""
+    """Return whether to discover providers: ``GATEWAY_DISCOVER`` does not switch it off."""
     return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
 
 
 class GlobalOptions(click.Group):
-    """A group that takes ``--data``, ``--config`` and ``--json`` also before the name of a command."""
+    """A group that accepts ``--data``, ``--config``, ``--url`` and ``--json`` also before the name of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move leading global options behind the name of the command, which has them."""
+        """Move leading global options behind the name of the command, which defines them."""
         end = 0
         while end < len(args) and (option := args[end].partition("="))[0] in _GLOBAL:
             end += 1 if option[1] else _GLOBAL[option[0]]
@@ -106,23 +107,23 @@ class GlobalOptions(click.Group):
         return super().parse_args(ctx, [*rest[:1], *args[:end], *rest[1:]] if rest and rest[0][:1] != "-" else rest)
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002 - for subclasses
-        """Return ``args`` with a command at the beginning, if the group has a default."""
+        """Return ``args`` with a command inserted at the beginning if the group has a default command."""
         return args
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name, or of a verb that means the same."""
+        """Return the command with this name or a synonymous verb."""
         return super().get_command(ctx, find_verb(self, cmd_name) or cmd_name)
 
 
 class MainGroup(GlobalOptions):
-    """The ``gateway`` command itself, which also understands names of commands of other tools."""
+    """The ``gateway`` command itself, which also accepts command names of other tools."""
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002
         return replace_command(self, args)
 
 
 class ListByDefault(GlobalOptions):
-    """A group that runs ``list`` if no command is given."""
+    """A group whose default command is ``list``."""
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
@@ -130,7 +131,7 @@ class ListByDefault(GlobalOptions):
 
 
 class NumberOrNone(click.ParamType[Any]):
-    """A number in the unit ``name``, or ``none``. The gateway checks its range."""
+    """A number in the unit ``name``, or ``none``. The gateway checks the range."""
 
     def __init__(self, *, whole: bool, name: str) -> None:
         self.name = name
@@ -170,7 +171,7 @@ class Day(click.ParamType[date]):
 
 
 def _parse_amount(text: str) -> float:
-    """Parse dollars. Raises ``ValueError``, also if a JSON number cannot represent the amount exactly."""
+    """Parse an amount in dollars. Raises ``ValueError``, also if JSON cannot represent the amount exactly."""
     try:
         amount = Decimal(text)
     except InvalidOperation:
@@ -244,7 +245,7 @@ def _parse_pairs(_: click.Context, param: click.Parameter, given: tuple[str, ...
         return NONE
     for text in given:
         if not text.partition("=")[0].strip() or "=" not in text:
-            # The message must not repeat the text: it may be a secret.
+            # The text may be a secret, so the message must not repeat it.
             raise click.BadParameter(f"expected {param.metavar}, or '{NONE}' alone")
     return {name.strip(): value for name, _, value in (text.partition("=") for text in given)}
 
@@ -338,7 +339,10 @@ _FACTOR = NumberOrNone(whole=False, name="X")
 
 
 def confirm(question: str) -> None:
-    """Ask before what cannot be undone. Raises ``Abort`` if the answer is no, ``UsageError`` without any answer."""
+    """Ask for confirmation of an irreversible action.
+
+    Raises ``Abort`` if the answer is no, ``UsageError`` if there is no terminal.
+    """
     with needing_terminal("--yes"):
         sure = click.confirm(question, err=True)
     if not sure:
@@ -347,7 +351,7 @@ def confirm(question: str) -> None:
 
 @contextmanager
 def needing_terminal(option: str) -> Iterator[None]:
-    """Name the option that answers a question, if standard input has no answer."""
+    """Turn a failed prompt without a terminal into a ``UsageError`` that names the ``option`` to use instead."""
     try:
         yield
     except click.Abort:
@@ -364,7 +368,7 @@ def exit_unless(fine: bool) -> None:
 
 
 def build_fields(options: Json) -> Json:
-    """Return the given options as fields of the admin API. ``none`` becomes null, except where it is a value."""
+    """Convert the given options to fields of the admin API. ``none`` becomes null, except where it is a valid value."""
     fields: Json = {}
     for name, given in options.items():
         value: Any = given
@@ -381,12 +385,12 @@ def build_fields(options: Json) -> Json:
 
 
 def new_fields(options: Json) -> Json:
-    """As ``build_fields``, for a new object: fields without a value are left out."""
+    """Convert options with ``build_fields`` for a new object: null fields are left out."""
     return {name: value for name, value in build_fields(options).items() if value is not None}
 
 
 def changed_fields(options: Json) -> Json:
-    """As ``build_fields``, for a change. Raises ``click.UsageError`` if no option is given."""
+    """Convert options with ``build_fields`` for a change. Raises ``click.UsageError`` without any option."""
     fields = build_fields(options)
     if not fields:
         raise click.UsageError("Nothing to change: give at least one of the options")

@@ -1,4 +1,4 @@
-"""Prints answers of the admin API: as JSON, field by field, and the tables of accounts, keys and models."""
+"""Prints answers of the admin API: as JSON, field by field, or as tables of accounts, keys and models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ MODELS = (
 
 
 def _format_price(price: Json | None) -> str:
-    """Format ``$0.25/$2.00``: per million tokens of input and output."""
+    """Format a price per million input and output tokens: ``$0.25/$2.00``."""
     if price is None:
         return "no price"
     rates = price["input_usd_per_million"], price["output_usd_per_million"]
@@ -60,7 +60,7 @@ def print_json(value: Any, *, lines: bool = False) -> None:
 
 
 def print_answer(context: "CliContext", answer: Json, print_text: Callable[[Any], None]) -> None:
-    """Print an answer as JSON, or with ``print_text``, which gets the items of a list."""
+    """Print an answer as JSON, or with ``print_text``. For a list, ``print_text`` gets the items."""
     if context.as_json:
         print_json(answer)
     else:
@@ -68,7 +68,7 @@ def print_answer(context: "CliContext", answer: Json, print_text: Callable[[Any]
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """Print one field a line; an amount is shown in dollars and loses the ``_usd`` of its name."""
+    """Print one field per line. Amounts are shown in dollars, without the suffix ``_usd`` in their names."""
     names = {name: name.removesuffix("_usd").replace("_", " ") for name in fields}
     width = max(map(len, names.values()), default=0)
     for name, value in fields.items():
@@ -97,7 +97,7 @@ def list_unpriced(models: Json) -> list[str]:
 
 
 def print_unpriced(names: Sequence[str]) -> None:
-    """Print to standard error that these models have no price; nothing if there are none."""
+    """Print a warning to standard error that these models have no price; no output for an empty list."""
     if names:
         shown = ", ".join(names[:_UNPRICED_SHOWN]) + (
             ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _UNPRICED_SHOWN else ""
@@ -111,14 +111,14 @@ def print_unpriced(names: Sequence[str]) -> None:
 
 
 def print_new_key(key: Json) -> None:
-    """Print the secret to standard output, so that ``$(…)`` captures it, and the rest to standard error."""
+    """Print the secret to standard output, for capture with ``$(…)``, and the rest to standard error."""
     click.echo(key["secret"])
     about = f"Key {key['id']} ({key['name']}) of account '{key['account']}'"
     click.echo(f"{about}. Copy it now: it is not shown again, only its hash is stored.", err=True)
 
 
 def print_reload(report: Json) -> None:
-    """Print the changes of a reload, one a line."""
+    """Print the changes of a reload, one per line."""
     restart = [f"{line} changed: needs a restart" for line in report["needs_restart"]]
     for line in [*report["changes"], *restart] or ["Nothing has changed."]:
         click.echo(clean(line))

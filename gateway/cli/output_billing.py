@@ -1,5 +1,5 @@
-"""Prints usage with its bars, credits, and the result of an audit."""
-# ruff: noqa: PLC0415 - rich is imported where a table is printed.
+"""Prints usage with bars, credits, and the result of the ledger check."""
+# ruff: noqa: PLC0415 - rich is imported only to print a table: other commands start faster without it.
 
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
@@ -12,10 +12,10 @@ from gateway.cli.text import ABSENT, Json, clean, format_usd
 from gateway.domain.price import NANOS_PER_USD
 
 _LABEL_WIDTH = 24
-"""The least width of the first column, unless its texts are shorter."""
+"""Minimum width of the first column, unless its texts are shorter."""
 _MIN_BAR, _MAX_BAR = 6, 30
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-"""Eighths of a character."""
+"""Block characters for the eighths of a character cell."""
 _KINDS = {"top_up": "top-up", "set": "set", "orphan": "orphan"}
 _UNUSED = {
     "requests": 0,
@@ -35,7 +35,7 @@ CREDITS = (
 
 
 def print_usage(usage: Json) -> None:
-    """Print a table of usage: a bar for each row, and the total at the end."""
+    """Print a table of usage with a bar for each row and the total at the end."""
     from rich.console import Console
 
     axis, lines, total = usage["by"], usage["data"], usage["total"]
@@ -59,13 +59,13 @@ def print_usage(usage: Json) -> None:
 
 
 def _find_rest(lines: Sequence[Json], total: Json) -> Json | None:
-    """Return what is in the total alone: requests without a channel or a model; None if there are none."""
+    """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
     rest = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
     return {**rest, "cost_usd": rest["cost_nanos"] / NANOS_PER_USD} if rest["requests"] else None
 
 
 def list_usage_columns(axis: str, decimals: int) -> list[Column]:
-    """List the columns of a usage table; its costs have that many ``decimals``."""
+    """List the columns of a usage table. ``decimals``: the number of decimals of its costs."""
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
         Column("REQUESTS", lambda line: f"{line['requests']:,}", right=True, drop=1),
@@ -77,7 +77,7 @@ def list_usage_columns(axis: str, decimals: int) -> list[Column]:
 
 
 def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
-    """Yield ``lines``, and one without usage for each day between them."""
+    """Yield ``lines``, with empty lines for the missing days between them."""
     expected = date.fromisoformat(lines[0]["day"])
     for line in lines:
         used = date.fromisoformat(line["day"])
@@ -89,7 +89,7 @@ def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
 
 
 def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
-    """Return the columns that fit into ``width``, and the width of their bars; 0: there is no room for bars."""
+    """Return the columns that fit into ``width``, and the width of the bars; 0 means no room for bars."""
     filled, _ = fit(filled, width - GAP - _MIN_BAR, GAP)
     if measure(filled, GAP) > width - GAP - _MIN_BAR:
         return filled, 0
@@ -98,9 +98,9 @@ def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn
 
 
 def format_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
-    """Return a bar for each line, relative to the highest cost; if all costs are 0, to the most requests.
+    """Return a bar for each line, scaled to the highest cost, or to the most requests if all costs are 0.
 
-    Any amount above 0 gets a visible bar. ``plain``: use ASCII only.
+    Amounts above 0 always get a visible bar. ``plain``: use ASCII only.
     """
     field = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
     most = max(line[field] for line in lines)
@@ -117,9 +117,9 @@ def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
 
 
 def find_decimals(costs: Sequence[float]) -> int:
-    """Return how many decimals the costs of a table have, of which the last is the total: as many as one of them needs.
+    """Return the number of decimals for the costs of a table: the most that any cost needs. The last is the total.
 
-    A large total needs no millionths.
+    The larger the total, the fewer decimals are shown.
     """
     total = costs[-1]
     most = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
@@ -129,13 +129,13 @@ def find_decimals(costs: Sequence[float]) -> int:
 
 
 def format_cost(amount: float, decimals: int) -> str:
-    """Format dollars; an amount that is too small for the ``decimals`` is shown as ``<$0.0001``."""
+    """Format dollars. An amount too small for ``decimals`` is shown as ``<$0.0001``."""
     least = 10**-decimals
     return f"<${least:.{decimals}f}" if 0 < amount < least else f"${amount:,.{decimals}f}"
 
 
 def print_credit(whose: str, credited: Json) -> None:
-    """Print what a top-up or a new balance changed, and the remaining amount."""
+    """Print the effect of a top-up or a new balance, and the remaining amount."""
     amount, reference = credited["amount_usd"], credited["reference"]
     if not credited["added"]:
         known = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
@@ -163,7 +163,7 @@ def print_credits(credited: Sequence[Json]) -> None:
 
 
 def print_audit(report: Json) -> None:
-    """Print the result of an audit."""
+    """Print the result of the ledger check."""
     if not report["ok"]:
         click.echo("The ledger does not match:\n")
         click.echo("\n".join(f"  {clean(problem)}" for problem in report["problems"]))

@@ -1,4 +1,4 @@
-"""Prints channels: the table, one with all its fields, the results of tests, and how a request is routed."""
+"""Prints channels: a table, one channel with all its fields, and the results of tests and synchronisations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +19,14 @@ def format_state(state: str, wait_s: float | None, share: float) -> str:
     """Format the state of a circuit breaker: ``healthy``, ``recovering 40 %``, ``cooling down 12 s``."""
     if state == "closed":
         return "healthy" if share >= 1 else f"recovering {share * 100:.0f} %"
-    # After the cooldown the next request is the trial.
+    # After the cooldown, the next request is the trial, so the channel counts as recovering.
     return f"cooling down {wait_s:.0f} s" if state == "open" and wait_s else "recovering"
 
 
 def format_health(channel: Json) -> str:
-    """Format the health of a channel, its failing models and keys: ``healthy, 1/3 keys failing``.
+    """Format the health of a channel with its failing models and keys: ``healthy, 1/3 keys failing``.
 
-    If many requests fail, a healthy one has the share of those that do not: ``healthy, 54 % answered``.
+    For a healthy channel with many failed requests, add the share of answered requests: ``healthy, 54 % answered``.
     """
     health = channel["health"]
     if health == "disabled":
@@ -49,7 +49,7 @@ def _format_origin(channel: Json) -> str:
 
 
 def _format_ratio(channel: Json) -> str:
-    """Format the success rate of the last calls, rounded down: only a rate without failures is 100 %."""
+    """Format the success rate of the last calls, rounded down: 100 % means no failures."""
     ratio = channel["success_ratio"]
     return ABSENT if ratio is None else f"{round(ratio * 10_000) // 10 / 10:g} %"
 
@@ -59,14 +59,14 @@ def _format_first_byte(channel: Json) -> str:
 
 
 def _format_count(channel: Json) -> str:
-    """Format the number of models; ``+``: and all that match the channel's globs; ``?``: not fetched yet."""
+    """Format the number of models. ``+``: in addition to models that match a glob. ``?``: not fetched yet."""
     if channel["offers"] is None:
         return "?"
     return f"{channel['offers']}{'+' if channel['matches_globs'] else ''}"
 
 
 def _format_difference(channel: Json, field: str) -> str:
-    """Format the models that the latest sync has added (``came``) or removed (``went``)."""
+    """Format the models that the latest synchronisation added (``came``) or removed (``went``)."""
     fresh = channel["sync_error"] is None and channel["changed_at"] == channel["synced_at"] is not None
     return format_some(channel[field]) if fresh else ABSENT
 
@@ -77,7 +77,7 @@ def _format_request(result: Json) -> str:
 
 
 def _format_result(result: Json) -> str:
-    """Return the word for a test; a provider without a list of models tells nothing about its channel."""
+    """Return the word for a test's result. Without a provider's model list, the test says nothing about the channel."""
     if not result["ok"]:
         return "failed"
     return "untested" if result["error"] else "ok"
@@ -121,7 +121,7 @@ def print_channels(channels: Sequence[Json]) -> None:
 
 
 def print_channel(channel: Json) -> None:
-    """Print all fields of a channel, one a line."""
+    """Print all fields of a channel, one per line."""
     offered = channel.get("offered")
     print_fields(
         {
@@ -159,14 +159,14 @@ def print_channel(channel: Json) -> None:
 
 
 def print_added(channel: Json) -> None:
-    """Print a channel that was just added, on one line: ``lab is healthy: 12 models``."""
+    """Print a newly added channel on one line: ``lab is healthy: 12 models``."""
     count = _format_count(channel)
     health = _format_reason(format_health(channel), channel["health_reason"])
     click.echo(clean(f"{channel['name']} is {health}: {count} model{'' if count == '1' else 's'}"))
 
 
 def print_replaced(before: Sequence[Json], made: Json) -> None:
-    """Name, on standard error, the discovered channels that are no longer used since ``made`` was added."""
+    """Print to standard error the discovered channels that ``made`` has replaced."""
     replaced = [
         channel["name"] for channel in before if channel["origin"] in _DISCOVERED and channel["name"] != made["name"]
     ]
@@ -194,9 +194,9 @@ def _format_keys(keys: Sequence[Json]) -> dict[str, str]:
 
 def _format_key(key: Json) -> str:
     shown = f"…{key['last4']} " if key["last4"] else ""
-    # A key that a test has found to be rejected is open without a cooldown.
+    # The circuit of a key that a test found rejected is open without a cooldown.
     state = "failing" if key["state"] == "open" and not key["cooldown_s"] else None
-    # The reason is that of the last failure: it does not apply to a key that works again.
+    # The reason belongs to the last failure and does not apply to a key that works again.
     reason = None if key["state"] == "closed" else key["reason"]
     text = _format_reason(f"{shown}{state or format_state(key['state'], key['cooldown_s'], 1)}", reason)
     refused = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
@@ -207,7 +207,7 @@ def _format_key(key: Json) -> str:
 
 
 def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
-    """Format a line for each of the first failing models, and one with the number of the others."""
+    """Format a line for each of the first failing models, and one line with the number of the others."""
     lines = {}
     for number, circuit in enumerate(circuits[:_MAX_CIRCUITS], 1):
         named = circuit["account_name"] or circuit["account"]
@@ -235,7 +235,7 @@ def _format_sync(channel: Json) -> dict[str, str | None]:
 
 
 def print_tests(results: Sequence[Json]) -> None:
-    """Print a table of test results; a channel with several keys has a row for each."""
+    """Print a table of test results, with a row for each key of a channel."""
     print_table(TESTS, [row for result in results for row in _list_tested_keys(result)], _NO_CHANNELS)
 
 
@@ -248,7 +248,7 @@ def _list_tested_keys(result: Json) -> list[Json]:
 
 
 def print_syncs(channels: Sequence[Json]) -> None:
-    """Print a table of channels whose models have just been fetched."""
+    """Print a table of channels after the synchronisation of their models."""
     print_table(SYNCS, channels, "No channel synchronises its models.")
 
 

@@ -1,4 +1,4 @@
-"""Prints how a request is routed: candidate channels, prices, and what is left of quotas and limits."""
+"""Prints the routing of a request: candidate channels, prices, and the remaining quotas and limits."""
 
 import click
 
@@ -10,9 +10,9 @@ _UNITS = (("image", "per image"), ("second", "per second"), ("million_characters
 
 
 def format_price(price: Json | None, multiplier: float) -> str:
-    """Format a price per million tokens, input/output: ``$0.25/$2.00``; ``+``: long prompts cost more.
+    """Format a price per million input and output tokens: ``$0.25/$2.00``. ``+`` means that long prompts cost more.
 
-    A model without token prices shows its price per image, second or million characters.
+    Without token prices, format the price per image, second or million characters.
     """
     if price is None:
         return ABSENT
@@ -57,7 +57,7 @@ ROOM = (
 
 
 def print_explanation(found: Json) -> None:
-    """Print the channels that may serve a request, and what is left of the quotas and limits of its key."""
+    """Print the channels that may serve a request, and the remaining quotas and limits of its key."""
     click.echo(clean(f"{_format_subject(found)}: {_format_verdict(found)}") + "\n")
     print_table(ROUTE, [{"model": found["model"], **row} for row in found["channels"]], "No channels.")
     if found["room"]:

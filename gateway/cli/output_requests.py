@@ -12,18 +12,18 @@ _HIDDEN = frozenset(
         "attempts_made", "lines", "timing", "attempts", "usage_implausible",
     }
 )  # fmt: skip
-"""Fields that another field, or a table below, shows in a better form."""
+"""Fields left out because another field or a table below shows their content better."""
 _OPTIONAL = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
         "served_model", "units", "batch_id",
     }
 )  # fmt: skip
-"""Fields that are left out if they have no value."""
+"""Fields left out if they have no value."""
 
 
 def _format_price(line: Json) -> str:
-    """Format ``$0.25 per 1,000,000``."""
+    """Format the price of a cost line: ``$0.25 per 1,000,000``."""
     if line["unit_usd"] is None:
         return ABSENT
     return format_usd(line["unit_usd"]) + (f" per {line['per']:,}" if line["per"] > 1 else "")

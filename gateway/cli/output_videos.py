@@ -1,4 +1,4 @@
-"""Prints videos: the table, one with its webhook deliveries, and a line for each change."""
+"""Prints video jobs: a table, one job with its webhook deliveries, or one line for each change."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -10,13 +10,13 @@ from gateway.cli.table import Column, print_table
 from gateway.cli.text import Json, clean, format_moment, format_outcome, format_usd, format_value
 
 GONE = "gone"
-"""The status of a followed video that no longer exists."""
+"""The status shown for a followed video job that no longer exists."""
 NO_VIDEOS = "No videos in progress."
 _MODEL_WIDTH = 16
 
 
 def format_status(video: Json) -> str:
-    """Format ``processing 40%``, ``failed timeout``, ``blocked``, ``completed``."""
+    """Format a video's status: ``processing 40%``, ``failed timeout``, ``blocked``, ``completed``."""
     if video["live"]:
         return f"{video['status']} {video['progress']}%"
     return format_outcome(video) if video["outcome"] else video["status"]

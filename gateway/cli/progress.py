@@ -1,4 +1,4 @@
-"""Progress bars of running video jobs, and a line for each job that has ended."""
+"""Progress bars of running video jobs, and one line for each finished job."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | N
 
 
 def draw_table(videos: Sequence[Json], height: int) -> Group:
-    """Return as many bars as fit into ``height`` lines, and the number of the others."""
+    """Return a table of bars that fits into ``height`` lines, with the number of bars left out."""
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")

@@ -19,21 +19,21 @@ from gateway.cli.text import format_moment, format_outcome, format_usd, format_v
 from gateway.cli.times import past
 
 _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
-"""Prefix of token counts that the provider did not report."""
+"""Prefix of estimated token counts, which the provider did not report."""
 _ID_DIGITS = 12
-"""Hexadecimal digits of an id that a list shows: ten of the time in milliseconds, and two random ones."""
+"""Number of an id's hexadecimal digits shown in lists: ten for the time in milliseconds, and two random digits."""
 _PAGE = 1000
 _ORDINALS = {2: "2nd", 3: "3rd"}
 
 
 def _format_channel(row: Json) -> str:
-    """Format ``up1``, or ``up1 (2nd)`` if that was the channel of the second attempt."""
+    """Format a request's channel: ``up1``, or ``up1 (2nd)`` if it got the second attempt."""
     channel, attempts = format_value(row["channel"]), row["attempts"]
     return f"{channel} ({_ORDINALS.get(attempts, f'{attempts}th')})" if attempts > 1 else channel
 
 
 def _format_usage(row: Json) -> str:
-    """Format tokens, ``55/7``, and other units: ``55/7 3.3s``, ``900ch`` for characters of speech, ``2img``."""
+    """Format a request's usage: tokens ``55/7``, seconds ``3.3s``, characters of speech ``900ch``, images ``2img``."""
     mark = _SOURCE_MARKS.get(row["usage_source"], "")
     characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
     media = f"{characters}ch" if characters else f"{seconds:.1f}s" if seconds else f"{images}img" if images else ""
@@ -137,7 +137,7 @@ async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
 
 
 async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
-    """Yield the last matching requests, then every new one, forever."""
+    """Yield the latest matching requests, then new requests, without end."""
     page = await admin.get("requests", query=query)
     rows, last, more = page["data"][::-1], page["newest"], False
     while True:

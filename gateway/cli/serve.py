@@ -1,5 +1,5 @@
 """``gateway serve``: runs the gateway."""
-# ruff: noqa: PLC0415 - what parses and what serves is imported when the command runs, not when its help is printed.
+# ruff: noqa: PLC0415 - the parser and the server are imported when the command runs, which keeps help texts fast.
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import contextlib
@@ -55,13 +55,13 @@ def serve(
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until serve.py handles it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # blocked until serve.py handles the signal
     environ = _find_environ()
     path = find_config(config_path)
     file_config = _set_address(load_file_config(path, environ), host, port)
 
     def reload_config() -> "FileConfig":
-        # Without a file at the start, a default file that was created since is used.
+        # If there was no file at the start, use a default file created since then.
         read = _set_address(read_declared(path or find_config(None), environ), host, port)
         check_secrets(read.config, folder.admin_token())
         return read
@@ -82,9 +82,9 @@ def _find_environ() -> MutableMapping[str, str]:
 
 
 def _start_log(log_format: "LogFormat", *, first: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
-    """Set up the log; return what prints the startup message.
+    """Set up the log, and return the function that prints the startup message.
 
-    The ``first`` start at a terminal logs only warnings until then: the message is what a newcomer has to read.
+    The ``first`` start at a terminal logs only warnings until then, to make the message stand out for newcomers.
     """
     from gateway.log import configure_log
 
@@ -136,7 +136,7 @@ def _serve(
 
 
 def _set_address(file_config: "FileConfig", host: str | None, port: int | None) -> "FileConfig":
-    """Apply the options ``--host`` and ``--port``; None: not given."""
+    """Apply the options ``--host`` and ``--port``; None means not given."""
     given: Json = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     sources: dict[str, Source] = dict.fromkeys((f"server.{name}" for name in given), "environment")
     config = attrs.evolve(file_config.config, server=attrs.evolve(file_config.config.server, **given))

@@ -1,4 +1,4 @@
-"""The ``settings``, ``groups`` and ``prices`` commands: show them, and change them while the gateway runs."""
+"""The ``settings``, ``groups`` and ``prices`` commands: show and change these while the gateway runs."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
@@ -201,7 +201,7 @@ def reset_group(context: CliContext, name: str) -> None:
 
 
 async def _find_group(admin: AdminClient, name: str) -> Json:
-    """Return the group, or what holds for a group that nothing names."""
+    """Return the group; for a group that is not in use, return the defaults."""
     groups = (await admin.get("groups"))["data"]
     return next((group for group in groups if group["name"] == name), _UNPRICED_GROUP)
 
@@ -278,7 +278,7 @@ def reset_price(context: CliContext, model: str, provider: str | None) -> None:
 
 
 async def _find_price(admin: AdminClient, model: str, provider: str | None) -> Json:
-    """Return the price of ``model`` that was set here, else the built-in one of that name; empty if there is none."""
+    """Return the price of ``model`` set here, else the built-in price with that name; empty without a price."""
     prices = (await admin.get("prices"))["data"]
     for source, place in (("console", provider), ("shipped", provider), ("shipped", None)):
         for price in prices:
@@ -289,7 +289,7 @@ async def _find_price(admin: AdminClient, model: str, provider: str | None) -> J
 
 
 def parse_value(text: str, kind: str | None) -> Any:
-    """Parse the value of a setting; if it is not of its kind, return the text: the gateway reports the problem."""
+    """Parse the value of a setting. Return an invalid text unchanged: the gateway reports the problem."""
     if kind == "list":
         return [] if text == "none" else [item.strip() for item in text.split(",")]
     if kind in {"integer", "number", "boolean"}:
@@ -312,7 +312,7 @@ def _print_change(name: str, before: Json, after: Json) -> None:
 
 
 def _print_rates(after: Json, before: Json) -> None:
-    """Print the rates that differ, ``my-*: input $0.50 → $1.00``, or that a price is or was free."""
+    """Print the changed rates, such as ``my-*: input $0.50 → $1.00``, or a change from or to a free price."""
     name = after["model"] + (f" at {after['provider']}" if after["provider"] else "")
     if before.get("free") or after.get("free"):
         click.echo(clean(f"{name}: {_summarise(before)} → {_summarise(after)}"))
@@ -324,7 +324,7 @@ def _print_rates(after: Json, before: Json) -> None:
 
 
 def _summarise(price: Json) -> str:
-    """Return a price in short: ``$0.25/$2.00`` for tokens in and out, ``free``, or ``no price``."""
+    """Return a price in short form: ``$0.25/$2.00`` for input and output tokens, ``free``, or ``no price``."""
     if "free" not in price:
         return "no price"
     if price["free"]:

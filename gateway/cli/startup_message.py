@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from gateway.options import StartupInfo
 
 _NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
-"""Parts of the names of models that cannot chat."""
+"""Name parts of models that do not support chat."""
 
 
 def print_startup_message(address: str, info: "StartupInfo") -> None:
-    """Print the address, the models and, if the first key has just been created, a request to copy."""
+    """Print the address, the models and, if the first key was just created, a sample request."""
     click.echo(f"\nModel gateway {__version__} answers at {click.style(address, fg='green', bold=True)}")
     click.echo(f"  models    {_format_models(info)}")
     for failure in info.failures:
@@ -42,7 +42,7 @@ def print_startup_message(address: str, info: "StartupInfo") -> None:
 
 
 def write_call(address: str, model: str | None) -> Iterator[str]:
-    """Yield the lines of a curl command that works: a chat with ``model``; without one, the list of models."""
+    """Yield the lines of a complete curl command: a chat with ``model``, or the list of models without ``model``."""
     if model is None:
         yield f'  curl {address}/v1/models -H "Authorization: Bearer $GATEWAY_KEY"'
         return
@@ -53,7 +53,7 @@ def write_call(address: str, model: str | None) -> Iterator[str]:
 
 
 def format_console(address: str, setup_token: str | None) -> Iterator[str]:
-    """Yield the lines about the console; with a token, its setup link."""
+    """Yield the lines about the console, including the setup link if there is a token."""
     if setup_token is None:
         yield f"  console   {address}/console"
         return
@@ -72,13 +72,13 @@ def _format_models(info: "StartupInfo") -> str:
 
 
 def find_command() -> str:
-    """Return the command as the operator can type it: ``gateway`` need not be on the path."""
+    """Return the command line that starts this program: ``gateway`` may be missing from the PATH."""
     if shutil.which("gateway"):
         return "gateway"
     return sys.argv[0] if Path(sys.argv[0]).name == "gateway" else "python -m gateway"
 
 
 def choose_model(models: Sequence[str]) -> str | None:
-    """Return the first model whose name does not say that it cannot chat, else the demo's; None: there is none."""
+    """Return the first model whose name suggests chat, preferring models other than the demo's; None without one."""
     chat = [model for model in models if not any(part in model.lower() for part in _NOT_CHAT)]
     return next((model for model in chat if not model.startswith("demo-")), next(iter(chat), None))

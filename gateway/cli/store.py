@@ -1,6 +1,6 @@
 """The ``store`` commands."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
-# ruff: noqa: PLC0415 - SQLAlchemy is imported where it is used: help is printed faster without it.
+# ruff: noqa: PLC0415 - SQLAlchemy is imported when needed, which keeps help texts fast.
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.storage.copying.store_copy import CopyReport
 
 _EVERY = 100_000
-"""Rows of a table after which the number is printed."""
+"""Number of copied rows between two progress lines."""
 
 
 @click.group(cls=GlobalOptions)
@@ -70,7 +70,7 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
 
 
 class _Progress:
-    """Prints to standard error how many rows of each table were copied."""
+    """Prints the number of copied rows of each table to standard error."""
 
     def __init__(self) -> None:
         self._table, self._rows, self._shown = "", 0, 0

@@ -1,8 +1,8 @@
-"""Prints tables: a list of columns for each table, and one renderer that fits them to the width of the terminal.
+"""Tables of the commands: column definitions, and a renderer that fits them to the width of the terminal.
 
-If a table is too wide, columns are left out, texts are wrapped between words, and long words are cut with ``…``.
+If a table is too wide, columns are left out, texts wrap between words, and long words are cut off with ``…``.
 """
-# ruff: noqa: PLC0415 - rich is imported where a table is printed: other commands start faster without it.
+# ruff: noqa: PLC0415 - rich is imported only to print a table: other commands start faster without it.
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GAP = 2
 _WIDE = 40
-"""A column of this width needs no more room: a longer text is wrapped."""
+"""Width from which a column does not grow any further: longer texts wrap."""
 _COLORS = {
     "active": "green",
     "completed": "green",
@@ -38,7 +38,7 @@ _COLORS = {
     "refused": "yellow",
     "blocked": "yellow",
 }
-"""Color of a status by its first word."""
+"""Color of each status, by the status's first word."""
 
 
 def _build_reader(read: str | Callable[[Any], str]) -> Callable[[Any], str]:
@@ -50,13 +50,13 @@ class Column:
     """One column of a table.
 
     Attributes:
-        read: returns the text of a cell; given as a name, it formats the row's field of that name.
-        right: align to the right.
-        width: the least width of a column that ``shrinks``, and the width of every column in ``format_line``.
-        shrinks: the text may be wrapped between words, and long words cut.
-        usual: leave the column out if every cell has this text.
-        drop: leave the column out if the terminal is too narrow, the highest number first; 0: never.
-        status: color the text by its first word.
+        read: returns the text of a cell; a string is the name of the field to format.
+        right: whether to align the column to the right.
+        width: the minimum width if the column ``shrinks``; in ``format_line``, the width of any column.
+        shrinks: whether texts may wrap between words and long words may be cut.
+        usual: the default text; the column is left out if all cells have this text.
+        drop: the order in which columns are left out on a narrow terminal, highest first; 0: never.
+        status: whether to color the text by its first word.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Column:
 
 @frozen
 class FilledColumn:
-    """A column with its cells and their greatest width, title included."""
+    """A column with its cells and their maximum width, including the title."""
 
     column: Column
     cells: Sequence[str]
@@ -79,14 +79,14 @@ class FilledColumn:
 
     @property
     def least(self) -> int:
-        """The width to which the column can shrink."""
+        """The minimum width to which the column can shrink."""
         return (
             min(self.natural, max(self.column.width, len(self.column.title))) if self.column.shrinks else self.natural
         )
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> None:
-    """Print ``rows`` as a table without a frame; without rows, print ``empty`` to standard error."""
+    """Print ``rows`` as a table without borders; without rows, print ``empty`` to standard error."""
     if not rows:
         click.echo(empty, err=True)
         return
@@ -98,20 +98,20 @@ def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> N
 
 
 def fill(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
-    """Read the cells of all columns, and leave out columns that have nothing but their usual text."""
+    """Read the cells of all columns, and leave out columns with only their usual text."""
     filled = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
     return [one for one in filled if one.column.usual is None or any(cell != one.column.usual for cell in one.cells)]
 
 
 def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
-    """Measure ``cells`` as the terminal shows them: some characters take two columns."""
+    """Return a column with its cells' display width: some characters take two columns of the terminal."""
     from rich.cells import cell_len
 
     return FilledColumn(column, cells, max(map(cell_len, (column.title, *cells))))
 
 
 def fit(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[list[FilledColumn], int]:
-    """Return the columns that fit into ``width``, and the gap between them; at least ``least_gap``."""
+    """Return the columns that fit into ``width``, and the gap between columns, which is at least ``least_gap``."""
     if sum(max(one.least, min(one.natural, _WIDE)) for one in filled) + GAP * (len(filled) - 1) <= width:
         return filled, GAP
     ranks = sorted({one.column.drop for one in filled} - {0})
@@ -122,12 +122,12 @@ def fit(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[lis
 
 
 def measure(filled: Sequence[FilledColumn], gap: int) -> int:
-    """Return the least width of a table."""
+    """Return the minimum width of a table."""
     return sum(one.least for one in filled) + gap * (len(filled) - 1)
 
 
 def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
-    """Print columns that have been fitted to the width of ``console``."""
+    """Print columns that already fit the width of ``console``."""
     from rich.table import Table
     from rich.text import Text
 
@@ -147,9 +147,9 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
 
 
 def spread(filled: Sequence[FilledColumn], room: int) -> list[int]:
-    """Return the width of each column: those that have shrunk share ``room`` evenly, up to their natural widths.
+    """Return the width of each column. Shrunk columns share ``room`` evenly, up to their natural widths.
 
-    If ``room`` is negative, the widest of those that can shrink become narrower than their least width.
+    If ``room`` is negative, the widest shrinkable columns become narrower than their minimum width.
     """
     widths = [one.least for one in filled]
     shrinking = [index for index, one in enumerate(filled) if one.column.shrinks]
@@ -170,9 +170,9 @@ def find_color(status: str) -> str:
 
 
 def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
-    """Format a row, or the titles, on one line for tables that grow; a long cell pushes the others aside.
+    """Format a row, or the titles, on one line of a growing table. A long cell shifts the following cells.
 
-    The colors are those of a whole table; ``click.echo`` removes them if the terminal shows none.
+    The colors are the same as in complete tables; ``click.echo`` removes them for terminals without color.
     """
     if row is None:
         return click.style(_align([(column, column.title) for column in columns if column.width]), bold=True)

@@ -1,4 +1,4 @@
-"""Formats values of the admin API's JSON for people."""
+"""Formats values of the admin API's JSON as text for operators."""
 
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -16,12 +16,12 @@ _LIMITS = (("rpm", "rpm"), ("burst", "burst"), ("tpm", "tpm"), ("max_concurrency
 
 
 def clean(text: str) -> str:
-    """Replace control characters: clients choose names that are shown here, such as that of a model."""
+    """Replace control characters: some displayed names, such as a model's, are chosen by clients."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def format_value(value: Any) -> str:
-    """Format any JSON value."""
+    """Format any JSON value as text."""
     if value is None or value in ([], {}, ""):
         return ABSENT
     if isinstance(value, bool):
@@ -34,7 +34,7 @@ def format_value(value: Any) -> str:
 
 
 def format_change(name: str, before: Any, after: Any) -> str:
-    """Format the change of a field: ``rpm 60 → none``; amounts in dollars lose the ``_usd`` of their name."""
+    """Format a field's change: ``rpm 60 → none``. Amounts are in dollars, without the suffix ``_usd`` in the name."""
     plain = name.removesuffix("_usd")
     write = format_usd if plain != name else format_value
     old, new = ("none" if value in (None, [], {}, "") else write(value) for value in (before, after))
@@ -42,13 +42,13 @@ def format_change(name: str, before: Any, after: Any) -> str:
 
 
 def format_some(names: list[str], most: int = 5) -> str:
-    """Format the first few names and the number of the others."""
+    """Format the first few names, and the number of further names."""
     more = len(names) - most
     return format_value(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_usd(amount: float | None) -> str:
-    """Format dollars with as many decimals as needed, at least two; at most nine, or four from one dollar on."""
+    """Format dollars with two to nine decimals as needed, or at most four from one dollar on."""
     if amount is None:
         return ABSENT
     size = abs(amount)
@@ -69,10 +69,10 @@ def format_limits(fields: Json) -> str:
 
 
 def format_moment(moment: str | int | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
-    """Format the time of day; if that is not today, the date and the minute.
+    """Format a time as the time of day; on other days than today, as the date and the minute.
 
-    ``moment``: ISO 8601 or Unix milliseconds. ``now``: decides what today is; None: the current time. ``zone``: None:
-    that of this machine.
+    ``moment``: ISO 8601 or Unix milliseconds. ``now``: determines today; None: the current time. ``zone``: the time
+    zone; None: this machine's.
     """
     if moment is None:
         return ABSENT
@@ -83,7 +83,7 @@ def format_moment(moment: str | int | None, now: datetime | None = None, zone: t
 
 
 def format_bytes(size: int) -> str:
-    """Format a size: ``900 B``, ``1.4 KB``, ``102 MB``; a unit is 1,024 of the one before."""
+    """Format a size: ``900 B``, ``1.4 KB``, ``102 MB``. Units are powers of 1,024."""
     if size < _BYTE_STEP:
         return f"{size} B"
     power = next((power for power in range(1, len(_BYTE_UNITS)) if size < _BYTE_STEP ** (power + 1)), len(_BYTE_UNITS))
@@ -105,6 +105,6 @@ def format_duration(seconds: float) -> str:
 
 
 def format_outcome(row: Json) -> str:
-    """Format how a request or a video ended: ``completed``, ``failed upstream_timeout``, ``client closed``."""
+    """Format the outcome of a request or a video: ``completed``, ``failed upstream_timeout``, ``client closed``."""
     word, code = row["outcome"].replace("_", " "), row["error_code"]
     return word if code is None or word in {"blocked", "cancelled"} else f"{word} {code}"

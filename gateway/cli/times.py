@@ -1,4 +1,4 @@
-"""Parses times as people write them: ``24h``, ``yesterday``, ``2027-01-31``."""
+"""Parses times in the forms that operators type: ``24h``, ``yesterday``, ``2027-01-31``."""
 
 import re
 from collections.abc import Callable
@@ -19,22 +19,21 @@ _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 def parse_span(text: str) -> timedelta | None:
-    """Parse ``15min``, ``24h``, ``30d``, ``2w``; None if the text is no span of time."""
+    """Parse a duration such as ``15min``, ``24h``, ``30d`` or ``2w``; None for other texts."""
     found = _SPAN.fullmatch(text.strip().lower())
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
 def parse_day_name(text: str, now: datetime) -> date | None:
-    """Parse ``yesterday``, ``today`` or ``tomorrow``, in UTC; None if the text is none of them."""
+    """Parse ``yesterday``, ``today`` or ``tomorrow`` in UTC; None for other texts."""
     days = _DAYS.get(text.strip().lower())
     return None if days is None else (now + timedelta(days=days)).date()
 
 
 def write_moment(text: str, now: datetime, direction: int) -> str:
-    """Return a relative time as the admin API reads it, and any other text as it is.
+    """Convert a relative time to the admin API's format; return any other text unchanged.
 
-    ``text``: what the operator gave. ``now``: in UTC. ``direction``: -1: ``24h`` is a time in the past; 1: in the
-    future.
+    ``now``: the current time in UTC. ``direction``: -1 means that ``24h`` is in the past, 1 that it is in the future.
     """
     if day := parse_day_name(text, now):
         return day.isoformat()

@@ -11,7 +11,7 @@ from gateway.cli.output import print_answer
 
 
 def _confirm_option(noun: str) -> Callable[[Command], Command]:
-    """Only an account can be deleted by its name: the only one, and the actor's own, need it."""
+    """Return the decorator that adds ``--confirm`` to the command ``delete`` of accounts; a no-op for other objects."""
     if noun != "account":
         return lambda command: command
     return click.option("--confirm", "name", metavar="NAME", help="The account's name: required for the only account.")

@@ -1,4 +1,4 @@
-"""Names of commands that users of other tools type: each group has one verb for an action, and understands others."""
+"""Synonyms of command names for users of other tools: each group has one verb per action, and accepts others."""
 
 import click
 
@@ -11,7 +11,7 @@ _VERBS = (
     ("show", "get", "view", "info"),
     ("edit", "update", "change", "modify", "set"),
 )
-"""Verbs of the same meaning; the first one that a group has is taken."""
+"""Groups of synonymous verbs. The first verb that a command group has is used."""
 _INSTEAD = {
     "status": ("health",),
     "logs": ("requests", "--follow"),
@@ -20,12 +20,12 @@ _INSTEAD = {
     "start": ("serve",),
     "version": ("--version",),
 }
-"""What is meant by a command that does not exist."""
+"""Replacements for commands that do not exist."""
 _STOP = "A gateway stops at Ctrl-C, or at SIGTERM (systemd: systemctl stop gateway). No command stops it"
 
 
 def find_verb(group: click.Group, name: str) -> str | None:
-    """Return the verb of ``group`` that means ``name``; None if it has none."""
+    """Return the verb of ``group`` synonymous with ``name``; None without such a verb."""
     for verbs in _VERBS:
         if name in verbs:
             return next((verb for verb in verbs if verb in group.commands), None)
@@ -33,7 +33,7 @@ def find_verb(group: click.Group, name: str) -> str | None:
 
 
 def replace_command(group: click.Group, args: list[str]) -> list[str]:
-    """Return the arguments with the command that is meant. Raises ``click.UsageError`` for ``stop``."""
+    """Replace another tool's command name in the arguments. Raises ``click.UsageError`` for ``stop``."""
     if not args or args[0] in group.commands:
         return args
     if args[0] == "help":

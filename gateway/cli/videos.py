@@ -1,7 +1,7 @@
 """The ``videos`` commands: list, show, follow and cancel video jobs."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
-# ruff: noqa: PLC0415 - rich is imported where bars are drawn.
+# ruff: noqa: PLC0415 - rich is slow to import and only needed for progress bars.
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from gateway.cli.output_videos import GONE, print_changes, print_video, print_vi
 
 _MAX_LIVE = 1000
 _MAX_IDS = 100
-"""IDs that the admin API accepts at once."""
+"""Maximum number of ids in one request to the admin API."""
 
 
 @click.group(cls=ListByDefault)
@@ -115,10 +115,11 @@ async def watch_videos(
     *,
     forever: bool = False,
 ) -> AsyncIterator[list[admin_client.Json]]:
-    """Yield the videos that have changed since the last time, until all have ended; first yield all.
+    """Yield all videos, then repeatedly the changed videos, until all have ended.
 
-    Without ``video_ids`` watch all jobs in progress and new ones; with ``forever``, do not end. A video that has been
-    deleted, or that no provider accepted, gets the status ``GONE``. Raises ``CliError``, also for an unknown id.
+    Without ``video_ids``, watch all jobs in progress and new jobs. With ``forever``, continue after all have ended. A
+    video that was deleted, or that no provider accepted, gets the status ``GONE``. Raises ``CliError``, also for an
+    unknown id.
     """
     known: dict[str, admin_client.Json] = {}
     followed = list(dict.fromkeys(video_ids))
@@ -149,7 +150,7 @@ def _list_missing(video_ids: Sequence[str], found: Sequence[admin_client.Json]) 
 
 
 async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
-    """Get the videos that exist."""
+    """Return the videos that still exist."""
     found: list[admin_client.Json] = []
     for first in range(0, len(video_ids), _MAX_IDS):
         ids = ",".join(video_ids[first : first + _MAX_IDS])

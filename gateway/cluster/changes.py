@@ -1,4 +1,4 @@
-"""Bring into force what other nodes of the cluster have changed."""
+"""Apply the changes that other nodes of the cluster have committed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 1.0
 MOST_FAILURES = 30
-"""In a row, while the node is in touch with the store; then the failure is logged, and it is tried less often.
+"""Consecutive failures while the node reaches the store; then the failure is logged, and retries become rarer.
 
-At one a second they take longer than ``FENCE_S``: a node that has lost its store is fenced first, and counts anew.
+At one per second they take longer than ``FENCE_S``: a node that has lost its store is fenced first, and counts from
+zero.
 """
 _SLOW_S = 30.0
 
@@ -28,20 +29,20 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def follow_changes(services: Services, node: "ClusterNode") -> None:
-    """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
+    """Start to apply the changes of all nodes. Raises ``StoreUnavailable``."""
     follower = ChangeFollower(services, node)
     node.notifications.subscribe(CANCELLED, partial(cancel_active, services))
     await node.follow(follower.apply, follower.reload, follower.restore)
 
 
 class ChangeFollower:
-    """Applies changes to what this process has in memory.
+    """Applies changes to the state in this process's memory.
 
-    Keys, accounts and settings are in force when a method returns: the fence counts on it. Channels and their models
-    follow in the background, since a node may have to look for local servers. Nothing here waits for anything else than
-    the store: the node's beat does not go on meanwhile.
+    Keys, accounts and settings are in force when a method returns: the fence relies on it. Channels and their models
+    follow in the background, since discovering local servers takes time. The methods wait for nothing but the store,
+    because the node sends no beat meanwhile.
 
-    ``again_s``: when to try again what the store has refused. ``slow_s``: the same after ``MOST_FAILURES``.
+    ``again_s``: seconds before a retry after the store failed. ``slow_s``: the same after ``MOST_FAILURES``.
     """
 
     def __init__(self, services: Services, node: "ClusterNode") -> None:
@@ -53,7 +54,7 @@ class ChangeFollower:
         self.again_s, self.slow_s = _AGAIN_S, _SLOW_S
 
     async def apply(self, changes: Sequence[Change]) -> None:
-        """Read what has changed. Raises ``StoreUnavailable``."""
+        """Read the changed state. Raises ``StoreUnavailable``."""
         keys, accounts = ({int(each.id) for each in changes if each.kind == kind} for kind in ("key", "account"))
         kinds = {each.kind for each in changes}
         if keys or accounts:
@@ -63,7 +64,7 @@ class ChangeFollower:
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
-        """Read everything, leases of credit too, and make balances that are missing. Raises ``StoreUnavailable``."""
+        """Read everything again, including credit leases, and create missing balances. Raises ``StoreUnavailable``."""
         if self._services.billing.keeper is not None:
             self._services.billing.keeper.distrust_leases()
         database = self._services.storage.database
@@ -74,8 +75,8 @@ class ChangeFollower:
         await self._apply_rest(settings=True, channels=True)
 
     async def restore(self) -> None:
-        """Store again what the store may have lost. Raises ``StoreUnavailable``."""
-        from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - one process needs none
+        """Store again the rows that the store may have lost. Raises ``StoreUnavailable``."""
+        from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
         storage = self._services.storage
         await post_kept(storage.journal, LedgerRepository(storage.database, storage.unstorable))
@@ -108,7 +109,7 @@ class ChangeFollower:
                 self._load_models(names)
 
     def _load_models(self, names: set[str] | None) -> None:
-        """Use the model lists that another node has stored, of all channels if ``names`` is None; do not wait."""
+        """Use the model lists stored by another node, of all channels if ``names`` is None; do not wait."""
         self._unread = None if names is None or self._unread is None else self._unread | names
         if not self._reads_lists:
             self._reads_lists = True
@@ -132,7 +133,7 @@ class ChangeFollower:
                 raise
 
     async def _repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do ``work`` until the store lets it; if it goes on failing although the node is in touch, log that once."""
+        """Retry ``work`` until it succeeds. If it keeps failing although the node reaches the store, log this once."""
         failures = 0
         while True:
             try:
@@ -140,7 +141,7 @@ class ChangeFollower:
             except StoreUnavailable as error:
                 failures = 0 if self._node.figures.fenced else failures + 1
                 if failures == MOST_FAILURES:
-                    log.error("change_not_followed", job=name, error=error.message)  # noqa: TRY400 - no bug of its own
+                    log.error("change_not_followed", job=name, error=error.message)  # noqa: TRY400 - not a bug here
                 await asyncio.sleep(self.again_s if failures < MOST_FAILURES else self.slow_s)
             else:
                 return

@@ -14,14 +14,14 @@ _OWN = frozenset({"server", "store", "cluster"})
 
 
 def find_digest(config: Config) -> str:
-    """Return a digest of what should be the same on every node, secrets and the list of words included.
+    """Return a digest of the settings that should be the same on every node, including secrets and the word list.
 
-    It is keyed with the master key: without that it tells nothing of a secret.
+    The digest is keyed with the master key, without which it reveals nothing about a secret.
     """
     shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
     try:
         words = read_words_text(Path(config.safety.words_file)) if config.safety.words_file else ""
-    except (OSError, ValueError):  # the start, or the reload, refuses it
+    except (OSError, ValueError):  # startup or reload reports it
         words = ""
     key = bytes.fromhex(config.store.master_key)
     return hmac.digest(key, f"model gateway, configuration {(shared, words)!r}".encode(), hashlib.sha256)[:8].hex()

@@ -1,4 +1,4 @@
-"""The accounts and keys of the files of a cluster's nodes: brought in once, by the first node that has them."""
+"""The accounts and keys in the configuration files of nodes, stored once by the first node that has them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,9 +18,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeFiles:
-    """What the configuration file of this node declares, beside those of the others.
+    """The declarations in the configuration file of this node, next to those of other nodes.
 
-    ``pepper``: what digests are keyed with.
+    ``pepper``: the key of the digests.
     """
 
     def __init__(self, node: ClusterNode, database: Database, pepper: bytes) -> None:
@@ -30,9 +30,9 @@ class NodeFiles:
         self._declarations = Declarations(database)
 
     async def is_new(self, config: Config) -> bool:
-        """Return whether no node has declared this yet; log a warning if it was superseded.
+        """Return whether this file's declarations are new; log a warning if a later file replaced them.
 
-        No other node starts meanwhile. Raises ``StoreUnavailable``.
+        Meanwhile no other node starts. Raises ``StoreUnavailable``.
         """
         digest, known = self._digest(config), await self._declarations.list_digests()
         if digest in known[:-1]:
@@ -41,12 +41,12 @@ class NodeFiles:
         return digest not in known
 
     async def note(self, config: Config) -> None:
-        """Record that this is declared now. Raises ``StoreUnavailable``."""
+        """Record that this file's declarations are in force. Raises ``StoreUnavailable``."""
         await self._declarations.add(self._digest(config))
 
     @asynccontextmanager
     async def declare_alone(self, config: Config) -> AsyncIterator[None]:
-        """Let no other node declare while the block does; then show that this node has the new file.
+        """Keep other nodes from declaring during the block; afterwards publish that this node has the new file.
 
         Raises ``StoreUnavailable``.
         """
@@ -57,7 +57,7 @@ class NodeFiles:
         await self.warn_if_different()
 
     async def warn_if_different(self) -> None:
-        """Log a warning if live nodes have other configurations. Raises ``StoreUnavailable``."""
+        """Log a warning if live nodes have different configurations. Raises ``StoreUnavailable``."""
         nodes = await list_nodes(self._database)
         live = {node.id: node.config_digest for node in nodes if node.state == "live"}
         others = [name for name, digest in live.items() if digest != live.get(self._node.id, digest)]

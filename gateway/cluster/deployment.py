@@ -1,4 +1,4 @@
-"""A gateway as one of several: what it shares with the other nodes, and how they divide the work."""
+"""A gateway as a node of a cluster: the state it shares with other nodes, and the division of work."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -18,13 +18,13 @@ from gateway.storage.encryption import SecretBox
 
 Job = Callable[[], Awaitable[None]]
 _PROBING_NODES = 4
-"""How many nodes probe the channels that have failed, on average."""
+"""How many nodes probe the failed channels, on average."""
 
 
 class Cluster:
-    """What ``gateway.deployment.Deployment`` asks of a node.
+    """The cluster's implementation of ``gateway.deployment.Deployment``.
 
-    ``pauses_s``: a node stores a response as it answers; the client may ask another node a moment later.
+    ``pauses_s``: a node stores a response while it answers, and the client may ask another node a moment later.
     """
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)
@@ -49,7 +49,7 @@ class Cluster:
         return lambda name: self.node.owns(f"{kind} {name}")
 
     def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
-        """Return ``clock``: it is the store's, and goes on while the machine is suspended."""
+        """Return ``clock``, the store's clock, which continues while the machine is suspended."""
         return clock
 
     def open_events(self) -> Events:

@@ -1,4 +1,4 @@
-"""Open this gateway as a node of a cluster: its database, its place among the nodes, and the clock that they share."""
+"""Open this gateway as a node of a cluster: its database, its registration, and the shared clock."""
 
 from contextlib import AsyncExitStack
 from functools import partial
@@ -28,7 +28,7 @@ async def open_node(
 ) -> tuple[Database, Cluster, FencedWriteQueue]:
     """Open the database and register. From then on the services use the clock of the store.
 
-    While ``starting`` is open no other node starts. A node that does not fit writes nothing.
+    While ``starting`` is open no other node starts. A node that does not match the cluster writes nothing.
 
     Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``StoreUnavailable``.
     """
@@ -58,7 +58,7 @@ async def open_node(
 
 
 def _check_allowed(options: AppOptions) -> None:
-    if not options.declare:  # it would change what belongs to the nodes, or show what is not so
+    if not options.declare:  # it would change or misreport the state of the nodes
         raise DatabaseStartupError(
             "With cluster.enabled this command needs a running gateway. Start it with 'gateway serve'"
         )

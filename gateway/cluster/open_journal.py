@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 async def open_journal(
     services: Services, stack: AsyncExitStack, database: Database, node: "ClusterNode"
 ) -> tuple[RequestJournal, StoredNotes | None]:
-    """Open the journal, with what an earlier process of this node has left in its file and in the database.
+    """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
-    Return what deletes its notes, too; None if the database has none. Raises ``StoreUnavailable``.
+    Also return the object that deletes the journal's notes; None if the database has none. Raises ``StoreUnavailable``.
     """
     config, path = services.options.config, services.options.folder.private_file(JOURNAL)
     own = await find_own_notes(database, node.id)
@@ -45,7 +45,7 @@ async def open_journal(
 
 
 def collect_notes(services: Services, jobs: JobRunner, node: "ClusterNode") -> None:
-    """End the requests of dead nodes from now on, while ``node`` leads."""
+    """Start ending the requests of dead nodes, while ``node`` leads."""
     ended = LeftNotes(services.storage.database, lambda: parse_day(services.clock()))
     on_crash = services.options.config.ledger.on_crash
     collector = NoteCollector(ended, lambda: node.leads, on_crash, services.clock)

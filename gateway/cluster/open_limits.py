@@ -1,4 +1,4 @@
-"""Open the rate limits that several gateways share: the server that counts them, and what asks it."""
+"""Open the rate limits shared by several gateways: the connection to the server, and the limiter that uses it."""
 
 import time
 from contextlib import AsyncExitStack
@@ -12,9 +12,9 @@ from gateway.options import AppOptions
 
 
 def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: RegisteredNode | None) -> SharedRateLimiter:
-    """Open the rate limiter that asks the server of the settings.
+    """Open the rate limiter that asks the configured server.
 
-    ``node`` is this gateway as one of several on the database; None: it is the only one there.
+    ``node`` is this node of a cluster; None for a single gateway on its database.
     """
     limits = options.config.limits
     limiter = SharedRateLimiter(
@@ -32,7 +32,7 @@ def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: Regist
 
 
 def make_limit_server(config: Config) -> LimitServer:
-    """Return a connection to the server of the settings, which is not opened yet."""
+    """Return a connection to the configured server, not opened yet."""
     if config.limits_store == "valkey":
         from gateway.storage.valkey.limits import ValkeyLimitServer  # noqa: PLC0415 - its driver is an extra
 

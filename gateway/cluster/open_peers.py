@@ -1,4 +1,4 @@
-"""Open what asks the other nodes of a cluster, and hears what they ask for without waiting for an answer."""
+"""Open requests to the other nodes of a cluster, and the handling of their notifications."""
 
 from contextlib import AsyncExitStack, suppress
 
@@ -11,7 +11,7 @@ from gateway.server.context import Services
 
 
 def open_peers(services: Services, node: ClusterNode, stack: AsyncExitStack) -> Peers:
-    """Open what asks the other nodes, and cancel from now on the requests that they want cancelled."""
+    """Open requests to the other nodes, and start cancelling requests on their behalf."""
     config = services.options.config
     signer = NodeSigner(bytes.fromhex(config.store.master_key), services.clock)
     peers = Peers(node.id, services.storage.database, signer, node.notifications, insecure=config.cluster.insecure)
@@ -19,7 +19,7 @@ def open_peers(services: Services, node: ClusterNode, stack: AsyncExitStack) -> 
     services.active_requests.node = node.id
 
     async def cancel(name: str) -> None:
-        with suppress(GatewayError):  # most nodes do not have the request
+        with suppress(GatewayError):  # most nodes do not run this request
             await cancel_here(services, *peers.parse_cancel(name))
 
     def handler(name: str) -> None:

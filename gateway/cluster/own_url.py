@@ -13,10 +13,11 @@ _POSTGRES_PORT = 5432
 
 
 async def find_own_url(config: Config) -> str:
-    """Return ``cluster.url``, or else where the gateway listens; empty if that is not known.
+    """Return ``cluster.url``, or else the address on which the gateway listens; empty if unknown.
 
-    If it listens on every address, its own is that from which it reaches the database. A loopback address is for nodes
-    of this machine. Behind HTTPS there is none without ``cluster.url``: a certificate is made out to a name.
+    If it listens on every address, the result is the address from which it reaches the database. A loopback address
+    works for nodes of this machine only. With HTTPS the result is empty unless ``cluster.url`` is set, because a
+    certificate is issued for a name.
     """
     server, host = config.server, config.server.host
     if config.cluster.url or not server.port or server.tls_certificate:
@@ -30,13 +31,13 @@ async def find_own_url(config: Config) -> str:
 
 
 def _find_local_address(store_url: str) -> str:
-    """Return this machine's address towards a database server; empty if it is not known."""
+    """Return this machine's address towards a database server; empty if unknown."""
     try:
         parts = urlsplit(store_url)
         found = socket.getaddrinfo(parts.hostname or "", parts.port or _POSTGRES_PORT, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as sock:
-            sock.connect(address)  # a datagram socket: this chooses a route, and sends nothing
+            sock.connect(address)  # for a datagram socket this only chooses a route, and sends nothing
             return str(sock.getsockname()[0])
     except (OSError, ValueError, IndexError):
         return ""

@@ -1,7 +1,7 @@
-"""Ask the other nodes of a cluster for what each knows only of itself: its active requests, its view of channels.
+"""Ask the other nodes of a cluster for their local state: active requests, and their view of channels.
 
-A node is asked over its URL on behalf of the actor who asked this one. The request is signed and carries no token: what
-is in the table of nodes may be the address of anything.
+A node is asked at its URL on behalf of the actor who asked this one. The request is signed and carries no token,
+because the table of nodes may contain any address.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from gateway.storage.database import Database
 from gateway.storage.nodes import list_nodes
 
 ASK_S = 1.0
-"""How long a node may take to answer."""
+"""How long a node may take to answer, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
-"""A list of ``MOST_LISTED`` active requests has a quarter of that."""
+"""A list of ``MOST_LISTED`` active requests takes a quarter of this size."""
 CANCEL = "request_cancelled"
-"""Rings with a request's id, the actor who cancels it, and the node's signature: see ``Peers.parse_cancel``."""
+"""A notification with a request's id, the cancelling actor, and the node's signature: see ``Peers.parse_cancel``."""
 _ITEM = ("id", "started_at")
-"""The fields by which the active requests of several nodes are sorted."""
+"""The fields by which active requests of several nodes are sorted."""
 _ANSWERS = frozenset({200, 404, 409})
-"""Every other status counts as no answer."""
+"""Responses with any other status count as no answer."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 @frozen
 class PeerAnswer:
-    """What a node answered: the HTTP status and the JSON object."""
+    """A node's answer: the HTTP status and the JSON object."""
 
     status: int
     body: Mapping[str, Any]
@@ -58,16 +58,16 @@ class PeerAnswer:
 
 @frozen
 class PeerAnswers:
-    """What the other live nodes answered, by their ids.
+    """The answers of the other live nodes, by their ids.
 
-    ``unanswered``: the ids of those that did not, or whose URL is not known.
+    ``unanswered``: the ids of nodes that did not answer, or whose URL is unknown.
     """
 
     found: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()
 
     def list_items(self) -> list[Any]:
-        """Return the items of all lists among the answers; what has no id and no time of start is no item."""
+        """Return the items of all lists among the answers; objects without an id and a start time are skipped."""
         lists = (answer.body.get("data") for answer in self.found.values())
         items = (item for each in lists if isinstance(each, list) for item in each)
         return [
@@ -76,10 +76,10 @@ class PeerAnswers:
 
 
 class Peers:
-    """The other live nodes of this one's cluster.
+    """The other live nodes of this node's cluster.
 
-    ``own_id``: the id of this node. ``notifications``: reaches nodes whose URL is not known. ``insecure``: other
-    machines are asked over plain HTTP, too.
+    ``own_id``: the id of this node. ``notifications``: reach nodes whose URL is unknown. ``insecure``: ask other
+    machines over plain HTTP, too.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Peers:
         self._rings = notifications
         self._insecure = insecure
         self._skipped: dict[str, str] = {}
-        # An answer that claims to be compressed is no JSON: it cannot grow here.
+        # A compressed answer is not parsed as JSON, so it cannot expand here.
         self._session = aiohttp.ClientSession(
             headers={"Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=ASK_S),
@@ -106,13 +106,13 @@ class Peers:
         )
 
     def is_signed(self, request: web.Request) -> bool:
-        """Return whether ``request`` says that another node has signed it."""
+        """Return whether ``request`` claims to be signed by another node."""
         return SIGNATURE_HEADER in request.headers
 
     def check_signature(self, request: web.Request) -> str:
-        """Return the header of the actor on whose behalf another node has signed ``request``.
+        """Return the actor header of ``request``, on whose behalf another node has signed it.
 
-        Raises ``InvalidApiKey`` if no node has signed it just now, or not for this node.
+        Raises ``InvalidApiKey`` if no node has signed the request recently for this node.
         """
         signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
         node_request = NodeRequest(self.own_id, request.method, request.raw_path, "".join(actors))
@@ -128,9 +128,9 @@ class Peers:
         await self._session.close()
 
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
-        """Ask every other live node, at once. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
+        """Ask every other live node, concurrently. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
 
-        ``method``: of HTTP. ``path``: the segments below the admin API's prefix.
+        ``method``: the HTTP method. ``path``: the segments below the admin API's prefix.
         """
         wanted = build_path(path)
         others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]
@@ -139,7 +139,7 @@ class Peers:
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
 
     async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the active requests of the other nodes, of the account ``scope`` or of all, and who did not answer."""
+        """Return the active requests of the other nodes, of account ``scope`` or all, and the nodes not answering."""
         answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))
         return answers.list_items(), answers.unanswered
 
@@ -155,13 +155,13 @@ class Peers:
         raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
 
     def notify_cancel(self, request_id: str, actor: Actor) -> None:
-        """Have whichever node has it cancel an active request; which one that is, none of them says."""
+        """Ask all nodes to cancel an active request. The node that runs it sends no confirmation."""
         text = format_actor(actor)
         signature = self._signer.sign(NodeRequest(EVERY_NODE, CANCEL, request_id, text))
         self._rings.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
 
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
-        """Parse what ``notify_cancel`` of a node rings: a request's id, and the actor who cancels it.
+        """Parse a notification of ``notify_cancel``: a request's id, and the actor who cancels it.
 
         Raises ``InvalidRequest`` if no node of the cluster has signed it.
         """
@@ -191,7 +191,7 @@ class Peers:
         return PeerAnswer(response.status, body) if isinstance(body, dict) else None
 
     def _may_ask(self, node: Node) -> bool:
-        """Return whether the node's URL is one to ask; log once which one is not, and why."""
+        """Return whether the node's URL may be asked; log once per node why it may not."""
         problem = find_problem(node.url, insecure=self._insecure)
         if problem and self._skipped.get(node.id) != node.url:
             log.warning("node_skipped", node=node.id, reason=problem)
@@ -200,7 +200,7 @@ class Peers:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body. Raises ``ValueError`` if it has more than ``MAX_ANSWER_BYTES``."""
+    """Return the body. Raises ``ValueError`` if it is larger than ``MAX_ANSWER_BYTES``."""
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
@@ -210,7 +210,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def find_problem(url: str, *, insecure: bool) -> str:
-    """Return why no node is asked at ``url``; empty if one is."""
+    """Return why nodes at ``url`` are not asked; empty if they are."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -224,9 +224,9 @@ def find_problem(url: str, *, insecure: bool) -> str:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path to ask of a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
+    """Return the path for a request to a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
 
-    A segment may come from a client, and the node that is asked trusts this one.
+    A segment may come from a client, and the asked node trusts this one.
     """
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)

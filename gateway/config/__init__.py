@@ -1,1 +1,1 @@
-"""Configuration: its schema, its sources, and changing it while the gateway runs."""
+"""Configuration: schema, sources, and changes while the gateway runs."""

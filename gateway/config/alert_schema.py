@@ -36,7 +36,7 @@ class AlertSpec:
     """``[[alert]]``: a receiver of alerts.
 
     ``url``: ``https://`` and ``http://`` are signed webhooks; every other scheme is one of Apprise's. ``kinds``: the
-    kinds that it gets; none: all. ``secret``: signs the webhook; needed for one.
+    kinds of alerts to send; empty: all. ``secret``: signs the webhook; required for webhooks.
     """
 
     name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", _NAME))
@@ -60,5 +60,5 @@ class AlertSpec:
         return urlsplit(self.url).scheme.lower() in WEB_SCHEMES
 
     def list_kinds(self) -> tuple[AlertKind, ...]:
-        """Return the kinds that it gets."""
+        """Return the kinds of alerts that the receiver gets."""
         return tuple(kind for kind in KINDS if not self.kinds or kind in self.kinds or kind == "test")

@@ -1,6 +1,6 @@
-"""Reads the built-in price list, which has one price a line: a line is parsed when a model needs its price.
+"""Reads the built-in price list, one price per line. A line is parsed only when a model needs its price.
 
-Parsing all of two thousand prices would take a tenth of the CPU time of a start.
+Parsing all two thousand prices would take a tenth of the CPU time of startup.
 """
 
 import re
@@ -15,7 +15,7 @@ from gateway.domain.price import Price, PriceKey
 from gateway.parsing import parse_table
 
 _LINE = re.compile(r'^  (\{ model = "([^"]+)", (?:provider = "([^"]+)", )?.*\}),$', re.MULTILINE)
-"""As ``scripts/update_prices.py`` writes a price."""
+"""The line format that ``scripts/update_prices.py`` writes."""
 
 
 class BuiltInPrices(Mapping[PriceKey, Price]):
@@ -39,5 +39,5 @@ class BuiltInPrices(Mapping[PriceKey, Price]):
         return price
 
     def list_free(self) -> Iterator[str | None]:
-        """Yield the providers (None: every one) of models that cost nothing."""
+        """Yield the provider of each free model; None: every provider."""
         return (provider for (_, provider), line in self._lines.items() if line.endswith("free = true }"))

@@ -1,6 +1,6 @@
-"""The certificate for TLS (``server.tls_certificate``, ``server.tls_key``), renewed while connections go on.
+"""The TLS certificate (``server.tls_certificate``, ``server.tls_key``), which can be renewed with open connections.
 
-A new connection gets the certificate that is current when it begins; an open one keeps its own.
+A new connection gets the certificate that is current when it begins; an open connection keeps its own.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate that was read with its key.
+    """A certificate, read together with its key.
 
     ``fingerprint``: SHA-256 of the certificate, in hexadecimal digits. ``expires_s``: the end of its validity, Unix
     seconds. ``content``: SHA-256 of both files.
@@ -41,7 +41,7 @@ class Certificate:
     content: bytes
 
     def find_days_left(self, now_s: float) -> int:
-        """Return the whole days until it expires; negative once it has."""
+        """Return the whole days until the certificate expires; negative afterwards."""
         return int((self.expires_s - now_s) // _DAY_S)
 
     @property
@@ -50,7 +50,7 @@ class Certificate:
 
 
 def read_certificate(certificate: Path, key: Path) -> Certificate:
-    """Read a PEM file with the certificate and its chain, and one with the key. Raises ``CertificateError``."""
+    """Read a PEM file with the certificate chain, and one with the key. Raises ``CertificateError``."""
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - only a gateway with TLS needs it
     from cryptography.x509 import load_pem_x509_certificates  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def read_certificate(certificate: Path, key: Path) -> Certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(certificate, key, password=lambda: b"")  # without it OpenSSL would ask a terminal
+        context.load_cert_chain(certificate, key, password=lambda: b"")  # otherwise OpenSSL would prompt on a terminal
     except ssl.SSLError as error:
         reason = "it does not belong to the certificate" if "MISMATCH" in str(error.reason) else error.reason or error
         raise CertificateError(f"server.tls_key: {key}: {reason}. It must be a PEM file without a passphrase") from None
@@ -76,10 +76,10 @@ def _hash_files(*paths: Path) -> bytes:
 
 
 class ServerCertificate:
-    """The certificate of a running gateway. Raises ``CertificateError`` if it cannot be read at first.
+    """The certificate of a running gateway. Raises ``CertificateError`` if the first read fails.
 
-    ``current``: what new connections get. ``context``: for the server; it hands each connection to ``current``.
-    ``on_change``: is called after another certificate has become current.
+    ``current``: the certificate for new connections. ``context``: the server's TLS context, which passes each
+    connection to ``current``. ``on_change``: called after another certificate has become current.
     """
 
     def __init__(self, certificate: Path, key: Path, clock: Callable[[], float] = time.time) -> None:
@@ -90,7 +90,7 @@ class ServerCertificate:
         self._refused = ""
         self.on_change: Callable[[], None] = _do_nothing
         self.current = first = read_certificate(certificate, key)
-        # ``load_cert_chain`` on the context in use could fail between the certificate and the key.
+        # A renewal switches contexts: ``load_cert_chain`` on the one in use could fail between certificate and key.
         self.context = first.context
         self.context.sni_callback = self._hand_over
         self._warn()
@@ -99,7 +99,7 @@ class ServerCertificate:
         connection.context = self.current.context
 
     def read_changed(self) -> Certificate | None:
-        """Return what the files have now; None if they have not changed. Raises ``CertificateError``."""
+        """Return the certificate in the files; None if they have not changed. Raises ``CertificateError``."""
         try:
             if _hash_files(self._certificate, self._key) == self.current.content:
                 return None
@@ -116,13 +116,13 @@ class ServerCertificate:
         self.on_change()
 
     async def run(self) -> None:
-        """Look for changed files and for the end of the validity, for ever."""
+        """Check for changed files and for the expiry, forever."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             await self.check()
 
     async def check(self) -> None:
-        """Adopt changed files. If they cannot be used, log it once and keep the certificate."""
+        """Use changed files. If they are not usable, log this once and keep the current certificate."""
         try:
             fresh = await asyncio.to_thread(self.read_changed)
         except CertificateError as error:
@@ -149,4 +149,4 @@ def open_certificate(certificate: str, key: str) -> ServerCertificate | None:
 
 
 def _do_nothing() -> None:
-    """Nothing depends on the certificate yet."""
+    """No-op: nothing depends on the certificate yet."""

@@ -1,4 +1,4 @@
-"""Describes what a new configuration changes, for the operator who reloads it. Values are never shown: secrets."""
+"""Describes the changes of a reloaded configuration to the operator. Values may be secret and are not shown."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> li
 
 
 def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
-    """List the items of one kind that are added, removed and changed; an item is identified by its name."""
+    """List the items of one kind that are added, removed and changed. Items are identified by their names."""
     old, new = {item.name: item for item in before}, {item.name: item for item in after}
     lines = [f"{what} {name!r} removed" for name in old if name not in new]
     for name, item in new.items():

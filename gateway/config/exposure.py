@@ -25,7 +25,7 @@ def check_secrets(config: Config, admin_token: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to ``host``."""
+    """Return whether only this machine can connect to ``host``."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _find_weak(config: Config, admin_token: str) -> Iterator[str]:
-    """Yield the names of the settings, and of the file, that hold a weak secret."""
+    """Yield the settings, and the file, that contain a weak secret."""
     for index, key in enumerate(config.key):
         if key.secret is not None and is_weak(key.secret):
             yield f"key[{index}].secret"

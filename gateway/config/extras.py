@@ -1,4 +1,4 @@
-"""Extras: packages that only some settings need, and that a plain installation lacks."""
+"""Extras: packages that only some settings need, and that a plain installation does not contain."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -14,16 +14,16 @@ MODULES: Mapping[str, str] = {
     "valkey": "valkey.asyncio",
     "s3": "obstore",
 }
-"""A module of each extra that is there only if the extra is installed."""
+"""For each extra, a module that exists only if the extra is installed."""
 
 
 def describe_missing(setting: str, extra: str) -> str:
-    """Return the problem of a ``setting`` whose extra is not installed, with the command that installs it."""
+    """Return the error message for a ``setting`` whose extra is missing, with the command that installs the extra."""
     return f"{setting}: needs an extra that is not installed; install it with: {write_install(extra)}"
 
 
 def list_missing(config: Config) -> list[str]:
-    """Return a problem for each setting whose extra is not installed."""
+    """Return an error message for each setting whose extra is not installed."""
     return [describe_missing(setting, extra) for setting, extra in _list_wanted(config) if not _is_installed(extra)]
 
 
@@ -48,5 +48,5 @@ def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
 def _is_installed(extra: str) -> bool:
     try:
         return find_spec(MODULES[extra]) is not None
-    except ModuleNotFoundError:  # of its package
+    except ModuleNotFoundError:  # raised for a missing parent package
         return False

@@ -1,4 +1,4 @@
-"""``[files]`` and ``[batches]``: files that clients send, and the requests in them."""
+"""``[files]`` and ``[batches]``: clients' files, and batches of requests in them."""
 
 from decimal import Decimal
 

@@ -38,9 +38,9 @@ _KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool
 class SettingsService:
     """Reads and changes the configuration while the gateway runs.
 
-    A change is validated with the whole configuration, stored with its author, and in force when the method returns;
-    or nothing changes. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and ``Conflict`` if the
-    file or the environment sets the value or it cannot be changed.
+    A change is validated with the whole configuration and stored with its author. It is in force when the method
+    returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
+    and ``Conflict`` if the value is read-only, or set by the file or the environment.
 
     ``reloader``: applies a changed configuration; its lock serialises changes. ``clock``: Unix seconds.
     """
@@ -76,7 +76,7 @@ class SettingsService:
             return self._view(section, field)
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Remove a stored setting, so that the default applies; do nothing if there is none."""
+        """Remove a stored setting, which restores the default; no-op if none is stored."""
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
             before = self._view(section, field)
@@ -123,7 +123,7 @@ class SettingsService:
             await self._delete(path, self._audit(by, "group.removed", name, before, {}))
 
     def list_prices(self) -> list[PriceView]:
-        """List the prices of the file, then those of the console, then the built-in ones that are in effect."""
+        """List the prices of the file, then the console's, then the built-in prices that are in effect."""
         effective = self._live.effective
         file = PriceList([spec.price() for spec in effective.config.price])
         console = PriceList([spec.price() for spec in effective.prices])
@@ -136,7 +136,7 @@ class SettingsService:
         ]
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
-        """Store and apply the price of a model, or of all that match a glob."""
+        """Store and apply the price of a model, or of all models that match a glob."""
         spec = _parse_price(model, fields)
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
@@ -169,7 +169,7 @@ class SettingsService:
         log.info("setting_changed", path=path)
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
-        """Remove the stored value and apply that; the caller holds ``changing``."""
+        """Remove the stored value and apply the change; the caller holds ``changing``."""
         adoptions = self._reloader.adoptions
         effective = await self._merge(path, None)
         await self._store.delete_setting(path, audit)
@@ -179,7 +179,7 @@ class SettingsService:
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:
         """Return the configuration with ``value`` stored at ``path`` (None: removed).
 
-        Raises ``InvalidRequest`` if a stored setting is invalid then that was valid before.
+        Raises ``InvalidRequest`` if this makes a stored setting invalid that was valid before.
         """
         stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
@@ -193,7 +193,7 @@ class SettingsService:
         return effective
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
-        """Return the field of a setting. Raises ``NotFound``, also if it is secret."""
+        """Return the field of a setting. Raises ``NotFound``, also for a secret setting."""
         known: dict[str, attrs.Attribute[Any]] = {
             name_setting(name, field.name): field
             for name, part in list_sections(self._live.config)
@@ -224,13 +224,13 @@ class SettingsService:
         )
 
     def _find_stored_group(self, name: str) -> Fields | None:
-        """Return the stored fields of a group, empty if they are not a table; None if nothing is stored."""
+        """Return the stored fields of a group, empty if the stored value is not a table; None if nothing is stored."""
         stored, path = self._live.effective.stored, name_group(name)
         value = stored.get(path)
         return value if isinstance(value, dict) else {} if path in stored else None
 
     def _build_present_price(self, model: str, provider: str | None) -> Fields:
-        """Return the fields of the stored price, else of the built-in one that applies; empty if there is neither."""
+        """Return the fields of the stored price, else of the matching built-in price; empty if there is neither."""
         for spec in self._live.effective.prices:
             if (spec.model, spec.provider) == (model, provider):
                 return build_price(spec.price())
@@ -283,8 +283,8 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
 def _goes_first(prices: PriceList, price: Price) -> Price | None:
     """Return the price that takes precedence over ``price`` for every model; None if there is none.
 
-    A glob that matches the text of another glob matches everything that one does. If ``price`` is a glob with brackets,
-    such as ``[ab]``, only an identical one is found.
+    A glob that matches the text of another glob also matches everything that the other glob matches. If ``price`` is a
+    glob with brackets, such as ``[ab]``, only an identical glob is found.
     """
     same = (each for each in prices.list_prices() if (each.model, each.provider) == (price.model, price.provider))
     return next(same, None) or prices.find(price.model, price.provider)

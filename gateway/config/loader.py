@@ -1,6 +1,6 @@
 """Reads the configuration: TOML, ``${NAME}`` references and ``GATEWAY_<SECTION>__<KEY>`` variables.
 
-All problems are reported at once, each with the file, the path of the key and the expected value.
+Reports all problems at once, each with the file, the path of the key and the expected value.
 """
 
 import re
@@ -38,7 +38,7 @@ _FILES = (("safety", "words_file"), ("server", "tls_certificate"), ("server", "t
 
 
 class ConfigError(Exception):
-    """All problems of a configuration, one a line, for the operator."""
+    """All problems of a configuration, one per line, for the operator."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,9 +46,9 @@ class ConfigError(Exception):
 
 
 _TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
-"""What the parser says of a table that begins a second time: its name is a tuple."""
+"""The parser's message about a table that is declared twice: its name is a tuple."""
 _FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
-"""Local servers and the demo cost nothing, unless the configuration prices their models."""
+"""Local servers and the demo cost nothing unless the configuration prices their models."""
 
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -57,7 +57,7 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
 
 
 def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
-    """As ``read_config``, with the source of each setting. Raises ``ConfigError``."""
+    """Read the configuration with the source of each setting. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
     expanded = _expand(raw, "", environ, problems)
@@ -74,7 +74,7 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     try:
         config = parse_table(expanded, Config)
     except ValidationErrors as error:
-        # An unset variable is already reported: do not report the empty value that replaced it.
+        # An unset variable has already been reported: skip problems of the empty value that replaced it.
         reported = [where for where, _ in problems]
         problems += [problem for problem in error.problems if not _contains(problem[0], reported)]
     if problems:
@@ -84,14 +84,14 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
 
 
 def _check_client(tables: dict[str, Any], problems: list[Problem]) -> None:
-    """Take out ``server.client``, a setting of older versions: only what it was by default is left."""
+    """Remove ``server.client``, a setting of older versions. Any value other than its old default is a problem."""
     server = tables.get("server")
     if isinstance(server, dict) and server.pop("client", "wire") != "wire":
         problems.append(("server.client", "this version has one HTTP client for providers; delete the setting"))
 
 
 def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
-    """Make relative paths of files relative to the configuration file."""
+    """Resolve relative file paths against the configuration file's folder."""
     for section, key in _FILES:
         table = tables.get(section)
         if isinstance(table, dict) and isinstance(table.get(key), str) and table[key]:
@@ -111,14 +111,15 @@ def _list_sections() -> set[str]:
 
 
 def _contains(where: str, paths: list[str]) -> bool:
-    """Whether one of ``paths`` is ``where`` or lies below it."""
+    """Return whether one of ``paths`` is ``where`` or lies below it."""
     return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in paths)
 
 
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
-    """Return the prices of the file, then those of the ``console``, then the built-in ones.
+    """Return the prices of the file, then the console's, then the built-in prices.
 
-    Between them: what a model server on the operator's own machine answers costs nothing, whatever the model's name.
+    All models of the demo and of model servers on the operator's own machine are free; this precedes the built-in
+    prices.
     """
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
     return PriceList(*layers, _FREE, read_shipped())
@@ -152,7 +153,7 @@ def read_words_file(config: Config) -> "WordList | None":
 
 @lru_cache(1)
 def _build_words(text: str) -> "WordList":
-    """Parse a word list. A long one takes up to a second, so an unchanged file is not parsed again on a reload."""
+    """Parse a word list. A long list takes up to a second, so a reload reuses the result for an unchanged file."""
     words: WordList = _parse_words(text)
     return words
 
@@ -165,7 +166,7 @@ def find_data(name: str) -> Path:
 
 
 def _explain_twice(found: re.Match[str]) -> str:
-    """Return what is wrong with a table that begins a second time, and what to do."""
+    """Return the error message for a table that is declared twice, and a way to fix it."""
     name = ".".join(part.strip(" '\"") for part in found[1].split(","))
     return f"The table [{name}] is there twice: put its keys under one heading"
 
@@ -193,13 +194,13 @@ def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[P
         name = match.group(1)
         if name not in environ:
             problems.append((where, f"expected the environment variable {name} to be set"))
-        return environ.get(name, "").strip()  # a file that holds a secret ends with a line feed
+        return environ.get(name, "").strip()  # values read from secret files often end with a line feed
 
     return _ENV_REFERENCE.sub(look_up, value)
 
 
 def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
-    """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw``; return the variable of each path that was set."""
+    """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw``; return the variable of each set path."""
     tables = _list_sections()
     sources: dict[str, str] = {}
     for name in sorted(environ):
@@ -218,21 +219,22 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Pro
 
 
 def _plain_type(kind: Any) -> Any:
-    """Return ``X`` for ``X | None``, else the type itself."""
+    """Return ``X`` for ``X | None``, otherwise the type itself."""
     if get_origin(kind) in {Union, UnionType}:
         return next(part for part in get_args(kind) if part is not type(None))
     return kind
 
 
 MAX_WORDS_MB = 2
-"""About 150,000 words. Parsing them takes about a second, during which a reload blocks running streams."""
+"""Maximum size: about 150,000 words. Parsing them takes about a second, during which a reload blocks running
+streams."""
 
 
 def read_words_text(path: Path) -> str:
-    """Read the file, without its byte order mark.
+    """Return the text of a word file without its byte order mark.
 
-    Raises ``OSError`` if it cannot be read, and ``ValueError``, which names the file, if it is larger than
-    ``MAX_WORDS_MB`` or is not UTF-8.
+    Raises ``OSError`` if the file cannot be read. Raises ``ValueError``, which names the file, if it is larger than
+    ``MAX_WORDS_MB`` or not UTF-8.
     """
     limit = MAX_WORDS_MB * 1024 * 1024
     with path.open("rb") as stream:

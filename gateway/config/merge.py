@@ -1,7 +1,7 @@
 """Merges settings stored by the console with the configuration file and the environment, which take precedence.
 
-Stored settings that this version does not know, or that are not valid with the rest, are ignored and logged: the
-gateway starts without them.
+Stored settings that this version does not know, or that conflict with the rest, are ignored and logged: the gateway
+starts without them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from gateway.frozen import frozen
 from gateway.parsing import ValidationErrors, join_path, parse_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
-"""Sections whose keys can be set while the gateway runs. The others are read at start, or name files."""
+"""Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
 _NO_SOURCES: Mapping[str, Source] = {}
 _UNKNOWN = "expected one of the settings that can be changed while the gateway runs"
 
@@ -61,7 +61,7 @@ def list_sections(config: Config) -> Iterable[tuple[str, Any]]:
 
 
 def find_sources(config: Config) -> Mapping[str, Source]:
-    """Return the sources of a configuration that was not read from a file: every value that is not the default."""
+    """Return the sources of a configuration that was not read from a file: all non-default values."""
     return {
         name_setting(section, field.name): "file"
         for section, part in list_sections(config)
@@ -96,7 +96,7 @@ def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> Effe
 
 
 def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Group stored settings by section, leaving out those that the file or the environment already sets.
+    """Group stored settings by section, except those that the file or the environment already sets.
 
     Unknown settings are recorded in ``ignored``.
     """
@@ -113,7 +113,7 @@ def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, s
 
 
 def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
-    """Return the stored groups whose names the file does not declare."""
+    """Return the stored groups that the file does not declare."""
     named = {group.name for group in config.group}
     groups: list[GroupSpec] = []
     for path, value in stored.items():
@@ -131,7 +131,7 @@ def _overlay(section: str, part: Any, overrides: Mapping[str, Any], ignored: dic
             return parse_table({**_build_table(part), **overrides}, type(part))
         except ValidationErrors as error:
             wrong = {key: what for key in overrides for where, what in error.problems if _is_of(where, key)}
-            # A rule about two keys may name the one that is not stored: then any of the stored ones may be at fault.
+            # A rule about two keys may name the key that is not stored: then any of the stored keys may be at fault.
             why = "; ".join(f"{where}: {what}" for where, what in error.problems)
             rejected = wrong or dict.fromkeys(overrides, why)
             ignored.update({name_setting(section, key): what for key, what in rejected.items()})
@@ -140,12 +140,12 @@ def _overlay(section: str, part: Any, overrides: Mapping[str, Any], ignored: dic
 
 
 def _is_of(where: str, key: str) -> bool:
-    """Whether ``where``, the path of a problem, is that key or an item of its list."""
+    """Return whether ``where``, the path of a problem, is that key or an item of its list."""
     return where == key or where.startswith(f"{key}[")
 
 
 def _build_table(part: Any) -> dict[str, Any]:
-    """Return a section as a TOML file has it."""
+    """Return a section as a table, as in a TOML file."""
     values = attrs.asdict(part, recurse=False)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""The sections for operators who observe the gateway: ``[metrics]`` and ``[tracing]``."""
+"""The observability sections: ``[metrics]`` and ``[tracing]``."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Reloads the configuration while the gateway runs: all of it is applied, or nothing.
+"""Reloads the configuration while the gateway runs, completely or not at all.
 
 Running requests keep their channel, price and reservation.
 """
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger(__name__)
 
 AT_START = ("server", "store", "cluster", "limits", "ledger", "tracing")
-"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
+"""Sections that are read only at startup: the socket stays bound, the database stays open, the exporter keeps its
+receiver."""
 TABLES_AT_START = ("sign_in", "alert")
-"""Tables in double brackets that are read once."""
+"""Tables in double brackets that are read only at startup."""
 
 
 def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
@@ -67,7 +68,7 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 @attrs.define
 class LiveConfig:
-    """The configuration in effect. Services get its methods, so that a reload applies at once.
+    """The configuration in effect. Services get its methods, so a reload applies at once.
 
     ``words``: the word list of ``safety.words_file``; None: no check.
     """
@@ -116,7 +117,7 @@ class LiveConfig:
         return self.config.billing.abandoned
 
     def find_keep_days(self) -> int:
-        """Return how many days request details are kept; 0: forever."""
+        """Return the number of days for which request details are kept; 0: forever."""
         return self.config.requests.keep_days
 
     def find_sync_interval_s(self) -> float:
@@ -135,7 +136,7 @@ class LiveConfig:
 
 @frozen
 class ReloadSource:
-    """What a reload reads.
+    """The inputs of a reload.
 
     Attributes:
         read: reads file and environment. Raises ``ConfigError``. None: a reload is not possible.
@@ -149,12 +150,12 @@ class ReloadSource:
 
 
 class Reloader:
-    """Reads and applies the configuration again, on SIGHUP or on request of an administrator.
+    """Reads and applies the configuration again, on SIGHUP or at the request of an administrator.
 
     Args:
         live_config: the configuration in effect; a reload replaces it.
-        source: what is read again.
-        router: gets its prices and models; its load balancer gets the routing settings.
+        source: the inputs that are read again.
+        router: receives the prices and models; its load balancer receives the routing settings.
         clock: Unix seconds.
 
     Attributes:
@@ -189,9 +190,9 @@ class Reloader:
         self.adoptions = 0
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
-        """Read and apply the configuration; return what changed. The audit log names ``by``.
+        """Read and apply the configuration; return the changes. The audit log names ``by``.
 
-        Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; then nothing has changed.
+        Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; nothing has changed then.
         """
         router = self._router
         async with self._reloading, AsyncExitStack() as stack:
@@ -201,7 +202,7 @@ class Reloader:
             config = effective.config
             changes = self._describe(effective, words, renewed)
             restart = _list_at_start(self._at_start, config)
-            # The database first: only it can fail. The rest changes memory.
+            # The database first, because only it can fail. All later steps change memory.
             async with self._source.declaring(declared.config):  # this may wait for the start of another node
                 await declare(self._accounts, config.account, config.key)
             await stack.enter_async_context(self.changing)
@@ -244,8 +245,8 @@ class Reloader:
     async def adopt(self, effective: EffectiveConfig, adoptions: int) -> None:
         """Apply stored settings that this process has changed.
 
-        ``adoptions``: as of before they were read. If others were applied since, all are read again: this may raise
-        ``StoreUnavailable``, and the next beat applies them.
+        ``adoptions``: the count before the settings were read. If others were applied since, all are read again. This
+        may raise ``StoreUnavailable``; the next heartbeat applies them then.
         """
         if adoptions == self.adoptions:
             self._adopt(effective)
@@ -254,11 +255,11 @@ class Reloader:
             await self.adopt_stored()
 
     async def adopt_stored(self) -> None:
-        """Apply the stored settings as another node has changed them. Raises ``StoreUnavailable``."""
+        """Apply stored settings that another node has changed. Raises ``StoreUnavailable``."""
         while True:
             adoptions = self.adoptions
             stored = parse_stored(await self._settings.list_settings())
-            if adoptions == self.adoptions:  # else this node has applied a change of its own meanwhile
+            if adoptions == self.adoptions:  # else this node has meanwhile applied its own change
                 break
         if stored != self._live.effective.stored:
             effective = merge_stored(self._live.effective.declared, stored)
@@ -273,14 +274,14 @@ class Reloader:
         self._live.effective = effective
 
     async def reload_logged(self) -> None:
-        """As ``reload``, for a signal: errors are logged."""
+        """Reload for a signal: errors are logged, not raised."""
         try:
             await self.reload()
         except GatewayError as error:
             log.error("configuration_not_reloaded", error=error.message)  # noqa: TRY400 - a refusal, not a bug
 
     def _read_all(self) -> tuple[FileConfig, "WordList | None", Certificate | None]:
-        """Read the configuration, the word list it names, and the certificate if it changed. Runs in a thread."""
+        """Read the configuration, its word list, and the certificate if it has changed. Runs in a thread."""
         if self._source.read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:
@@ -300,12 +301,12 @@ class Reloader:
 
 
 def _declares(config: Config) -> bool:
-    """Whether ``config`` has any channel, account or key; if not, the file may have been truncated by mistake."""
+    """Return whether ``config`` has any channel, account or key; if not, the file may be truncated."""
     return bool(config.channel or config.account or config.key)
 
 
 def log_ignored(effective: EffectiveConfig) -> None:
-    """Log every stored setting that is ignored, and the setting that has another name now."""
+    """Log every ignored stored setting, and the setting that was renamed."""
     if effective.config.billing.require_price:
         use = 'billing.unpriced = "refuse"'
         log.warning("setting_deprecated", path="billing.require_price", reason=f"write {use}")
@@ -328,13 +329,13 @@ def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
 
 
 def _list_at_start(at_start: Config, config: Config) -> list[str]:
-    """Describe what has changed of that which is read once."""
+    """Describe changes of sections and tables that are read only at startup."""
     lines = [line for name in AT_START for line in _describe_section(name, at_start, config)]
     return lines + [name for name in TABLES_AT_START if getattr(config, name) != getattr(at_start, name)]
 
 
 def _describe_keys(before: Config, after: Config) -> list[str]:
-    """Describe changed keys by account: their names are unique only within it."""
+    """Describe changed keys by account: key names are unique only within an account."""
     lines = []
     for account in dict.fromkeys(key.account for key in (*before.key, *after.key)):
         old, new = ([key for key in config.key if key.account == account] for config in (before, after))

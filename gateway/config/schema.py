@@ -1,6 +1,6 @@
 """The configuration as one frozen tree; ``loader.py`` reads it.
 
-Each service gets its own section, or the types that the section builds: only ``loader.py`` reads files and variables.
+Each service gets its own section, or objects built from it. Only ``loader.py`` reads files and variables.
 """
 
 import re
@@ -40,7 +40,7 @@ _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
 _LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX_SECONDS for one in value))
-# A link's expiry is written in twelve digits (domain/media.py); the cleanup needs finite numbers.
+# A link's expiry has twelve digits (domain/media.py); the cleanup needs finite numbers.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
 _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004
 _KEPT = between(0, 36_500)
@@ -204,7 +204,7 @@ class ResponsesSection:
 class VideosSection:
     """``[videos]``: video jobs and their content.
 
-    ``webhook_hosts`` are globs; if there are none, a request may not name a ``webhook_url``.
+    ``webhook_hosts``: globs; if empty, requests may not have a ``webhook_url``.
     """
 
     store: Literal["keep", "proxy"] = attrs.field(
@@ -363,12 +363,12 @@ class Config:
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
-        """What counts rate limits: ``limits.store``, with "auto" resolved."""
+        """The store that counts rate limits: ``limits.store``, with "auto" resolved."""
         return self.limits.find_store(in_cluster=self.cluster.enabled)
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield problems between tables; tables with problems of their own are checked as well."""
+        """Yield problems between tables, including tables that have problems of their own."""
         for what in ("channel", "group", "account", "model", "sign_in", "alert"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
@@ -395,7 +395,7 @@ def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Ma
 def _find_repeated(
     tables: Mapping[str, Any], what: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
-    """Yield the tables that repeat all ``keys`` of an earlier one; ``absent`` holds the values of missing keys."""
+    """Yield the tables that repeat all ``keys`` of an earlier table. ``absent``: the values of missing keys."""
     seen: dict[tuple[str, ...], str] = {}
     for where, table in _list_tables(tables, what):
         fields = {**absent, **table}

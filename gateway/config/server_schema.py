@@ -1,4 +1,4 @@
-"""The sections that are read at start: ``[server]`` and ``[store]``."""
+"""The sections that are read at startup: ``[server]``, ``[store]``, ``[cluster]`` and ``[limits]``."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from gateway.storage.media_location import is_location
 
 
 def _is_limits_url(value: str) -> bool:
-    """Whether it has a known scheme; behind sentinels, also the name of the service."""
+    """Return whether the URL has a known scheme and, behind sentinels, the name of the service."""
     return value.startswith(_LIMIT_SERVERS["auto"]) and (
         not value.startswith(_SENTINEL) or bool(urlsplit(value).path.strip("/").partition("/")[0])
     )
@@ -51,7 +51,8 @@ _LIMITS_URL = must(
 )
 _PREFIX = must("1 to 40 letters, digits, - and _", lambda value: bool(re.fullmatch(r"[A-Za-z0-9_-]{1,40}", value)))
 BEHIND_PROXY_S = 75.0
-"""Longer than the usual 60 s of proxies. It also bounds slow request headers, for which aiohttp has no other limit."""
+"""Longer than the usual 60 s of proxies. This also bounds slow request headers, for which aiohttp has no other
+limit."""
 EXPOSED_S = 20.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -217,7 +218,7 @@ class StoreSection:
 
     @property
     def is_postgres(self) -> bool:
-        """Whether the database is on a PostgreSQL server."""
+        """Whether the database runs on a PostgreSQL server."""
         return self.url.startswith("postgresql://")
 
 
@@ -307,7 +308,7 @@ class LimitsSection:
             yield "url", 'expected a URL such as "valkey://host:6379/0"'
 
     def find_store(self, *, in_cluster: bool) -> Literal["memory", "postgresql", "valkey"]:
-        """Return what counts rate limits."""
+        """Return the store that counts rate limits."""
         if self.store != "auto":
             return self.store
         if self.url:

@@ -1,1 +1,1 @@
-"""The built-in demo upstream: a real provider on a loopback port that needs no key of yours."""
+"""The built-in demo upstream: a real provider on a loopback port, without an account or a key."""

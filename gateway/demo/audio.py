@@ -26,7 +26,7 @@ _TOKENS_A_SECOND = 20
 
 
 class DemoAudio:
-    """Serve speech and transcriptions. ``pace_s``: the pause between two words, in seconds."""
+    """Serves speech and transcriptions. ``pace_s``: the pause between two words, in seconds."""
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor
@@ -59,7 +59,7 @@ class DemoAudio:
             head = b""
 
     async def _stream_events(self, speech_request: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
-        """Yield the same as events."""
+        """Yield the samples of ``_stream_samples`` as events."""
         async for piece in self._stream_samples(speech_request, speech):
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
         input_tokens, output_tokens = (
@@ -97,11 +97,11 @@ class DemoAudio:
             try:
                 return transcription_request, hear(await asyncio.shield(reading), file.size)
             finally:
-                await asyncio.wait({reading})  # the file that it reads is closed next
+                await asyncio.wait({reading})  # it must not read a closed file
 
 
 def _parse_recording(file: FormFile) -> Recording | None:
-    """Measure a WAV; None for a recording of another kind. Raises ``RequestError`` for a file that is no recording."""
+    """Parse a WAV file; None for a recording in another format. Raises ``RequestError`` if it is not a recording."""
     recording = find_recording(file.file, file.size)
     if recording is None:
         file.file.seek(0)

@@ -18,7 +18,7 @@ _FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "Fa
 
 @frozen(kw_only=True)
 class SpeechRequest:
-    """A text to speak. ``wav``: with a file header before the samples; ``events``: as events."""
+    """A text to speak. ``wav``: whether a file header precedes the samples; ``events``: whether to send events."""
 
     text: str
     voice: str
@@ -39,8 +39,8 @@ class TranscriptionRequest:
 def parse_speech(body: object) -> SpeechRequest:
     """Parse a text to speak. Raises ``RequestError`` for the first wrong field.
 
-    The OpenAI API's default is MP3, which needs an encoder library. The demo's default is WAV, which players know as
-    well.
+    The OpenAI API's default is MP3, which needs an encoder library. The demo's default is WAV, which players support,
+    too.
     """
     fields = fields_of(body, SPEECH_MODEL)
     text = typed(fields, "input", str, default="")

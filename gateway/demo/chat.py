@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @frozen
 class DemoToolCall:
-    """A tool call, its JSON arguments cut into the fragments in which they stream."""
+    """A tool call. Its JSON arguments are split into the fragments that are streamed."""
 
     name: str
     fragments: tuple[str, ...]
@@ -37,7 +37,7 @@ class DemoToolCall:
 
 @frozen
 class DemoAnswer:
-    """One choice: words, or tool calls."""
+    """One choice: text or tool calls."""
 
     pieces: tuple[str, ...]
     calls: tuple[DemoToolCall, ...]
@@ -45,7 +45,7 @@ class DemoAnswer:
 
     @property
     def tokens(self) -> int:
-        """Return one token for each piece that streams."""
+        """Return the token count: one token for each streamed piece."""
         return len(self.pieces) + sum(len(call.fragments) for call in self.calls)
 
 
@@ -85,7 +85,7 @@ def answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
 
 
 def fragments(text: str) -> tuple[str, ...]:
-    """Cut a tool's arguments into fragments of one length, regardless of their meaning, as real models do."""
+    """Split a tool's arguments into fragments of equal length, regardless of their meaning, as real models do."""
     return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
 
 
@@ -97,12 +97,12 @@ def arguments(tool: DemoTool, prompt: str) -> str:
 def _dumps(value: Json) -> str:
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:  # orjson parses deeper nesting than it serializes
+    except orjson.JSONEncodeError as error:  # orjson parses deeper nesting than it can serialize
         raise RequestError("A JSON schema nests too deep.") from error
 
 
 def _chosen(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
-    """Return the tools to call: those that the user names in full, else in part, else one if a call is required."""
+    """Return the tools to call: those with full names in the prompt, else partial names, else one if required."""
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
     text = text_of(chat_request.messages[-1]).lower()

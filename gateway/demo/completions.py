@@ -1,6 +1,6 @@
-"""``/v1/completions``: answer each prompt as a question to the chat model.
+"""``/v1/completions``: answers each prompt as a question to the chat model.
 
-The OpenAI API's OpenAPI document describes it: ``CreateCompletionRequest`` and ``CreateCompletionResponse``.
+Source: ``CreateCompletionRequest`` and ``CreateCompletionResponse`` in OpenAI's OpenAPI document.
 """
 
 import secrets
@@ -31,7 +31,7 @@ _SAME = ("model", "stop", "stream", "stream_options")
 
 
 def add_routes(app: web.Application, *, pace_s: float) -> None:
-    """Add the path; ``pace_s`` is the pause between two chunks, in seconds."""
+    """Add the route. ``pace_s``: the pause between two chunks, in seconds."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         fields = fields_of(await parse_json(request), CHAT_MODEL)
@@ -49,7 +49,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 
 def _parse_asks(fields: Json) -> list[DemoChatRequest]:
-    """Parse each prompt as a question in a chat. Raises ``RequestError`` for the first wrong field."""
+    """Parse each prompt as a chat request. Raises ``RequestError`` for the first wrong field."""
     limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
@@ -92,7 +92,7 @@ def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
 
 
 def _build_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
-    """Count tokens; those of a prompt once, however many answers it gets."""
+    """Return the token counts. Each prompt counts once, however many answers it gets."""
     prompts = {id(chat_request): talk.prompt_tokens(chat_request) for chat_request, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

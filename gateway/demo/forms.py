@@ -1,4 +1,4 @@
-"""Read multipart forms. aiohttp keeps large files in temporary files, not in memory."""
+"""Reads multipart forms. aiohttp keeps large files in temporary files, not in memory."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from gateway.frozen import frozen
 
 @frozen
 class FormFile:
-    """A file of a form: its field's name and its size in bytes."""
+    """A file of a form, with the name of its field and its size in bytes."""
 
     name: str
     size: int
@@ -24,13 +24,13 @@ class FormFile:
 
 @frozen
 class DemoForm:
-    """The texts and files of a form in their order; a ``[]`` at the end of a field's name is removed."""
+    """The texts and files of a form in order. A ``[]`` at the end of a field name is removed."""
 
     fields: Sequence[tuple[str, str]]
     files: Sequence[FormFile]
 
     def text(self, name: str) -> str | None:
-        """Return the last text of a field; None if there is none."""
+        """Return the last text of a field; None if the field is missing."""
         return next((text for field, text in reversed(self.fields) if field == name), None)
 
     def files_of(self, name: str) -> list[FormFile]:

@@ -10,7 +10,7 @@ from gateway.demo.text import pieces
 from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
-"""Widths and heights of images that the demo draws, in pixels."""
+"""Supported widths and heights of images, in pixels."""
 MAX_IMAGES = 10
 MAX_SOURCES = 16
 _MAX_PARTIALS = 3
@@ -39,7 +39,7 @@ class DemoImageRequest:
     sources: int = 0
 
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
-        """Return the tokens of ``images`` images; the input counts only with the ``first``."""
+        """Return the token usage of ``images`` images. The input counts only with the ``first``."""
         text = len(pieces(self.prompt)) if first else 0
         shown = _SOURCE_TOKENS * self.sources if first else 0
         drawn = images * size[0] * size[1] // _PIXELS_PER_TOKEN
@@ -95,7 +95,7 @@ def _parse_size(fields: Json) -> tuple[int, int] | None:
 
 
 def _parse_text(name: str, text: str) -> str | int | bool | None:
-    """Return a form's text as JSON would have it: an empty one as None, an invalid number unchanged."""
+    """Return a form's text as its JSON value: None for an empty text; an invalid number stays text."""
     if name in _INTEGERS and text.isascii() and text.isdigit():
         return int(text[:9])
     return _FLAGS.get(text, text) if name == "stream" else text or None

@@ -1,6 +1,6 @@
 """The demo's images: ``/v1/images/generations``, ``/v1/images/edits``, and the addresses of generated images.
 
-An image is a gradient. One thread draws all images, so that no stream waits for them.
+Each image is a gradient. A separate thread draws all images: streams do not wait for them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ FILES = "/files/"
 
 _DEFAULT_SIZE = (1024, 1024)
 _BANDS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
-"""By the number of partial images: the steps of each one's gradient."""
+"""The steps of each partial image's gradient, by the number of partial images."""
 _PACES = 10  # an image takes as long as ten words
 _SHOWN_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
 _NOTE_LENGTH = 1_000
@@ -40,7 +40,7 @@ class _Drawing:
 
 
 class DemoImages:
-    """Draws images, and keeps those that clients want by address.
+    """Draws images, and stores those that clients request by URL.
 
     ``pace_s``: a tenth of the pause between two parts of a streamed image, in seconds.
     """
@@ -51,7 +51,7 @@ class DemoImages:
         self._files = Files()
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the OpenAI API's image paths, and the addresses of images."""
+        """Add the OpenAI API's image routes, and the URLs of images."""
         app.router.add_post("/v1/images/generations", self._generate)
         app.router.add_post("/v1/images/edits", self._edit)
         app.router.add_get(FILES + "{name}", self._show)
@@ -109,7 +109,7 @@ class DemoImages:
             yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
 
     def _keep(self, request: web.Request, data: bytes) -> str:
-        """Keep an image and return its address."""
+        """Store an image and return its URL."""
         name = self._files.keep(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
         return f"http://127.0.0.1:{port}{FILES}{name}"
@@ -120,9 +120,10 @@ class DemoImages:
 
 
 class Files:
-    """Images by name, kept for a few minutes; the oldest are deleted first if there are too many.
+    """Images by name, stored for a few minutes. If there are too many, the oldest are deleted first.
 
-    ``keep_s``: for how long, in seconds. ``most``: how many. ``most_bytes``: how large all of them may be together.
+    ``keep_s``: storage time in seconds. ``most``: maximum number of images. ``most_bytes``: maximum of their total
+    size.
     """
 
     def __init__(self, *, keep_s: float = 600.0, most: int = 256, most_bytes: int = 32 * 1024 * 1024) -> None:
@@ -131,7 +132,7 @@ class Files:
         self._bytes = 0
 
     def keep(self, data: bytes) -> str:
-        """Keep an image; return its name, which cannot be guessed."""
+        """Store an image; return its name, which cannot be guessed."""
         name = f"{secrets.token_hex(16)}.png"
         timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)
         self._data[name] = (data, timer)
@@ -141,7 +142,7 @@ class Files:
         return name
 
     def find(self, name: str) -> bytes | None:
-        """Return a kept image; None if there is none of that name."""
+        """Return a stored image; None if there is no image with that name."""
         kept = self._data.get(name)
         return None if kept is None else kept[0]
 

@@ -10,17 +10,17 @@ from hashlib import blake2b
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
 _BORDER = 16
-"""The border of an edited image is this part of its shorter side."""
+"""Width of an edited image's border, as a fraction of its shorter side: one part in this many."""
 
 
 def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False, bands: int | None = None) -> bytes:
-    """Draw a gradient whose colors follow from ``prompt`` and ``index``, as a PNG of ``size`` (width, height).
+    """Draw a gradient with colors derived from ``prompt`` and ``index``, as a PNG of ``size`` (width, height).
 
     Args:
         prompt: also the image's description.
-        index: tells the images of one request apart.
+        index: distinguishes the images of one request.
         size: in pixels.
-        border: whether a frame in the opposite color surrounds it, as around an edited image.
+        border: whether to add a frame in the opposite color, which marks edited images.
         bands: steps of the gradient; None: one for each row.
     """
     width, height = size

@@ -1,7 +1,7 @@
-"""The demo's Realtime API, ``/v1/realtime``: it answers text and audio with words, and beeps for each word.
+"""The demo's Realtime API, ``/v1/realtime``: answers text and audio with words, and a beep for each word.
 
-The events are those of OpenAI's OpenAPI document (``RealtimeServerEvent``). It does not detect speech: a client commits
-its audio and asks for the response.
+The events are those of OpenAI's OpenAPI document (``RealtimeServerEvent``). Speech is not detected: clients commit
+their audio and request the response.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ _MAX_ITEMS = 1_000
 _HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
 _SAMPLE_BYTES = 2
 _HEARD = "(audio)"
-"""What the demo understands of the user's audio."""
+"""The demo's transcript of any user audio."""
 _ROLES = frozenset({"user", "assistant", "system"})
 
 
 class DemoRealtime:
-    """Serve sessions. ``pace_s``: the pause between two pieces of a response, in seconds."""
+    """Serves sessions. ``pace_s``: the pause between two pieces of a response, in seconds."""
 
     def __init__(self, *, pace_s: float) -> None:
         self._pace_s = pace_s
@@ -57,7 +57,7 @@ class DemoRealtime:
 
 @define(eq=False)
 class _Session:
-    """One session: its settings, its conversation, and the response that runs."""
+    """One session: its settings, its conversation, and the running response."""
 
     socket: web.WebSocketResponse
     pace_s: float
@@ -65,9 +65,9 @@ class _Session:
     settings: Json = field(factory=dict)
     items: dict[str, Json] = field(factory=dict)
     audio: int = 0
-    """Bytes of the audio buffer."""
+    """Bytes in the audio buffer."""
     heard: int = 0
-    """Tokens of the audio in the conversation."""
+    """Tokens of audio in the conversation."""
     task: "asyncio.Task[None] | None" = None
 
     async def run(self) -> None:
@@ -87,11 +87,11 @@ class _Session:
                 await self.refuse(error.body["error"]["message"], cause, error.body["error"]["code"])
 
     def cancel(self) -> bool:
-        """End the response that runs. Return False if there is none."""
+        """Cancel the running response. Return False if there is none."""
         return self.task is not None and self.task.cancel()
 
     async def send(self, kind: str, **fields: object) -> None:
-        """Send one event; a client that has left gets none."""
+        """Send one event; dropped if the client has disconnected."""
         if not self.socket.closed:
             event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
             await self.socket.send_str(orjson.dumps(event).decode())
@@ -101,7 +101,7 @@ class _Session:
         await self.send("error", error=error)
 
     def describe(self) -> Json:
-        """Return the session's object."""
+        """Return the session object."""
         usual = {
             "type": "realtime",
             "object": "realtime.session",
@@ -152,7 +152,7 @@ class _Session:
             await self.send(kind, previous_item_id=None, item=item)
 
     async def commit(self) -> None:
-        """Make the buffered audio an item of the user."""
+        """Add the buffered audio to the conversation as a user item."""
         if not self.audio:
             raise RequestError("The audio buffer is empty.", code="input_audio_buffer_commit_empty")
         self.heard += -(-self.audio * _HEARD_A_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
@@ -300,7 +300,7 @@ class _Response:
 
 
 def _read_text(item: Json) -> str:
-    """Return the text of an item, and the transcript of its audio."""
+    """Return the text of an item, including the transcript of its audio."""
     parts = item.get("content")
     if not isinstance(parts, list):
         return ""

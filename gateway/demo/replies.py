@@ -44,7 +44,7 @@ async def pass_events(events: Iterable[bytes]) -> AsyncIterator[bytes]:
 async def send_pieces(
     request: web.Request, pieces: AsyncIterable[bytes], *, headers: Mapping[str, str], pace_s: float
 ) -> web.StreamResponse:
-    """Respond piece by piece, with a pause after each. An error before the first piece is an ordinary response."""
+    """Respond piece by piece, with a pause after each. An error before the first piece becomes an ordinary response."""
     response = web.StreamResponse(headers=headers)
     with contextlib.suppress(ConnectionResetError):  # the client has disconnected
         async for piece in pieces:

@@ -19,7 +19,7 @@ _DEFAULT_DIMENSIONS = 256
 
 
 class RequestError(Exception):
-    """A request that the demo refuses, with the OpenAI API's error object."""
+    """A request that the demo rejects, with the OpenAI API's error object."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class DemoChatRequest:
 
 @frozen
 class DemoEmbeddingRequest:
-    """A valid embeddings request: each input as the features of its vector."""
+    """A valid embeddings request. Each input is given as the features of its vector."""
 
     inputs: tuple[tuple[str, ...], ...]
     dimensions: int
@@ -69,7 +69,7 @@ def error_body(
 
 
 def model_missing(model: str) -> RequestError:
-    """Return the error for a model that the demo does not have at this path."""
+    """Return the error for a model that the demo does not offer at this path."""
     message = f"The model '{model}' does not exist or you do not have access to it."
     return RequestError(message, param="model", code="model_not_found", status=404)
 
@@ -123,7 +123,7 @@ def fields_of(body: object, model: str) -> Json:
 
 
 def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
-    """Return a field of a type, or the default if it is missing or null."""
+    """Return a field of type ``kind``, or the default if it is missing or null."""
     value = fields.get(name)
     if value is None:
         return default
@@ -133,7 +133,7 @@ def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
 
 
 def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
-    """Return a whole number; None if it is missing or null."""
+    """Return an integer field; None if it is missing or null."""
     value = fields.get(name)
     if value is None:
         return None
@@ -180,7 +180,7 @@ def _are_parts(content: object) -> bool:
 
 
 def parse_stops(value: object) -> tuple[str, ...]:
-    """Return the texts that end an answer; one that is empty ends nothing."""
+    """Return the stop sequences of an answer; an empty sequence is ignored."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise RequestError("'stop' must be a string or a list of strings.", param="stop")
@@ -188,7 +188,7 @@ def parse_stops(value: object) -> tuple[str, ...]:
 
 
 def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
-    """Return the tools that may be called, and whether one must be."""
+    """Return the tools that may be called, and whether a call is required."""
     tools = _functions(typed(fields, "tools", list, default=[]))
     choice = fields.get("tool_choice") or "auto"
     if isinstance(choice, dict):
@@ -207,7 +207,7 @@ def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
 
 
 def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
-    """Parse the function tools; others are never called."""
+    """Parse the function tools; other tools are never called."""
     read = []
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
@@ -225,7 +225,7 @@ def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
 
 
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
-    """Parse the four forms of input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
+    """Parse the four forms of input: text, texts, tokens, lists of tokens. ``name``: the name of the field."""
     given = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:
         raise RequestError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)

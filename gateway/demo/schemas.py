@@ -1,4 +1,4 @@
-"""Generate JSON that fits a schema. Pure, and bounded for any input."""
+"""Generates JSON that matches a schema. Pure, and bounded for any input."""
 
 import itertools
 import math
@@ -30,9 +30,9 @@ _FORMATS = {
 
 
 def fill(schema: Json, prompt: str) -> Any:
-    """Return a value that the schema allows, its strings taken from the prompt.
+    """Return a value that the schema allows. Its strings come from the prompt.
 
-    If no property of an object is required, it gets all of them. A ``pattern`` is not followed.
+    An object without required properties gets all of its properties. ``pattern`` is ignored.
     """
     return _Filler(schema, prompt).fill(schema, 0)
 
@@ -44,7 +44,7 @@ class _Filler:
         self._left = _MOST_VALUES
 
     def fill(self, given: Any, depth: int) -> Any:
-        """Return a value for a schema; a schema that is recursive or nests too deep ends in an empty object."""
+        """Return a value for a schema. Recursive or deeply nested schemas end in an empty object."""
         schema = self._plain(given)
         self._left -= 1
         if self._left < 0:
@@ -76,7 +76,7 @@ class _Filler:
         return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
 
     def _plain(self, schema: Any) -> Json:
-        """Resolve local references and take the first of alternatives, down to a schema with a type."""
+        """Resolve local references and take the first alternative, until the schema has a type."""
         for _ in range(_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -98,7 +98,7 @@ class _Filler:
         return found
 
     def _merge(self, schemas: list[Any]) -> Json:
-        """Merge schemas into one that asks for what each does; later ones win, except that properties are joined."""
+        """Merge schemas into one that requires everything. Later schemas win, except that properties are combined."""
         merged: Json = {}
         for given in schemas[:_MOST_OBJECTS]:
             found = (
@@ -135,7 +135,7 @@ def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
 
 
 def _size(schema: Json, name: str, otherwise: int) -> int:
-    """Return a length that a schema names, within what is filled at all."""
+    """Return a length from a schema, limited to the largest length that is generated."""
     value = schema.get(name)
     size = int(value) if isinstance(value, int | float) else int(otherwise)
     return max(0, min(size, _MOST_VALUES + 1))
@@ -165,7 +165,7 @@ def _number(schema: Json, name: str) -> float | None:
 
 
 def _fill_text(schema: Json, words: Iterator[str]) -> str:
-    """Return a word, or a text in the schema's format, of the length that the schema wants."""
+    """Return a word, or text in the schema's format, with a length that the schema allows."""
     wanted = schema.get("format")
     if isinstance(wanted, str) and wanted in _FORMATS:
         return _FORMATS[wanted]

@@ -27,9 +27,9 @@ from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
 from gateway.frozen import frozen
 
-_CREATED = 1_767_225_600  # the models' creation date, a constant: a listing never changes
-_MAX_BODY = 32 * 1024 * 1024  # a few images as data URLs fit
-_SHUTDOWN_S = 0.1  # an answer of the demo is not worth a wait
+_CREATED = 1_767_225_600  # creation date of the models; constant, so the listing never changes
+_MAX_BODY = 32 * 1024 * 1024  # enough for a few images as data URLs
+_SHUTDOWN_S = 0.1  # short: a shutdown need not wait for the demo's answers
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,7 +37,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class DemoUpstream:
     """A provider that needs no account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
-    ``pace_s``: the pause between two streamed words, in seconds; everything else takes its time in proportion.
+    ``pace_s``: the pause between two streamed words, in seconds; all other durations are proportional to it.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:
@@ -49,14 +49,14 @@ class DemoUpstream:
 
     @property
     def base_url(self) -> str:
-        """Return the address for clients, known once the server has started."""
+        """Return the address for clients, which is known once the server has started."""
         if self._runner is None or not self._runner.addresses:
             raise RuntimeError("The demo upstream has no address until it is started.")
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
 
     @property
     def api_key(self) -> str:
-        """Return the key that every request must carry; it differs by instance."""
+        """Return the key that every request must carry. Each instance has its own key."""
         return self._api_key
 
     async def start(self) -> None:
@@ -67,7 +67,7 @@ class DemoUpstream:
         completions.add_routes(app, pace_s=self._pace_s)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
-        # One thread: the GIL allows no more, and a stream waits for at most one task.
+        # One thread: the GIL allows no more, and each stream waits for at most one task.
         executor = ThreadPoolExecutor(1, thread_name_prefix="demo")
         images = DemoImages(executor, pace_s=self._pace_s)
         images.add_routes(app)
@@ -82,7 +82,7 @@ class DemoUpstream:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
 
     async def stop(self) -> None:
-        """Stop listening and cut off open streams; a second call does nothing."""
+        """Stop listening and abort open streams; a second call does nothing."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -91,7 +91,7 @@ class DemoUpstream:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse requests without the key, and turn every error into the OpenAI API's form."""
+        """Reject requests without the key, and convert every error to the OpenAI API's format."""
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         keyless = request.path.startswith(FILES)  # an image's address cannot be guessed
         if not keyless and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
@@ -129,7 +129,7 @@ class DemoUpstream:
 
 @frozen
 class DemoResponse:
-    """A completion, and its two forms: an object, and a stream of chunks."""
+    """A completion in two forms: one object, or a stream of chunks."""
 
     id: str
     created: int
@@ -191,7 +191,7 @@ class DemoResponse:
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
     def _deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
-        """Yield one choice in steps: its role, its words or calls, and its finish reason."""
+        """Yield one choice in steps: its role, its text or tool calls, and its finish reason."""
         yield _step(index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None})
         yield from (_step(index, {"content": piece}) for piece in answer.pieces)
         for at, call in enumerate(answer.calls):
@@ -225,7 +225,7 @@ async def _embeddings(request: web.Request) -> web.Response:
 
 
 def _packed(vector: list[float]) -> str:
-    """Return a vector in the OpenAI API's base64: little-endian 32-bit floats."""
+    """Return a vector in the OpenAI API's base64 form: little-endian 32-bit floats."""
     return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Words as the demo counts, streams and embeds them. Pure: the same text gives the same words and the same vector."""
+"""Text functions for counting, streaming and embeddings. Pure: the same text gives the same words and vector."""
 
 import math
 import re
@@ -11,12 +11,12 @@ _SLOTS = 8  # coordinates per word: enough to tell two words apart
 
 
 def pieces(text: str) -> tuple[str, ...]:
-    """Cut a text into the words in which it streams, a token each; joined they are the text."""
+    """Split a text into streamed pieces, one token each; joined, they are the text."""
     return tuple(_PIECE.findall(text))
 
 
 def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
-    """Return a unit vector; a word changes the same few coordinates wherever it appears."""
+    """Return a unit vector. Each word changes the same few coordinates wherever it appears."""
     coordinates = [0.0] * dimensions
     for word in words:
         for (slot,) in struct.iter_unpack("<I", blake2b(word.encode(), digest_size=4 * _SLOTS).digest()):
@@ -28,5 +28,5 @@ def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
 
 
 def features(text: str) -> tuple[str, ...]:
-    """Return the words that a text's vector is made of; a text without words is its own only word."""
+    """Return the words that determine a text's vector; a text without words counts as one word."""
     return tuple(_WORD.findall(text.lower())) or (text,)

@@ -1,4 +1,4 @@
-"""Build transcripts in some formats of the OpenAI API."""
+"""Builds transcripts in formats of the OpenAI API."""
 
 import math
 import re
@@ -27,7 +27,7 @@ class DemoTranscript:
 
 
 def hear(recording: Recording | None, size: int) -> DemoTranscript:
-    """Return the transcript of a file of ``size`` bytes: the demo's own words, or else a description of the file."""
+    """Return the transcript of a file of ``size`` bytes: the demo's own words, else a description of the file."""
     if recording is None:
         text = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
         return DemoTranscript(text, size / _BYTES_A_SECOND)
@@ -39,7 +39,7 @@ def hear(recording: Recording | None, size: int) -> DemoTranscript:
 
 
 def build_transcript(transcription_request: TranscriptionRequest, heard: DemoTranscript, *, task: str) -> Json | str:
-    """Build the whole answer: an object, or a text."""
+    """Build the whole answer: an object or text."""
     if transcription_request.form == "text":
         return heard.text + "\n"
     answer: Json = {"text": heard.text, "usage": heard.usage()}
@@ -56,7 +56,7 @@ def build_events(heard: DemoTranscript) -> list[Json]:
 
 
 def _build_segments(heard: DemoTranscript) -> list[Json]:
-    """Build a segment for each sentence; the time is divided by their length."""
+    """Build a segment for each sentence. The time is divided in proportion to the length of the sentences."""
     rate = heard.seconds / max(len(heard.text), 1)
     sentences = [found for found in _SENTENCE.finditer(heard.text) if found[0].strip()]
     return [

@@ -13,10 +13,10 @@ from gateway.demo.requests import Json, RequestError, model_missing, one_of, typ
 from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
-"""Widths and heights in pixels; the first is the default."""
+"""Supported widths and heights in pixels; the first is the default."""
 
 LENGTHS: tuple[int, ...] = (4, 8, 12)
-"""Seconds; the first is the default."""
+"""Supported lengths in seconds; the first is the default."""
 
 _MAX_PROMPT = 32_000
 _BLOCKED = re.compile(r"\bblocked\b", re.IGNORECASE)
@@ -73,17 +73,17 @@ def parse_video_form(form: DemoForm) -> DemoVideoRequest:
 
 
 def parse_remix(body: object) -> str:
-    """Parse the prompt of a remix. Raises ``RequestError`` if it is wrong."""
+    """Parse the prompt of a remix. Raises ``RequestError`` for an invalid prompt."""
     return parse_prompt(_fields_of(body))
 
 
 def parse_remix_form(form: DemoForm) -> str:
-    """Do the same for a form."""
+    """Parse the prompt of a remix form. Raises ``RequestError`` for an invalid prompt."""
     return parse_prompt(_texts_of(form))
 
 
 def parse_prompt(fields: Json) -> str:
-    """Return the prompt of a request. Raises ``RequestError`` if it is wrong."""
+    """Return the prompt of a request. Raises ``RequestError`` for an invalid prompt."""
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
@@ -100,12 +100,12 @@ def _fields_of(body: object) -> Json:
 
 
 def _texts_of(form: DemoForm) -> dict[str, Any]:
-    """Return a form's fields, without empty ones."""
+    """Return the non-empty fields of a form."""
     return {name: text for name, text in form.fields if text}
 
 
 def _check_reference(value: object) -> None:
-    """Check an image or its address: an object as in the OpenAI API, or the address alone. The demo does not use it."""
+    """Check an image reference: an object as in the OpenAI API, or only its address. The demo does not use it."""
     if value is None:
         return
     address = value.get("image_url") if isinstance(value, dict) else value

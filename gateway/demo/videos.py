@@ -1,6 +1,6 @@
-"""The demo's videos: ``/v1/videos`` and their progress by the clock. Each one is a sample clip of four seconds.
+"""The demo's videos: ``/v1/videos``, with progress by the clock. Every video is a four-second sample clip.
 
-A job's id contains its request and its time, and nothing else of it is stored: a restarted demo still knows every job.
+A job's id contains its request and time, and nothing else is stored: a restarted demo still knows every job.
 ``samples/`` has one clip in landscape format and one in portrait format.
 """
 
@@ -36,11 +36,11 @@ from gateway.frozen import frozen
 
 POLL_AFTER = "openai-poll-after-ms"
 
-_PACE_S = 0.03  # at this pace a video takes half its length and a second
+_PACE_S = 0.03  # at this pace a video takes half its length plus one second
 _BASE_S = 1.0
 _S_PER_SECOND = 0.5
 _SLOWNESS = 10
-_QUEUED = 0.12  # the share of its time that a job is queued
+_QUEUED = 0.12  # fraction of a job's duration in which it is queued
 _JUDGED = 0.3
 _BROKEN = 0.5
 _BEND = 1.35  # the last percent take longer
@@ -56,9 +56,9 @@ _CHECKSUM_BYTES = 6
 
 @frozen
 class Job:
-    """One job, with everything that its id contains.
+    """One job, with all values that its id contains.
 
-    ``created_ms``: Unix milliseconds. ``nonce``: tells jobs of the same moment apart.
+    ``created_ms``: Unix milliseconds. ``nonce``: distinguishes jobs of the same moment.
     """
 
     model: str
@@ -92,7 +92,7 @@ def _check(packed: bytes) -> bytes:
 
 
 class DemoVideos:
-    """Serve video jobs.
+    """Serves video jobs.
 
     ``pace_s``: the demo's pace, in seconds; at 0 a video is completed at once. ``clock``: Unix seconds.
     """
@@ -180,13 +180,13 @@ def _parse_sample(*, portrait: bool) -> bytes:
 
 
 def find_duration(job: Job, factor: float) -> float:
-    """Return how long a job takes, in seconds; ``factor`` 1 is the demo's usual pace."""
+    """Return the duration of a job, in seconds. ``factor``: 1 is the demo's usual pace."""
     slow = _SLOWNESS if job.model == models.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slow
 
 
 def describe(job: Job, now_s: float, factor: float) -> Json:
-    """Return the OpenAI API's object of a job, with all keys and without the prompt."""
+    """Return the OpenAI API's object for a job, with all keys and without the prompt."""
     duration = find_duration(job, factor)
     share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
     status, progress, error = _find_state(job.model, min(max(share, 0.0), 1.0))
@@ -209,7 +209,7 @@ def describe(job: Job, now_s: float, factor: float) -> Json:
 
 
 def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
-    """Return status, progress and error after a share of the job's time."""
+    """Return status, progress and error after a fraction of the job's duration."""
     if share < _QUEUED:
         return "queued", 0, None
     if model == models.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
@@ -228,7 +228,7 @@ def _find_progress(share: float) -> int:
 
 
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
-    """Respond with a file, or with the requested range of it (RFC 9110, section 14)."""
+    """Respond with a file, or with the requested range of the file (RFC 9110, section 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
     wanted = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
     if wanted is None:

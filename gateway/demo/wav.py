@@ -1,7 +1,7 @@
-"""The demo's speech, a beep for each word, and WAV files.
+"""The demo's speech (a beep for each word) and WAV files.
 
-Format: Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF. Speech carries its text
-as the file's comment (``LIST`` ``INFO`` ``ICMT``), so that the demo can transcribe it.
+Format: Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF. Speech contains its
+text as the file's comment (``LIST`` ``INFO`` ``ICMT``), which allows the demo to transcribe it.
 """
 
 import math
@@ -24,7 +24,7 @@ _RATES = range(1_000, 768_001)
 _MAX_BLOCK = 256
 _COMMENT = b"ICMT"
 _SPEAKER = b"demo-speech"
-_WORD = re.compile(r"\S{1,24}")  # some scripts have no spaces
+_WORD = re.compile(r"\S{1,24}")  # bounded, because some scripts have no spaces
 _LOWEST_HZ, _HIGHEST_HZ = 220, 660
 _LOUDNESS = 6_000
 _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
@@ -32,7 +32,7 @@ _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
 
 @frozen
 class Speech:
-    """A text as beeps: the samples of each word's beep, those of the silence after it, and the text that they cover."""
+    """A text as beeps: the samples of each word's beep and of the silence after it, and the spoken text."""
 
     tone_hz: float
     words: tuple[int, ...]
@@ -51,7 +51,7 @@ class Speech:
 
 
 def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
-    """Plan the beeps of ``text``: each voice has its own pitch; ``speed`` 2 takes half the time."""
+    """Plan the beeps of ``text``. Each voice has its own pitch; ``speed`` 2 takes half the time."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []
@@ -76,7 +76,7 @@ class Recording:
 
 
 def build_head(samples: int, words: str) -> bytes:
-    """Return everything of a WAV before its samples, which are 16 bits each in one channel."""
+    """Return the part of a WAV file before its samples, which have 16 bits in one channel."""
     info = _build_chunk(b"ISFT", _SPEAKER + b"\0") + _build_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
     layout = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)
     body = b"WAVE" + _build_chunk(b"fmt ", layout) + _build_chunk(b"LIST", b"INFO" + info)
@@ -85,7 +85,7 @@ def build_head(samples: int, words: str) -> bytes:
 
 
 def find_recording(file: BinaryIO, size: int) -> Recording | None:
-    """Return the WAV in a file of ``size`` bytes, whatever length its header names; None if it is none."""
+    """Return the WAV in a file of ``size`` bytes, regardless of the length in its header; None if it is not a WAV."""
     file.seek(0)
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
@@ -112,10 +112,10 @@ def _build_chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Yield kind and length of each chunk; between two steps the reader seeks behind the chunk."""
+    """Yield kind and length of each chunk. Between two steps the reader skips the chunk."""
     for _ in range(_MAX_CHUNKS):
         head = file.read(8)
-        if len(head) < 8:  # noqa: PLR2004 - a kind and a length
+        if len(head) < 8:  # noqa: PLR2004 - the size of a kind and a length
             return
         kind, length = struct.unpack("<4sI", head)
         yield kind, length
@@ -123,7 +123,7 @@ def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 def _parse_rate(layout: bytes) -> int | None:
     """Return the bytes per second; None if the numbers contradict each other or are implausible."""
-    if len(layout) < 16:  # noqa: PLR2004 - the shortest there is
+    if len(layout) < 16:  # noqa: PLR2004 - the shortest valid layout
         return None
     _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
     sound = rate in _RATES and 1 <= block <= _MAX_BLOCK and channels and bytes_a_second == rate * block

@@ -1,1 +1,1 @@
-"""Finds what is wrong with a gateway on this machine, and changes nothing."""
+"""Diagnoses a gateway on this machine without changing anything."""

@@ -1,4 +1,4 @@
-"""Checks of the database: its integrity, its schema, the secrets that it depends on, and the stored settings."""
+"""Checks of the database: integrity, schema, the secrets that it depends on, and stored settings."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _SAME_BACKUP = "Restore the database and the files beside it from one backup"
 
 
 def check_database(data: Path, database: Path, declared: FileConfig) -> Iterator[Finding]:
-    """Check the database and what belongs to it; without a readable one, only its secret files."""
+    """Check the database and its related files. If it cannot be read, check only the secret files."""
     master_key = bytes.fromhex(declared.config.store.master_key)
     try:
         check_database_present(data, database)
@@ -79,7 +79,7 @@ def _check_contents(
 def _check_secrets(
     data: Path, connection: sqlite3.Connection, tables: set[str], master_key: bytes
 ) -> Iterator[Finding]:
-    """Check that every secret is there, that it is the database's, and that it opens what it has sealed."""
+    """Check that every secret exists, belongs to the database, and can decrypt the values encrypted with it."""
     read = _read_secrets(data, master_key)
     known: Mapping[str, str] = {}
     if "fingerprints" in tables:
@@ -96,7 +96,7 @@ def _check_secrets(
 
 
 def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBox) -> Iterator[Finding]:
-    """Yield each channel and member whose sealed value cannot be opened."""
+    """Yield each channel and member whose encrypted value cannot be decrypted."""
     sealed = [
         ("channels", "SELECT id, name, sealed FROM channels", box.derive(channels.PURPOSE), channels.write_about),
         (
@@ -116,7 +116,7 @@ def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBo
 
 
 def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
-    """Return the content of every secret, or what is wrong with its file."""
+    """Return the content of every secret, or the problem of its file."""
     read: dict[str, bytes | Finding] = {MASTER: master_key} if master_key else {}
     for name in SECRETS.keys() - read.keys():
         path = data / name

@@ -18,7 +18,7 @@ from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
 def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of every check for the data folder ``data``; nothing is changed, and nothing is left."""
+    """Yield the findings of all checks for the data folder ``data``. Changes nothing, and leaves no files behind."""
     label = str(config_path) if config_path else "no file: defaults and environment"
     try:
         declared = read_declared(config_path, environ)

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The result of a check."""
 
 from typing import Literal
 
@@ -14,8 +14,8 @@ class Finding:
     Attributes:
         check: the subject, such as ``database``.
         state: a problem keeps the gateway from working, a warning does not; ``skipped``: nothing was checked.
-        text: what was found.
-        fix: what the operator can do; empty if nothing is to be done.
+        text: the finding, as text for the operator.
+        fix: the suggested action; empty if none is needed.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""Checks of the data folder: permissions, the journal, and the space on its disk."""
+"""Checks of the data folder: permissions, journal, and free disk space."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ _MIB = 1024 * 1024
 
 
 def check_folder(data: Path) -> Iterator[Finding]:
-    """Check who can use the folder and its private files."""
+    """Check the permissions of the folder and its private files."""
     problems = [*_find_closed(data), *_find_open(data)]
     yield from problems or [Finding("folder", "ok", f"Only its owner can use the data folder {data.absolute()}")]
 
 
 def _find_closed(data: Path) -> Iterator[Finding]:
-    """Yield what this user cannot use."""
+    """Yield the files that this user cannot use."""
     wanted = os.R_OK | os.W_OK
     paths = [data, *(data / name for name in _PRIVATE if (data / name).exists())]
     for path in paths:
@@ -34,7 +34,7 @@ def _find_closed(data: Path) -> Iterator[Finding]:
 
 
 def _find_open(data: Path) -> Iterator[Finding]:
-    """Yield what other users of the machine can use: a reader of a secret can use its keys."""
+    """Yield the files that other users of the machine can use: reading a secret gives access to the API keys."""
     if data.stat().st_mode & _OTHERS:
         yield Finding("folder", "warning", f"Other users can look into {data}", f"chmod 700 {data}")
     for name in _PRIVATE:
@@ -66,7 +66,7 @@ def check_journal(data: Path) -> Iterator[Finding]:
 
 
 def check_unstorable(data: Path) -> Iterator[Finding]:
-    """Report the requests that the database has refused."""
+    """Report requests that the database has refused to store."""
     path = data / UNSTORABLE
     try:
         count = count_unstorable(path)
@@ -79,7 +79,7 @@ def check_unstorable(data: Path) -> Iterator[Finding]:
 
 
 def check_space(data: Path, database: Path) -> Iterator[Finding]:
-    """Check that the disk has room for requests, and for a copy of the database."""
+    """Check that the disk has space for requests and for a copy of the database."""
     free = shutil.disk_usage(data).free
     needed = database.stat().st_size if database.exists() else 0
     text = f"{free // _MIB} MiB are free on the disk of {data.absolute()}"

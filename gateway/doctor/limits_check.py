@@ -1,4 +1,4 @@
-"""The check of the server that counts rate limits for several gateways."""
+"""The check of the server that counts rate limits for a cluster."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 
 SLOW_MS = 10.0
-"""A request waits for the server at most 50 ms."""
+"""Answer time, in milliseconds, above which the server counts as slow. A request waits for it at most 50 ms."""
 
 
 def check_limits(config: Config) -> Iterator[Finding]:
-    """Check that the server answers, in which version and how fast, and that it forgets nothing."""
+    """Check the server's answer, version and speed, and that it does not evict data."""
     store = config.limits_store
     if store == "memory":
         if config.cluster.enabled:

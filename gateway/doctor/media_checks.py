@@ -1,4 +1,4 @@
-"""Checks of the store of media and clients' files."""
+"""Checks of the store for media and clients' files."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ _RETRY_FOR_S = 2.0
 
 
 def check_media(config: Config) -> Iterator[Finding]:
-    """Check that media can be written, read and deleted where ``store.media_url`` says."""
+    """Check that media can be written, read and deleted in the store at ``store.media_url``."""
     location = parse_location(config.store.media_url)
     if location is None:
         if config.cluster.enabled:

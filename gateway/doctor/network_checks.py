@@ -1,4 +1,4 @@
-"""Checks of the clock, against a provider's, of the certificate, and of the port."""
+"""Checks of the clock (against a provider's), the certificate, and the port."""
 
 import contextlib
 import http.client
@@ -29,7 +29,7 @@ from gateway.storage.integrity_check import write_uri
 TIMEOUT_S = 3.0
 MAX_ASKED = 3
 WARN_AFTER_S = 30.0
-"""One step of a second factor; receivers of webhooks tolerate five minutes."""
+"""Clock error that causes a warning: one step of a second factor. Webhook receivers tolerate five minutes."""
 
 
 def check_clock(config: Config, data: Path, database: Path) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _find_base_url(provider: str) -> str | None:
 def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]:
     """Return the addresses of stored channels without a proxy; empty if they cannot be read.
 
-    A channel with a proxy may not be reached without it.
+    Channels with a proxy are left out: their providers may not be reachable without it.
     """
     try:
         root = bytes.fromhex(config.store.master_key) or (data / MASTER).read_bytes()
@@ -72,7 +72,7 @@ def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]
 
 
 def _read_date(url: str) -> float:
-    """Return the time of a server, in Unix seconds. Raises if it does not answer or gives none."""
+    """Return the time of a server, in Unix seconds. Raises if it does not answer or sends no time."""
     date = _ask(url, "HEAD").headers["Date"]
     return parsedate_to_datetime(date).timestamp()
 
@@ -94,7 +94,7 @@ def _ask(url: str, method: str, *, verify: bool = True) -> http.client.HTTPRespo
 
 
 def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Check that the running gateway answers, or else that a start could listen; ``holder``: what it announces."""
+    """Check that the running gateway answers, or that the port is free. ``holder``: the running one's announcement."""
     if holder is None:
         yield _check_free(server)
         return
@@ -116,7 +116,7 @@ def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Itera
 
 
 def check_certificate(server: ServerSection) -> Iterator[Finding]:
-    """Check the certificate for TLS and its key, if they are configured."""
+    """Check the TLS certificate and its key, if configured."""
     if not server.tls_certificate:
         return
     key = Path(server.tls_key)

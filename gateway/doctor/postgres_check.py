@@ -8,9 +8,9 @@ from gateway.storage.schema import REVISION
 
 
 def check_server(url: str) -> Iterator[Finding]:
-    """Check that the server answers and which schema its database has; a gateway may use it meanwhile."""
+    """Check that the server answers, and the schema of its database. A gateway may use the database meanwhile."""
     try:
-        # Its driver is an extra: without it the settings have a problem already.
+        # The driver is an extra. Without it the settings already have a problem.
         from gateway.storage.postgres.address import describe_url, find_configurations, find_schema  # noqa: PLC0415
     except ModuleNotFoundError:
         yield Finding("database", "skipped", "PostgreSQL was not asked: the extra postgres is not installed")
@@ -31,7 +31,7 @@ def check_server(url: str) -> Iterator[Finding]:
 
 
 def _compare_nodes(nodes: Sequence[tuple[str, str]] | Exception) -> Iterator[Finding]:
-    """Check that live nodes have one configuration; a database without nodes is not spoken of."""
+    """Check that live nodes have the same configuration. Yield nothing for a database without nodes."""
     if isinstance(nodes, Exception) or not nodes:
         return
     kinds = len({digest for _, digest in nodes})

@@ -1,4 +1,4 @@
-"""Alerts: conditions that an operator should know of, and the messages about them."""
+"""Alerts: conditions that an operator should know about, and the messages about them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,23 +25,22 @@ RECOVERIES: Mapping[AlertKind, AlertKind] = {
     "channel_failing": "channel_recovered",
     "store_not_writable": "store_recovered",
 }
-"""What is sent when a condition ends; the end of any other condition is not news."""
+"""The alerts to send when a condition ends. The end of any other condition is not reported."""
 OWN_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
-"""What each node of a cluster reports of itself. The leader reports the rest, so that it is sent once."""
+"""The kinds that each cluster node reports about itself. The leader reports all others, so each is sent once."""
 REPEAT_AFTER_S = 3_600.0
 """A condition that ends and returns within this time is not sent again."""
 
 Subject = tuple[AlertKind, str]
-"""What an alert is about: at most one alert for each is open."""
+"""The subject of an alert: its kind and the name of the object. Each has at most one open alert."""
 
 
 @frozen
 class Condition:
-    """Something that an operator should know of, as long as it holds.
+    """A condition that an operator should know about while it lasts.
 
-    ``subject``: the name of the channel, key, account, model or file; empty for the gateway itself. ``message``: one
-    sentence that says what happened, and one that says what to do. ``silent``: it is known, but another condition says
-    more.
+    ``subject`` is the name of the channel, key, account, model or file; empty for the gateway itself. ``message`` has
+    one sentence about the event, and one about the remedy. ``silent``: not sent, because another condition says more.
     """
 
     kind: AlertKind
@@ -52,7 +51,7 @@ class Condition:
 
 @frozen
 class Findings:
-    """What holds now.
+    """The conditions that hold now.
 
     ``unknown``: subjects whose condition may hold or not. ``well``: subjects whose condition has ended for good.
     ``own``: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
@@ -92,7 +91,7 @@ class OpenAlert:
 
 @frozen
 class TargetStatus:
-    """How deliveries to one target have gone since the start of the process."""
+    """The statistics of deliveries to one target since the start of the process."""
 
     name: str
     address: str

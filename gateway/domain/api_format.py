@@ -49,4 +49,4 @@ Wire = Literal[
 ]
 
 OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses", "openai_compact", "anthropic_messages"})
-"""API formats whose endpoint a server may lack although others of its kind have it, beside that for chats."""
+"""API formats whose endpoint a server may lack although similar servers have it in addition to the chat endpoint."""

@@ -1,4 +1,4 @@
-"""Audio: how long a recording is or may be, and how many tokens it costs.
+"""Audio: the known or estimated length of a recording, and its tokens.
 
 Durations are milliseconds, rounded up, at most ``MAX_DURATION_MS``. The headers of a recording come from the client,
 who pays by its duration. So a header is believed only within what the file's size allows and, if its frames can be
@@ -16,18 +16,18 @@ UNKNOWN_BITRATE = 16_000
 """Bits per second of an unreadable recording: the lowest rate at which Opus keeps wideband speech (RFC 6716, 2.1.1: 16
 to 20 kbit/s). Real recordings have higher rates, so they are hardly longer."""
 LEAST_BITRATE = 1_000
-"""Bits per second below which no recording is taken to be; silence takes as little."""
+"""The lowest plausible bits per second of a recording; silence needs as little."""
 MOST_BITRATE = 10_000_000
-"""Bits per second above which none is: 24 bits, two channels, 192,000 samples a second."""
+"""The highest plausible bits per second: 24 bits, two channels, 192,000 samples per second."""
 LOSSY_BITRATE = 512_000
 """Upper limit of lossy formats: Opus has 510 kbit/s (RFC 6716, 2.1.1), AAC 576 at 48,000 samples a second, of which
 encoders use 320."""
 MP3_BITRATE = 320_000
 """The highest rate of MPEG-1 layer III (ISO/IEC 11172-3, 2.4.2.3)."""
 USUAL_BITRATE = 128_000
-"""Bits per second that audio recordings of telephones and browsers hardly exceed."""
+"""Bits per second that recordings of phones and browsers rarely exceed."""
 TRUST = 2
-"""How many times longer than the header says the sampled frames may sound before the header is distrusted."""
+"""The maximum ratio of the sampled frames' duration to the header's, above which the header is distrusted."""
 
 HEARD_TOKENS_A_MINUTE = 1_000
 """Of a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
@@ -35,14 +35,14 @@ HEARD_TOKENS_A_MINUTE = 1_000
 SPOKEN_TOKENS_A_MINUTE = 1_250
 """Of speech: gpt-4o-mini-tts costs about $0.015 a minute at $12 per million audio tokens (the same page)."""
 SPOKEN_CHARACTERS_A_SECOND = 15
-"""English at its usual speed: 900 characters a minute."""
+"""The usual speed of spoken English: 900 characters per minute."""
 SPEECH_SLACK = 16
-"""Speech is at most so many times its estimate: four times for a script with a syllable in each letter, and four times
-for the slowest speed."""
+"""The maximum ratio of speech to its estimate: a factor of four for a script with a syllable per letter, times four for
+the slowest speed."""
 SHORT_SPEECH_MS = 10_000
-"""Minimum of that limit: the pauses of a short text are not counted."""
+"""The minimum of that limit, because the estimate leaves out the pauses of a short text."""
 SPOKEN_TOKENS_A_BYTE = 2
-"""Tokens per byte of text that speech hardly exceeds. English takes 1.4; a letter that says more has more bytes."""
+"""Tokens per byte of text that speech rarely exceeds. English takes 1.4; letters that take longer have more bytes."""
 
 _MINUTE_MS = 60_000
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?\Z", re.ASCII)
@@ -66,7 +66,7 @@ _LAYER_THREE = 0b01
 
 
 def parse_length_ms(seconds: object) -> int | None:
-    """Parse seconds, a number or text, as milliseconds. None: they are not plausible."""
+    """Convert seconds, a number or text, to milliseconds. Return None if they are not plausible."""
     if isinstance(seconds, str):
         seconds = float(seconds) if _NUMBER.match(seconds) else None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -88,16 +88,16 @@ def _parse_clock(parts: tuple[str | None, ...]) -> int:
 
 
 def bound_length_ms(size: int) -> int:
-    """Return what a recording of ``size`` bytes hardly exceeds if its duration is unreadable."""
+    """Return the duration that an unreadable recording of ``size`` bytes rarely exceeds, in milliseconds."""
     return _time(size, UNKNOWN_BITRATE)
 
 
 @frozen
 class Length:
-    """How long a recording is, as far as can be known before a provider has transcribed it.
+    """The length of a recording, as far as it is known before a provider has transcribed the recording.
 
-    ``believed_ms``: the duration that is charged if the provider reports none; None if it is unknown. ``bound_ms``: the
-    duration that is reserved, at least ``believed_ms``.
+    ``believed_ms`` is charged if the provider reports no duration; None if unknown. ``bound_ms`` is reserved, and is at
+    least ``believed_ms``.
     """
 
     believed_ms: int | None
@@ -106,17 +106,17 @@ class Length:
 
 @frozen
 class Ceiling:
-    """Bits per second that a format cannot exceed, and those that its recordings hardly exceed."""
+    """The bits per second that a format cannot exceed, and those that its recordings rarely exceed."""
 
     highest: int
     usual: int
 
 
 def weigh_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
-    """Estimate how long ``size`` bytes are if a header says ``header_s`` and the sampled frames ``seen_s``.
+    """Estimate the length of ``size`` bytes of audio from the header's duration and the sampled frames' duration.
 
-    ``header_s`` None: the header does not say. ``seen_s`` None: the frames were not read; 0: none was found, so the
-    header is not believed.
+    ``header_s`` None: the header has no duration. ``seen_s`` None: the frames were not read; 0: no frame was found, so
+    the header is not believed.
     """
     if header_s is None or not header_s > 0 or not math.isfinite(header_s) or seen_s == 0:
         return Length(None, bound_length_ms(size))
@@ -138,7 +138,7 @@ def limit_length_ms(size: int) -> int:
 
 
 def floor_length_ms(size: int) -> int:
-    """Return the duration that an unreadable recording of ``size`` bytes hardly falls below."""
+    """Return the duration that an unreadable recording of ``size`` bytes rarely falls below."""
     return _time(size, LOSSY_BITRATE)
 
 
@@ -157,17 +157,17 @@ def count_spoken_tokens(length_ms: int) -> int:
 
 
 def bound_spoken_tokens(text_bytes: int, speed: float) -> int:
-    """Return the tokens that speech of a text (UTF-8 bytes) hardly exceeds; slow speech has more."""
+    """Return the tokens that speech of a text (in UTF-8 bytes) rarely exceeds. Slow speech has more."""
     return math.ceil(text_bytes * SPOKEN_TOKENS_A_BYTE / min(max(speed, 0.25), 1.0))
 
 
 def estimate_speech_ms(characters: int, speed: float) -> int:
-    """Return the usual duration of a text that is spoken."""
+    """Return the usual duration of ``characters`` of text when spoken."""
     return min(math.ceil(characters * 1_000 / SPOKEN_CHARACTERS_A_SECOND / max(speed, 0.25)), MAX_DURATION_MS)
 
 
 def bound_speech_ms(estimate_ms: int) -> int:
-    """Return the longest duration of speech whose estimate is ``estimate_ms``, whatever its header says."""
+    """Return the longest believable duration of speech whose estimate is ``estimate_ms``."""
     return min(max(estimate_ms * SPEECH_SLACK, SHORT_SPEECH_MS), MAX_DURATION_MS)
 
 

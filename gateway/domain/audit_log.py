@@ -15,9 +15,9 @@ KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
 """Fields whose values are secret or grant access: only the fact of a change is logged."""
 CHANGED = "changed"
-"""Stands for a pair of values that is secret or too long."""
+"""Replaces a pair of values that is secret or too long."""
 LONGEST = 4_096
-"""The longest pair of values that is written out, in bytes."""
+"""The maximum length of a logged pair of values, in bytes."""
 
 
 @frozen
@@ -101,10 +101,11 @@ def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
 
 @frozen
 class AuditFilter:
-    """Which rows to list; None does not restrict.
+    """A filter for rows. None does not restrict.
 
-    ``actor``: a member's name, or the kind of an actor without a name: ``token``, ``file``, ``gateway``. ``action``: an
-    action, or its noun: ``key`` is ``key.created``, ``key.edited``, … ``before``: a sequence; only older rows.
+    ``actor`` is a member's name, or the kind of an actor without a name: ``token``, ``file``, ``gateway``. ``action``
+    is an action, or its noun: ``key`` matches ``key.created``, ``key.edited``, … ``before`` is a sequence: only older
+    rows match.
     """
 
     account_id: int | None = None

@@ -1,6 +1,6 @@
 """Quotas, balances and reservations: plain arithmetic in nano-USD, without a clock.
 
-Invariants of every balance (checked by ``billing/reconcile.py``): ``spent >= 0``; ``held`` is the sum of its open
+Invariants of every balance, checked by ``billing/reconcile.py``: ``spent >= 0``; ``held`` is the sum of the open
 reservations; ``spent + held <= limit + credit + overrun``. A reservation is settled exactly once.
 """
 
@@ -25,7 +25,7 @@ _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 class Quota:
     """A spending limit in nano-USD; the period "none" means unlimited.
 
-    ``status`` overrides the HTTP status of ``QuotaExceeded``: 403 or 429; None: that of the period.
+    ``status`` overrides the HTTP status of ``QuotaExceeded``. None: 403 for a lifetime quota, otherwise 429.
     """
 
     limit_nanos: int | None = None
@@ -83,7 +83,7 @@ def parse_day(now_s: float) -> UtcDay:
 
 @attrs.define
 class SpendCounter:
-    """What was spent and credited in one period. ``overrun_nanos`` is the part above the limit that is on record."""
+    """The amounts spent and credited in one period. ``overrun_nanos`` is the recorded excess over the limit."""
 
     start_s: int = 0
     spent_nanos: int = 0
@@ -97,13 +97,13 @@ class SpendCounter:
 
 @attrs.define
 class PeriodWindow:
-    """The counters of the current and the previous day or month; the clock may be set back."""
+    """The counters of the current and the previous day or month. The previous one is kept for a clock set back."""
 
     current: SpendCounter = attrs.Factory(SpendCounter)
     previous: SpendCounter | None = None
 
     def at(self, start_s: int) -> SpendCounter:
-        """Return the counter of the period that begins at ``start_s``."""
+        """Return the counter of the period that begins at ``start_s``, and make it the current one."""
         if self.current.start_s != start_s:
             back = self.previous
             self.previous = self.current
@@ -116,11 +116,11 @@ Owner = Literal["key", "account"]
 
 @attrs.define(eq=False)
 class Balance:
-    """What one API key or account has spent, has reserved and may still spend, in nano-USD.
+    """The balance of one API key or account: spent and reserved amounts in nano-USD, and the quota.
 
-    Spending is counted per day, month and lifetime, whichever period the quota limits. The counters of the current day
-    are cached, so that settling a request needs no calendar arithmetic; only this class moves its windows to another
-    day.
+    Spending is always counted per day, month and lifetime, so the quota's period can change. The counters of the
+    current day are cached, so settling a request needs no calendar arithmetic. Only this class moves its windows to
+    another day.
     """
 
     owner: Owner
@@ -141,11 +141,11 @@ class Balance:
 
     @property
     def leased(self) -> bool:
-        """Whether it is one gateway's part of a limit that several share."""
+        """Whether the balance is one gateway's part of a limit shared by several."""
         return False
 
     def use(self, quota: Quota, day: UtcDay) -> None:
-        """Apply ``quota`` from now on. What is above a lowered limit becomes an overrun."""
+        """Apply ``quota`` from now on. An excess over a lowered limit becomes an overrun."""
         if quota is not self.quota:
             self.quota = quota
             self._cap_nanos = quota.limit_nanos if quota.capped else None
@@ -153,23 +153,23 @@ class Balance:
             self._restate()
 
     def turn_to(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
-        """Count in ``day`` from now on. Returns the counters of the day and of its month."""
+        """Switch to ``day``. Return the counters of the day and of its month."""
         self._day = day
         self._today, self._month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
         before, period = self._capped, self.quota.period
         self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
         if self._capped is not before:
-            self._recognise()  # reservations count in the new period, yesterday's credit does not
+            self._recognise()  # reservations count in the new period, yesterday's credit does not: it may be exceeded
         return self._today, self._month
 
     def tally(self, day: UtcDay) -> SpendCounter:
-        """Return the counter of the period that the quota limits; of the lifetime if it limits none."""
+        """Return the counter of the period that the quota limits; the lifetime counter if it limits none."""
         if self._day is not day:
             self.turn_to(day)
         return self._capped
 
     def find_room(self, day: UtcDay) -> int | None:
-        """Return what may still be reserved, in nano-USD. Negative after an overrun; None without a quota."""
+        """Return the amount that may still be reserved, in nano-USD. Can be negative; None without a quota."""
         cap = self._cap_nanos
         if cap is None:
             return None
@@ -177,7 +177,7 @@ class Balance:
         return cap + tally.credit_nanos - tally.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
-        """Return when the quota's period ends, in Unix seconds. None for a lifetime quota."""
+        """Return when the quota's period ends, in Unix seconds. None unless the period is a day or a month."""
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
 
@@ -185,37 +185,37 @@ class Balance:
         self.held_nanos += nanos
 
     def restore(self, nanos: int, day: UtcDay) -> None:
-        """Reserve again what was reserved before a restart; what exceeds the limit by now becomes an overrun."""
+        """Reserve ``nanos`` again after a restart. An excess over the current limit becomes an overrun."""
         self.hold(nanos)
         self.tally(day)
         self._recognise()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos``, release what was reserved for it, and return the overrun in it."""
+        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
         if self._day is not day:
             self.turn_to(day)  # the reservation moves to the new period before it is released
         self.held_nanos -= held_nanos
         self.lifetime.spent_nanos += cost_nanos
         self._today.spent_nanos += cost_nanos
         self._month.spent_nanos += cost_nanos
-        # A cost within the reservation leaves no more above the limit than is on record.
+        # A cost within the reservation cannot raise the overrun.
         return self._recognise() if cost_nanos > held_nanos else 0
 
     def add_credit(self, nanos: int, day: UtcDay) -> None:
-        """Raise, or lower by a negative amount, what may be spent: in the lifetime, this month and today."""
+        """Add a credit for the lifetime, this month and today. A negative amount lowers the balance."""
         for tally in (self.lifetime, *self.turn_to(day)):
             tally.credit_nanos += nanos
         self._restate()
 
     def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
-        """Add what only the ledger knew: spent and credited in the month, spent and credited today."""
+        """Add amounts that only the ledger has: spent and credited this month, then spent and credited today."""
         today, month = self.turn_to(day)
         month.add(*spent_credited[:2])
         today.add(*spent_credited[2:])
         self._restate()
 
     def find_balance(self, day: UtcDay) -> int | None:
-        """Return what is left of the quota, reserved or not, in nano-USD. None without a quota."""
+        """Return the unspent part of the quota, reservations included, in nano-USD. None without a quota."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
@@ -225,7 +225,7 @@ class Balance:
         self._recognise()
 
     def _recognise(self) -> int:
-        """Record as overrun what is above the limit and not on record yet; return it."""
+        """Record and return the excess over the limit that is not recorded as overrun yet."""
         cap, tally = self._cap_nanos, self._capped
         if cap is None:
             return 0
@@ -237,7 +237,7 @@ class Balance:
 
 @quick_frozen
 class Charge:
-    """The result of a settled reservation: what was spent, and the part of it above a limit."""
+    """The result of a settled reservation: the cost, and the part of it above a limit."""
 
     cost_nanos: int
     overrun_nanos: int
@@ -245,13 +245,16 @@ class Charge:
 
 @attrs.define(eq=False)
 class Reservation:
-    """``nanos`` set aside in every balance of a request until its cost is known.
+    """An amount reserved in every balance of a request until its cost is known.
 
     Attributes:
-        left_nanos: what the tightest balance had left beside it when it was made; None if no balance has a quota.
-        extra_nanos: the part of ``nanos`` that was added by ``extend`` beyond what the request needed.
-        beyond: what each balance has set aside beyond ``nanos``, because another balance has no more.
-        alone_in: balances that have less left than the request may cost, each of which has one such request at most.
+        balances: the balances of the request's key and account.
+        nanos: the amount reserved in each of them.
+        charge: the result of ``settle``; None before.
+        left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
+        extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
+        beyond: for each balance, the amount that ``cover`` has reserved in addition to ``nanos``.
+        alone_in: balances with less left than the request may cost. Each allows only one such request at a time.
     """
 
     balances: Sequence[Balance]
@@ -263,9 +266,9 @@ class Reservation:
     alone_in: Collection[Balance] = ()
 
     def extend(self, nanos: int) -> None:
-        """Reserve up to ``nanos`` in all, as far as every balance has it.
+        """Raise the reservation to at most ``nanos`` in total, limited by the tightest balance.
 
-        Only valid right after the reservation is made.
+        Only valid right after the reservation was made.
         """
         more = min(nanos - self.nanos, self.left_nanos or 0)
         if more > 0:
@@ -275,20 +278,23 @@ class Reservation:
             self.extra_nanos += more
 
     def shrink(self) -> None:
-        """Release what ``extend`` has added."""
+        """Release the amount that ``extend`` has added."""
         for balance in self.balances:
             balance.held_nanos -= self.extra_nanos
         self.nanos -= self.extra_nanos
         self.extra_nanos = 0
 
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
-        """Return the balances that have too little left to reserve ``nanos`` in all."""
+        """Return the balances with too little left to reserve ``nanos`` in total."""
         missing = nanos - self.nanos
         left = [(each, each.find_room(day)) for each in self.balances]
         return [each for each, room in left if room is not None and room < missing]
 
     def cover(self, nanos: int, day: UtcDay) -> None:
-        """Set aside up to ``nanos`` in each balance by itself: many keys of an account may exceed their own limits."""
+        """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it.
+
+        So a key with little left does not keep the account from reserving: many keys may exceed their limits at once.
+        """
         missing = max(0, nanos - self.nanos)
         left = [balance.find_room(day) for balance in self.balances]
         self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in left])
@@ -311,7 +317,7 @@ class Reservation:
 def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Reserve ``nanos`` in every balance or in none. A request that costs nothing always passes.
 
-    Raises ``QuotaExceeded`` for the balance whose period ends last: a lifetime before a month before a day.
+    Raises ``QuotaExceeded`` for the exhausted balance whose period ends last: lifetime, then month, then day.
     """
     left: int | None = None
     if nanos:
@@ -327,7 +333,7 @@ def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> 
 
 
 def _find_most_final(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
-    """Return the balance short of ``nanos`` whose period ends last. At least one must be short."""
+    """Return, of the balances with less than ``nanos`` left, the one whose period ends last. There must be one."""
     available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
         (balance for balance, room in available if room is not None and room < nanos), key=lambda it: _reset(it, day)

@@ -1,4 +1,4 @@
-"""Batches: the requests of one file, which the gateway sends by itself within a day."""
+"""Batches: the requests of one file, which the gateway sends on its own within a day."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,13 +15,13 @@ BatchStatus = Literal[
 ]
 ENDED: frozenset[BatchStatus] = frozenset({"failed", "completed", "expired", "cancelled"})
 RUNNING: frozenset[BatchStatus] = frozenset({"validating", "in_progress"})
-"""Lines may begin: the batch can be cancelled."""
+"""The statuses in which new lines may begin, and the batch can be cancelled."""
 WINDOW = "24h"
 WINDOW_MS = 24 * 3_600 * 1000
 MAX_LINES = 50_000
-"""Of one batch, as OpenAI's."""
+"""Maximum number of lines per batch, as at OpenAI."""
 MAX_ERRORS = 100
-"""Errors that the validation of one batch reports."""
+"""Maximum number of errors that the validation of a batch reports."""
 ENDPOINTS: Mapping[str, Operation] = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "completions",
@@ -30,27 +30,27 @@ ENDPOINTS: Mapping[str, Operation] = {
 }
 """Endpoints that a batch may use."""
 MESSAGES_ENDPOINT = "/v1/messages"
-"""Of the batches of Anthropic's API; no batch of OpenAI's API may use it."""
+"""The endpoint of batches of Anthropic's API. No batch of OpenAI's API may use it."""
 
 
 PREFIX, MESSAGES_PREFIX = "batch_", "msgbatch_"
-"""Of the ids of batches in OpenAI's API and in Anthropic's."""
+"""The prefixes of batch ids in OpenAI's and in Anthropic's API."""
 
 
 def is_batch_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a batch's id."""
+    """Return whether ``text`` has the form of a batch id."""
     return is_client_id(text, PREFIX) or is_client_id(text, MESSAGES_PREFIX)
 
 
 @frozen
 class BatchFilter:
-    """Which batches to list; None does not restrict.
+    """A filter for batches. None does not restrict.
 
     Attributes:
-        prefix: of the id, which says whose API the batch was created with.
-        live: whether to list only those that have not ended.
-        after: a batch's id: only older ones.
-        before: a batch's id: only newer ones, and the oldest of them first.
+        prefix: the prefix of the id, which shows the API with which the batch was created.
+        live: whether to list only batches that have not ended.
+        after: a batch id: list only older batches.
+        before: a batch id: list only newer batches, the oldest first.
     """
 
     account_id: int | None = None
@@ -63,7 +63,7 @@ class BatchFilter:
 
 @frozen
 class BatchError:
-    """What is wrong with a line of the input (``line`` counts from 1), or with the whole input."""
+    """An error in a line of the input (``line`` counts from 1), or in the whole input."""
 
     code: str
     message: str
@@ -75,8 +75,8 @@ class BatchError:
 class BatchLine:
     """One checked line.
 
-    ``body``: of the request, as the client wrote it. ``headers``: of Anthropic's API, by their names in lower case: the
-    batch was created with them.
+    ``body`` is the request body as the client wrote it. ``headers`` are the Anthropic headers with which the batch was
+    created, by their names in lower case.
     """
 
     custom_id: str
@@ -90,10 +90,9 @@ class BatchLine:
 
 @frozen
 class BatchTally:
-    """Lines with a result, and the tokens that their answers report.
+    """The number of lines with a result, and the tokens reported in their answers.
 
-    ``cancelled``: failed lines that were not sent because the batch was cancelled. ``expired``: failed lines that were
-    not sent because the batch has expired.
+    ``cancelled`` and ``expired`` count the failed lines that were not sent because the batch was cancelled or expired.
     """
 
     completed: int = 0
@@ -116,8 +115,8 @@ class BatchTally:
 class LineResult:
     """The result of one line.
 
-    ``line``: the line of the output file or the error file, with its end. ``tally``: what it adds to the batch's.
-    ``in_output``: whether it is a line of the output file.
+    ``line`` is the line of the output or error file, with its line end. ``tally`` is its addition to the batch's tally.
+    ``in_output``: whether the line belongs to the output file.
     """
 
     line: bytes = attrs.field(repr=False)
@@ -131,17 +130,17 @@ class Batch:
 
     Attributes:
         key_id: the key that pays.
-        expires_ms: when the lines that have not begun end as expired, in Unix milliseconds.
+        expires_ms: when the lines that have not begun expire, in Unix milliseconds.
         endpoint: one of ``ENDPOINTS``.
-        kept_s: how long the files of results are kept, in seconds; None: as the setting says.
-        multiplier_ppm: what the prices of its requests are multiplied with, in parts per million.
-        total: lines with a request.
-        claimed: how many of them may have been sent, from the first on: none of these is ever sent again.
-        returned: claimed lines that a stop has kept from being sent.
-        times: Unix seconds by the name of the field: ``in_progress_at``.
-        model: of every line; None if they name several.
-        moves: how often a node of a cluster has taken it over; each writes results of its own files.
-        output_file_id, error_file_id: set when the files are about to be made; None if there is nothing to write.
+        kept_s: how long the result files are kept, in seconds; None: as configured.
+        multiplier_ppm: the price multiplier for its requests, in parts per million.
+        total: the number of lines with a request.
+        claimed: the number of lines, from the first on, that may have been sent. They are never sent again.
+        returned: claimed lines that were not sent because the gateway stopped.
+        times: Unix seconds by field name, such as ``in_progress_at``.
+        model: the model of every line; None if the lines name several.
+        moves: how often a cluster node has taken the batch over; each node writes result files of its own.
+        output_file_id, error_file_id: set when the files are about to be created; None if there is nothing to write.
     """
 
     id: str
@@ -175,5 +174,5 @@ class Batch:
         return self.status in ENDED
 
     def enter(self, status: BatchStatus, now_s: int) -> "Batch":
-        """Return the batch in another status, with its time."""
+        """Return the batch in another status, with the time of the change."""
         return attrs.evolve(self, status=status, times={**self.times, f"{status}_at": now_s})

@@ -1,4 +1,4 @@
-"""What models can do. A request is checked before anything is spent, so that the error names what is allowed."""
+"""Capabilities of models. Requests are checked before anything is spent, and errors name the allowed values."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -16,11 +16,11 @@ Problem = tuple[str, str]
 
 @frozen
 class Capability:
-    """What the models that match the glob ``name`` can do. None: unknown, the provider decides.
+    """The capabilities of the models that match the glob ``name``. None: unknown, so the provider decides.
 
     Attributes:
-        sizes: of images or videos, as ``1024x1024``.
-        max_n: images in one request to the provider.
+        sizes: the supported sizes of images or videos, as ``1024x1024``.
+        max_n: the maximum number of images in one request to the provider.
         response_formats: values of the provider's response format; empty: it takes no such field, and the gateway
             converts its answer.
         edits: whether images can be edited.
@@ -128,7 +128,7 @@ def find_shared_problem(
 
 
 def unite(capabilities: Sequence[Capability]) -> Capability:
-    """Return what at least one of them can do; unknown if it is unknown for one."""
+    """Return the union of the capabilities. A field that is unknown in one of them is unknown."""
     known = [attrs.asdict(capability, recurse=False) for capability in capabilities]
     return Capability(**{name: _unite_values([one[name] for one in known]) for name in known[0]})
 

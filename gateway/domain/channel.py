@@ -42,13 +42,13 @@ class Channel:
 
     Attributes:
         base_url: ends before ``/chat/completions``.
-        id: 0 if the channel is not stored.
+        id: the database id; 0 if the channel is not stored.
         fan_out: send several requests for more images than the model makes at a time.
         pass_urls: give clients the provider's own image URLs.
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
-        held: it was added although its provider did not answer, and gets no requests until the provider has.
-        held_reason: why it was held; empty if that is unknown.
+        held: the channel was added although its provider did not answer. It gets no requests until the provider does.
+        held_reason: why the channel is held; empty if unknown.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a row keeps of the units that were charged and have no column of their own: compact JSON."""
+"""Charged units that have no column of their own, stored in a row as compact JSON."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ _NAMES = frozenset(name for name, _ in _OF_RARE)
 
 
 def build_units(usage: Usage) -> str:
-    """Write the units of ``usage`` that have no column, as ``{"searches":2,"tier":"flex"}``; empty without any."""
+    """Serialize the units of ``usage`` without a column, as ``{"searches":2,"tier":"flex"}``; empty without any."""
     found: dict[str, Any] = {name: value for name in _OF_USAGE if (value := getattr(usage, name))}
     if (rare := usage.rare) is not None:
         found |= {name: value for name, usual in _OF_RARE if (value := getattr(rare, name)) != usual}
@@ -22,7 +22,7 @@ def build_units(usage: Usage) -> str:
 
 
 def parse_charged(row: RequestRecord) -> Usage:
-    """Return the usage that a row was charged for."""
+    """Return the usage for which a row was charged."""
     kept: dict[str, Any] = json.loads(row.units) if row.units else {}
     rare = {name: value for name, value in kept.items() if name in _NAMES}
     return Usage(

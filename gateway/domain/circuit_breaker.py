@@ -16,9 +16,9 @@ half_open  tripped    open
 half_open  abandoned  open
 =========  =========  =========
 
-"tripped": too many failures, or one that needs no second. "rested": the cooldown is over; one request may pass, and
-another if that takes longer than ``TRIAL_S``. "recovered": a probe succeeded. "abandoned": the client of the trial
-disconnected; the next request is a trial again.
+"tripped": too many failures, or a single sufficient one. "rested": the cooldown is over; one request may pass as a
+trial, and another if that takes longer than ``TRIAL_S``. "recovered": a probe or a request sent despite the cooldown
+succeeded. "abandoned": the client of the trial disconnected; the next request is a trial again.
 """
 
 import math
@@ -43,15 +43,14 @@ MOVES: Mapping[tuple[State, Happening], State] = {
     ("half_open", "tripped"): "open",
     ("half_open", "abandoned"): "open",
 }
-"""Every transition; any other cannot happen."""
+"""Every valid transition; no other can happen."""
 
 LEAST_SHARE = 0.1
-"""The part of its usual requests that a channel gets right after it has recovered."""
+"""The share of its usual requests that a channel gets right after its recovery."""
 TRIAL_S = 15.0
-"""How long one trial runs alone. An answer may take half an hour, and a hanging provider sends none: then another
-request may try."""
+"""How long one trial runs before another request may become a trial. A trial may never end, or take half an hour."""
 JITTER = 0.2
-"""A cooldown is shorter or longer by up to this part, so that many gateways do not retry at once."""
+"""The fraction by which a cooldown is randomly shortened or lengthened, so that many gateways do not retry at once."""
 _FOREVER_AGO = float("-inf")
 
 
@@ -60,13 +59,13 @@ class BreakerSettings:
     """When a breaker trips, and for how long.
 
     Attributes:
-        failures: failures in a row that trip it.
-        ratio: part of failures in the last ``window_s`` seconds that trips it.
-        least_calls: requests in that time below which the ratio is ignored.
-        cooldown_s: after the first trip; it doubles with each further one.
+        failures: the number of consecutive failures that trips the breaker.
+        ratio: the share of failed requests in the last ``window_s`` seconds that trips the breaker.
+        least_calls: the minimum number of requests in that time; with fewer, the ratio is ignored.
+        cooldown_s: the cooldown after the first trip; each further trip doubles it.
         max_cooldown_s: the longest cooldown, whatever the provider asks for.
-        longest_own_s: the longest cooldown that no provider asked for.
-        ramp_s: until a recovered channel gets its whole share.
+        longest_own_s: the longest cooldown unless the provider asks for a longer one, before jitter.
+        ramp_s: the time until a recovered channel gets its full share of requests again.
     """
 
     failures: int = 3
@@ -84,7 +83,7 @@ DEFAULT_RULES = BreakerSettings()
 
 @attrs.define
 class _Counts:
-    """Requests of the current and the previous half of the window: the whole last half, none older than two."""
+    """Counts of requests and failures in the current and the previous half of the window."""
 
     began: float = _FOREVER_AGO
     calls: int = 0
@@ -120,15 +119,16 @@ class CircuitBreaker:
 
     Attributes:
         state: see the table above.
-        until: end of the cooldown.
-        trips: in a row, without a success in between.
+        until: the end of the cooldown.
+        trips: the number of trips since the breaker last stayed closed for ``ramp_s``.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
-        reason: the last failure, for people.
-        up_since: when it recovered; minus infinity if it was never open.
-        tries: trials in progress.
-        next_try_at: when another trial may start beside them.
-        tripped_at: when it tripped last.
-        rest_until: until when the provider asked for no requests, at most ``max_cooldown_s``.
+        failures: the number of failures in a row.
+        reason: a description of the last failure, for people.
+        up_since: when the breaker last recovered; minus infinity if never.
+        tries: the number of trials in progress.
+        next_try_at: when another trial may start next to those in progress.
+        tripped_at: when the breaker last tripped.
+        rest_until: the end of the pause that the provider asked for, at most ``max_cooldown_s`` after the trip.
     """
 
     state: State = "closed"
@@ -153,12 +153,12 @@ class CircuitBreaker:
         return max(0.0, self.until - now)
 
     def share(self, now: float, rules: BreakerSettings) -> float:
-        """Return the part of its usual requests that it should get, from ``LEAST_SHARE`` to 1."""
+        """Return the share of its usual requests that the channel should get, from ``LEAST_SHARE`` to 1."""
         age = now - self.up_since
         return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
 
     def begin(self, now: float) -> int:
-        """Start a request after ``wait_s`` returned 0. Returns the generation to report the result with."""
+        """Start a request after ``wait_s`` returned 0. Return the generation, to be passed back with the result."""
         if self.state == "open":
             self._move("rested")
             self.tries = 0
@@ -168,7 +168,7 @@ class CircuitBreaker:
         return self.generation
 
     def record_success(self, generation: int, now: float, rules: BreakerSettings) -> None:
-        """Record a success of a request of ``generation``."""
+        """Record the success of a request that started in ``generation``."""
         if generation != self.generation:
             return
         self.failures = 0
@@ -176,9 +176,9 @@ class CircuitBreaker:
             self.up_since = now
             self._counts = _Counts()
             self._move("answered")
-        elif self.state == "closed":  # and stays closed
+        elif self.state == "closed":  # no transition
             counts, half_s = self._counts, rules.window_s / 2
-            if now - counts.began < half_s:  # as in ``add``, without a call
+            if now - counts.began < half_s:  # the fast path of ``add``, inlined
                 counts.calls += 1
             else:
                 counts.add(now, half_s, failed=False)
@@ -191,10 +191,10 @@ class CircuitBreaker:
     def record_failure(
         self, generation: int, now: float, rules: BreakerSettings, *, reason: str, rng: float, streak: int | None = None
     ) -> bool:
-        """Record a failure of a request of ``generation``. Returns True if it trips the breaker.
+        """Record the failure of a request that started in ``generation``. Return whether it trips the breaker.
 
-        ``streak``: the failures in a row before the same request was recorded as a success. A channel that starts
-        every stream and finishes none has not recovered in between.
+        ``streak``: the number of failures in a row before this request was recorded as a success, if it was. A channel
+        that starts every stream but finishes none has not recovered.
         """
         if generation != self.generation or self.state == "open":
             return False
@@ -215,7 +215,7 @@ class CircuitBreaker:
     def trip(
         self, now: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
     ) -> None:
-        """Open the breaker for its cooldown or ``provider_retry_after_s``, the longer; at most ``max_cooldown_s``."""
+        """Open the breaker for the longer of cooldown and ``provider_retry_after_s``, at most ``max_cooldown_s``."""
         self._move("tripped")
         self.generation += 1
         self.trips += 1
@@ -229,7 +229,7 @@ class CircuitBreaker:
         self.rest_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
-        """End a request of ``generation`` without a result: its client disconnected. A trial is free again."""
+        """End a request of ``generation`` without a result: its client disconnected. Another trial may then start."""
         if generation != self.generation or self.state != "half_open":
             return
         self.tries -= 1
@@ -237,7 +237,7 @@ class CircuitBreaker:
             self._move("abandoned")
 
     def recover(self, now: float) -> None:
-        """Close the breaker after a successful probe, with a reduced share. Only a success resets ``trips``."""
+        """Close an open breaker after a successful probe, with a reduced share. Does not reset ``trips``."""
         if self.state == "open":
             self._move("recovered")
             self.up_since = now

@@ -1,12 +1,14 @@
-"""Circuit breakers of one channel, or of one of its keys: one for each kind of request, and each account in it.
+"""Circuit breakers of one channel, or of one of its keys: one per kind of request, and one per account within it.
 
-A kind of request (``EndpointKey``) is an API format and the provider's name of a model. A failure counts for the
-account that sent the request. For all accounts, failures of one account in a row count once. So an account whose
-prompts make a model fail loses that model, and no other account does. A circuit trips for all accounts when as many
-accounts in a row have failed as failures would trip it for one, or when it has tripped for ``ENOUGH_ACCOUNTS``.
+A kind of request (``EndpointKey``) is an API format and the provider's name of a model. A failure counts against the
+account that sent the request. Consecutive failures of one account count only once for all accounts. So if an account's
+prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: as many
+accounts in a row have failed as failures in a row trip it for one account (at least ``ENOUGH_ACCOUNTS``), or it is open
+for ``ENOUGH_ACCOUNTS`` accounts at once.
 
-If a provider fails at several kinds and answers none in between, the whole channel trips by the same rule: for an
-account, then for all. A circuit exists only while it remembers something: an empty mapping means that all is well.
+If a provider fails at several kinds of request without a success in between, the whole channel trips: first for the
+account, then for all. A circuit exists only while it has state: an empty mapping means that nothing has failed
+recently.
 """
 
 import math
@@ -19,19 +21,19 @@ from gateway.frozen import frozen
 EndpointKey = tuple[str, str]
 """An API format, and the provider's name of a model."""
 Tripped = tuple[EndpointKey, int | None, CircuitBreaker]
-"""A breaker that is not "closed": its kind of request, its account (None: all), and itself."""
+"""A breaker that is not "closed": its kind of request, its account (None: all accounts), and the breaker."""
 WHOLE: EndpointKey = ("", "")
-"""The place of the breaker of the whole channel."""
+"""The key under which the circuit of the whole channel is stored."""
 ENOUGH_ACCOUNTS = 2
-"""A circuit that has tripped for so many accounts trips for all."""
+"""A circuit that is open for this many accounts trips for all."""
 SAME_PROMPTS = 5
-"""So many failures in a row of one prompt count once: clients retry, and the server may be well."""
+"""This many consecutive failures of the same prompt count as one: clients retry, and the prompt may be the cause."""
 MOST_PLACES = 256
-"""Circuits of one channel: clients of an open channel invent model names."""
+"""The maximum number of circuits per channel. A channel that serves any model name would otherwise grow endlessly."""
 MOST_ACCOUNTS = 64
-"""Accounts that one circuit remembers."""
+"""The maximum number of accounts per circuit."""
 FORGET_S = 600.0
-"""How long after its cooldown an unused circuit is remembered."""
+"""How long an unused circuit is kept after its cooldown."""
 _NEVER = -math.inf
 
 
@@ -41,10 +43,10 @@ class Circuit:
 
     Attributes:
         shared: the breaker for all accounts.
-        accounts: the breaker of each account, by its id.
-        failed_at: the last failure.
-        tried_by: the account whose request failed as the last trial for all.
-        prompts: by account, the digest of the last failed prompt, and how often it has failed.
+        accounts: the breaker of each account, by account id.
+        failed_at: when the last failure happened.
+        tried_by: the account whose request failed as the last trial of ``shared``.
+        prompts: for each account, the digest of its last failed prompt, and how often that has failed again.
     """
 
     shared: CircuitBreaker
@@ -54,7 +56,7 @@ class Circuit:
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
     def get_own(self, account: int) -> CircuitBreaker:
-        """Return the breaker of ``account``, which is created at its first failure."""
+        """Return the breaker of ``account``. Create it if needed; at ``MOST_ACCOUNTS``, another one is dropped."""
         own = self.accounts.get(account)
         if own is None:
             if len(self.accounts) >= MOST_ACCOUNTS:
@@ -66,7 +68,10 @@ class Circuit:
         return own
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
-        """Return whether ``account`` failed with the same prompt as before, and remember it."""
+        """Record a failed prompt and return whether to ignore the failure: the account's last one had that prompt.
+
+        Every ``SAME_PROMPTS``-th repetition counts again.
+        """
         before, times = self.prompts.pop(account, (None, 0))
         if prompt is None:
             return False
@@ -75,11 +80,11 @@ class Circuit:
         return times % SAME_PROMPTS != 0
 
     def count_cooling(self, now: float) -> int:
-        """Return the number of accounts for which it tripped recently."""
+        """Return the number of accounts whose breaker is in its cooldown."""
         return sum(own.state == "open" and own.until > now for own in self.accounts.values())
 
     def is_idle(self, now: float, keep_s: float) -> bool:
-        """Return whether it has nothing to remember any more."""
+        """Return whether the circuit may be dropped: its failures and cooldowns are long past."""
         ends = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "closed"]
         if ends:
             return now > max(ends) + FORGET_S and now > self.failed_at + FORGET_S
@@ -88,12 +93,12 @@ class Circuit:
 
 @attrs.define(eq=False)
 class StartedAttempt:
-    """The breakers of a request, each with its generation at the start."""
+    """The breakers that a request passed, each with its generation at the start of the request."""
 
     generations: list[tuple[CircuitBreaker, int]] = attrs.field(factory=list)
 
     def find_generation(self, breaker: CircuitBreaker) -> int:
-        """Return the generation to report with; a breaker that did not exist yet was in its first."""
+        """Return the breaker's generation when the request started; 0 if the breaker did not exist yet."""
         return next((generation for known, generation in self.generations if known is breaker), 0)
 
 
@@ -103,12 +108,12 @@ class Failure:
 
     Attributes:
         at: when it failed.
-        rules: settings of the breakers that it counts for.
-        reason: for people.
+        rules: the settings of the breakers that count the failure.
+        reason: a text for people.
         rng: a random number from 0 to 1, which spreads the cooldowns.
-        provider_retry_after_s: how long the provider asks for no requests; then no second failure is needed.
+        provider_retry_after_s: the wait that the provider asks for; above 0, a single failure trips the breaker.
         streak: the result of ``Circuits.find_streak`` when the same request was recorded as a success, if it was.
-        prompt: a digest of the prompt if that may be the cause; see ``SAME_PROMPTS``.
+        prompt: a digest of the prompt if the prompt may be the cause; see ``SAME_PROMPTS``.
     """
 
     at: float
@@ -125,7 +130,7 @@ class Failure:
         )
 
     def count_own(self, breaker: CircuitBreaker) -> bool:
-        """Count it for its account. Returns True if it trips the breaker."""
+        """Count the failure against its account. Return whether it trips the account's breaker."""
         if self.provider_retry_after_s:
             self.trip(breaker)
             return True
@@ -134,10 +139,10 @@ class Failure:
         return breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
 
     def count_shared(self, breaker: CircuitBreaker) -> bool:
-        """Count it for all accounts, as the first in a row of one account. Returns True if it trips the breaker."""
+        """Count an account's first failure in a row for all accounts. Return whether it trips the shared breaker."""
         rules = attrs.evolve(self.rules, failures=max(ENOUGH_ACCOUNTS, self.rules.failures), ratio=math.inf)
         streak = self.streak[0] if self.streak else None
-        trips, breaker.trips = breaker.trips, 0  # one account is not enough, also shortly after a cooldown
+        trips, breaker.trips = breaker.trips, 0  # else one failure would be enough right after a cooldown
         reason, rng = self.reason, self.rng
         tripped = breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
         breaker.trips += trips
@@ -145,15 +150,15 @@ class Failure:
 
 
 class Circuits(dict[EndpointKey, Circuit]):
-    """Every circuit of a channel or key that remembers something.
+    """The circuits of a channel or key, by kind of request. Only circuits with state exist.
 
     Args:
         whole: the breaker of the whole channel or key, for all accounts.
-        several: kinds of request that must have failed before the whole trips.
-        part: the part of ``EndpointKey`` that counts as a kind: 0 the API format, 1 the model.
+        several: the number of kinds of request that must fail before the whole channel or key trips.
+        part: the part of ``EndpointKey`` that distinguishes these kinds: 0 for the API format, 1 for the model.
 
     Attributes:
-        answered_at: the last success since there is something to remember.
+        answered_at: when the last success was recorded.
     """
 
     def __init__(self, whole: CircuitBreaker, *, several: int, part: int) -> None:
@@ -164,11 +169,11 @@ class Circuits(dict[EndpointKey, Circuit]):
         self._part = part
 
     def concerns(self, endpoint_key: EndpointKey) -> bool:
-        """Return whether any breaker may hold a request back."""
+        """Return whether any breaker may delay such a request."""
         return endpoint_key in self or WHOLE in self
 
     def list_breakers(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
-        """Return the breakers that a request of ``account`` depends on, except that of the whole."""
+        """Return the breakers that a request of ``account`` must pass, except the shared one of the whole channel."""
         found = []
         if (circuit := self.get(endpoint_key)) is not None:
             found.append(circuit.shared)
@@ -191,18 +196,18 @@ class Circuits(dict[EndpointKey, Circuit]):
         return longest
 
     def find_share(self, endpoint_key: EndpointKey, account: int, now: float, rules: BreakerSettings) -> float:
-        """Return the part of its usual requests that a circuit should get."""
+        """Return the share of its usual requests that a circuit should get, up to 1; less after a recovery."""
         return min((one.share(now, rules) for one in self.list_breakers(endpoint_key, account)), default=1.0)
 
     def begin(self, endpoint_key: EndpointKey, account: int, now: float, *, tries: bool) -> StartedAttempt:
-        """Start a request. ``tries`` False: it passes open breakers and is no trial."""
+        """Start a request. With ``tries`` False, the request ignores open breakers and does not count as a trial."""
         breakers = self.list_breakers(endpoint_key, account)
         return StartedAttempt(
             [(one, one.begin(now) if tries and one.state != "closed" else one.generation) for one in breakers]
         )
 
     def find_streak(self, endpoint_key: EndpointKey, account: int) -> tuple[int, int]:
-        """Return the failures in a row: of all accounts, and of ``account``."""
+        """Return the number of failures in a row: of all accounts, and of ``account``."""
         circuit = self.get(endpoint_key)
         if circuit is None:
             return 0, 0
@@ -212,7 +217,7 @@ class Circuits(dict[EndpointKey, Circuit]):
     def record_success(
         self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
     ) -> bool:
-        """Record a success. Returns True if it ends a cooldown."""
+        """Record a success. Return whether it closes a breaker."""
         self.answered_at = now
         ended = False
         for breaker in self.list_breakers(endpoint_key, account):
@@ -220,7 +225,7 @@ class Circuits(dict[EndpointKey, Circuit]):
             if generation != breaker.generation:
                 continue
             ended |= breaker.state != "closed"
-            breaker.recover(now)  # a request that was sent in spite of a cooldown
+            breaker.recover(now)  # only matters if the request was sent despite a cooldown
             breaker.record_success(generation, now, rules)
         if (circuit := self.get(endpoint_key)) is not None:
             circuit.prompts.pop(account, None)
@@ -229,7 +234,7 @@ class Circuits(dict[EndpointKey, Circuit]):
     def record_failure(
         self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, failure: Failure
     ) -> CircuitBreaker | None:
-        """Record a failure. Returns the breaker that it trips, the widest of several. None if it trips none."""
+        """Record a failure. Return the breaker that it trips, the one with the widest scope. None if none trips."""
         circuit = self._get_circuit(endpoint_key)
         own = circuit.get_own(account)
         if begun.find_generation(own) != own.generation or own.state == "open":
@@ -248,12 +253,12 @@ class Circuits(dict[EndpointKey, Circuit]):
     def _count_shared(
         self, circuit: Circuit, account: int, begun: StartedAttempt, failure: Failure, *, begins: bool
     ) -> bool:
-        """Return whether the failure of one account trips the circuit for all."""
+        """Count an account's failure for all accounts. Return whether it trips the shared breaker."""
         shared = circuit.shared
         if begun.find_generation(shared) != shared.generation or shared.state == "open":
             return False
         if shared.state == "half_open":
-            if circuit.tried_by == account:  # failing trials of one account do not lengthen the wait of all
+            if circuit.tried_by == account:  # an account's repeated failed trials must not lengthen the wait for all
                 shared.trips = max(0, shared.trips - 1)
             circuit.tried_by = account
             failure.trip(shared)
@@ -264,7 +269,10 @@ class Circuits(dict[EndpointKey, Circuit]):
         return begins and failure.count_shared(shared)
 
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
-        """Trip the whole after a circuit of ``account`` has: if several kinds have failed and none was answered."""
+        """Trip the whole channel or key for ``account`` if several kinds of request failed without a success since.
+
+        Return the breaker that tripped, the shared one if enough accounts are affected. None if none tripped.
+        """
         kinds = set()
         for endpoint_key, circuit in self.items():
             known = circuit.accounts.get(account)
@@ -294,7 +302,7 @@ class Circuits(dict[EndpointKey, Circuit]):
             breaker.abandon(generation)
 
     def let_try(self, now: float) -> None:
-        """Allow a trial of everything that cools down: there is news of the provider."""
+        """End every cooldown, so that the next request is a trial: the provider may work again."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
                 if breaker.state == "open":
@@ -302,11 +310,11 @@ class Circuits(dict[EndpointKey, Circuit]):
 
     @property
     def no_failure_since_success(self) -> bool:
-        """Whether a request succeeded after the last failure."""
+        """Whether no failure has been recorded since the last success; True also if nothing was recorded at all."""
         return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_NEVER)
 
     def list_tripped(self) -> list[Tripped]:
-        """Return the breakers that are not up."""
+        """Return the breakers that are open or half open, except the shared one of the whole channel."""
         found: list[Tripped] = []
         for endpoint_key, circuit in self.items():
             if endpoint_key != WHOLE and circuit.shared.state != "closed":
@@ -317,7 +325,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         return found
 
     def tidy(self, now: float, keep_s: float) -> None:
-        """Forget circuits that are idle; ``keep_s`` is how long a failure is remembered."""
+        """Drop idle circuits. ``keep_s`` is how long a failure is remembered that tripped no breaker."""
         for endpoint_key in [endpoint_key for endpoint_key, circuit in self.items() if circuit.is_idle(now, keep_s)]:
             del self[endpoint_key]
 

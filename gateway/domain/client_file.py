@@ -1,4 +1,4 @@
-"""Files and uploads of clients: what the gateway keeps for an account until the client deletes it or it expires."""
+"""Files and uploads of clients, kept for an account until the client deletes them or they expire."""
 
 import re
 from typing import Literal, get_args
@@ -15,7 +15,7 @@ LEAST_KEPT_S, MOST_KEPT_S = 3_600, 2_592_000
 UPLOAD_TTL_MS = 3_600_000
 """An upload that is not completed expires after an hour, as OpenAI's."""
 MAX_PART_BYTES = 64 * 1024**2
-"""Of one part of an upload, as OpenAI's."""
+"""Maximum bytes of one part of an upload, as at OpenAI."""
 
 UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 
@@ -29,7 +29,7 @@ def is_client_id(text: str, prefix: str) -> bool:
 
 
 def find_digits(object_id: str) -> str:
-    """Return the digits of an id, which name its bytes on the disk."""
+    """Return the digits of an id, which are the name of its file on disk."""
     return object_id[-_DIGITS:]
 
 
@@ -62,7 +62,7 @@ class ClientFile:
 
 @frozen
 class NewFile:
-    """What a client says of a file that it sends. ``kept_s``: its ``expires_after``; None if it names none."""
+    """A client's description of a file to upload. ``kept_s`` is its ``expires_after``; None if there is none."""
 
     filename: str
     purpose: str

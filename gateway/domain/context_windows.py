@@ -1,4 +1,4 @@
-"""The context windows of well-known models, in tokens: the most that a prompt can have, whatever a provider adds.
+"""The context windows of well-known models, in tokens: the upper bound of a prompt, whatever a provider adds.
 
 The table is written by scripts/update_context_windows.py from genai-prices (MIT License, Copyright (c) Pydantic
 Services Inc.). A name that ends with ``*`` is the beginning of names.
@@ -232,7 +232,7 @@ _TABLE = """\
 
 @lru_cache(1_024)
 def find_context_window(model: str) -> int:
-    """Return the longest context window of ``model`` at any provider, in tokens; 0 if that is unknown."""
+    """Return the longest context window of ``model`` at any provider, in tokens; 0 if unknown."""
     exact, beginnings = _read_table()
     name = shorten_name(model)
     found = exact.get(name)

@@ -1,13 +1,13 @@
-"""Credit leases: what one of several nodes may spend of a limit without asking, in nano-USD. Plain arithmetic.
+"""Credit leases: the part of a limit that one of several nodes may spend without asking, in nano-USD.
 
-The store sets credit aside for a node and counts it against the limit as if it were spent; the node admits requests
-from it in memory. Two things hold on every node at every moment:
+The store sets credit aside for a node and counts it against the limit as if it were spent. The node admits requests
+from it in memory. Two invariants hold on every node at every moment:
 
 - ``held + used <= granted``, except for what a provider charged beyond a reservation;
-- what the store has set aside for the node is at least ``granted - used`` and what is settled but not posted yet.
+- the store has set aside for the node at least ``granted - used``, plus the amount settled but not posted yet.
 
-So everything that is spent or held anywhere is within the limit, whatever fails. No clock occurs in the argument:
-credit is taken in the store first and then in the node, and given back in the node first and then in the store.
+So all amounts spent or held anywhere stay within the limit, whatever fails. This does not depend on clocks: credit is
+taken in the store first and then in the node, and given back in the node first and then in the store.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,12 +17,15 @@ from gateway.domain.balance import Owner, UtcDay
 from gateway.frozen import quick_frozen
 
 BalanceId = tuple[Owner, int]
-"""Whose balance it is: a key's or an account's, by its id."""
+"""The owner of a balance: a key or an account, and its id."""
 
 
 @quick_frozen
 class CreditWant:
-    """What a node asks for one balance: at least the smallest waiting reservation, what all need, and some more."""
+    """A node's request for credit from one balance.
+
+    ``least_nanos`` covers the smallest waiting reservation, ``need_nanos`` all of them, ``want_nanos`` some more.
+    """
 
     balance: BalanceId
     least_nanos: int
@@ -35,13 +38,13 @@ class CreditGrant:
     """The store's answer for one balance.
 
     Attributes:
-        limited: False if the balance has no spending limit, and needs no lease.
-        granted_nanos: what the node's lease has grown by.
-        room_nanos: what of the limit is left beside all leases; None without a limit.
-        others_nanos: what other nodes have outstanding, if nothing was granted.
-        since_day: the first day of the window that it is of, as a number since 1970; 0 without one.
-        outstanding_nanos: what the node's lease has now that is not posted; 0 without a limit.
-        holders: how many other nodes that are not known to be dead have something outstanding, if nothing was granted.
+        limited: False if the balance has no spending limit and needs no lease.
+        granted_nanos: the amount by which the node's lease has grown.
+        room_nanos: the part of the limit left after all leases; None without a limit.
+        others_nanos: the outstanding amount of other nodes, if nothing was granted.
+        since_day: the first day of the quota's current period, in days since 1970; 0 without one.
+        outstanding_nanos: the part of the node's lease that is not posted yet; 0 without a limit.
+        holders: the number of other nodes, not known to be dead, with an outstanding amount, if nothing was granted.
     """
 
     balance: BalanceId
@@ -56,9 +59,10 @@ class CreditGrant:
 
 @quick_frozen
 class StoredLease:
-    """A node's lease of one balance as the store has it.
+    """A node's lease of one balance, as stored.
 
-    ``posted_nanos`` is what of ``granted_nanos`` has become charges in this window, ``late_nanos`` in the one before.
+    ``posted_nanos`` is the part of ``granted_nanos`` that has become charges in this period, ``late_nanos`` in the
+    previous one.
     """
 
     balance: BalanceId
@@ -73,9 +77,9 @@ class StoredLease:
 
 @quick_frozen
 class CreditFigures:
-    """What the store has of one balance: what was spent and credited in its period, and what is set aside.
+    """The store's figures of one balance: the amounts spent and credited in its period, and the amount set aside.
 
-    ``held_nanos`` is what nodes and jobs have, and what nodes have spent and not posted yet.
+    ``held_nanos`` is set aside for nodes and jobs, including spending that nodes have not posted yet.
     """
 
     spent_nanos: int
@@ -84,13 +88,15 @@ class CreditFigures:
 
 
 class CreditAuthority(Protocol):
-    """Who judges how much of each limit is left, on behalf of one node.
+    """Grants one node credit from the shared limits.
 
-    Every method raises ``StoreUnavailable`` if the outcome is unknown: the node then has to read its leases.
+    Every method raises ``StoreUnavailable`` if the outcome is unknown. The node then has to read its leases.
 
-    ``recalled``: called with the balances whose idle credit another node asks for. ``returned``: called with the
-    balances of which there is more: another node has given credit back on such a call, or has credited them.
-    ``answered``: called with another node and the balances whose idle credit it has returned, if it had any.
+    Attributes:
+        recalled: called with the balances whose idle credit another node asks for.
+        returned: called with the balances that have more credit: another node has given some back after a recall, or
+            has credited them.
+        answered: called with another node and the balances for which it has answered a recall.
     """
 
     recalled: Callable[[Collection[BalanceId]], None]
@@ -102,11 +108,11 @@ class CreditAuthority(Protocol):
         ...
 
     async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        """Take back what the node has already given up; tell the others that there is more of those ``reported``."""
+        """Return ``amounts``, which the node has given up. Tell other nodes about the balances in ``reported``."""
         ...
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
-        """Tell the other nodes that nothing is idle of what they have recalled."""
+        """Tell the other nodes that this node has no idle credit of the recalled ``balances``."""
         ...
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
@@ -114,11 +120,11 @@ class CreditAuthority(Protocol):
         ...
 
     async def claim(self, balances: Collection[BalanceId]) -> bool:
-        """Make the node the only one that may exceed all of ``balances``, for one request; False: another node may."""
+        """Let only this node exceed ``balances``, for one request. Return False if another node has a claim."""
         ...
 
     async def end_claim(self, balances: Collection[BalanceId]) -> None:
-        """Let other nodes exceed those of ``balances`` that this one has claimed."""
+        """End this node's claims on ``balances``, so that other nodes may exceed them."""
         ...
 
     async def find_leases(self) -> Sequence[StoredLease]:
@@ -126,5 +132,5 @@ class CreditAuthority(Protocol):
         ...
 
     async def fold(self) -> None:
-        """End every lease of the node: what it has posted stays spent, and the rest is free."""
+        """End every lease of the node. Posted amounts stay spent; the remaining credit becomes available again."""
         ...

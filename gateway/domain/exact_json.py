@@ -1,8 +1,8 @@
-"""Reads and writes JSON without changing a number, and reads what orjson refuses although it is common.
+"""Reads and writes JSON without changing numbers, and accepts common input that orjson refuses.
 
 orjson turns integers of more than 64 bits into floats and ``-0`` into 0. It refuses half a surrogate pair, ``NaN``,
-``Infinity`` and numbers beyond the range of a double. The fast reader is used first, the careful one only where the
-fast one refuses, or where the text has a number that it may change.
+``Infinity`` and numbers beyond the range of a double. orjson, which is fast, is used first. The slower, exact reader
+is used only if orjson refuses the text or may have changed one of its numbers.
 """
 
 import json
@@ -14,9 +14,9 @@ import orjson
 
 _DIGITS = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
 _LONG = b"0" * 19
-"""The digits of the smallest number that orjson changes, in a text all of whose digits are made zeros."""
+"""The shortest digit string that orjson may change, after all digits of the text were replaced by zeros."""
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
-"""Integers that orjson keeps."""
+"""The range of integers that orjson keeps exact."""
 _ESCAPE = re.compile(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
@@ -24,24 +24,24 @@ _ESCAPE = re.compile(
 
 
 class ExactNumber(float):
-    """A number that orjson would change, with its text; orjson writes it only by ``default``, see ``dumps``."""
+    """A number that orjson would change, with its original text; ``dumps`` writes it."""
 
     __slots__ = ("text",)
     text: str
 
     def __new__(cls, text: str) -> Self:
-        """Read a number of JSON."""
+        """Parse a JSON number."""
         number = super().__new__(cls, text)
         number.text = text
         return number
 
     def __reduce__(self) -> tuple[type["ExactNumber"], tuple[str]]:
-        """Copy the text, not the float."""
+        """Copy or pickle by the text, because the float may be inexact."""
         return ExactNumber, (self.text,)
 
 
 def loads(raw: bytes) -> Any:
-    """Parse JSON with all its digits; half a surrogate pair becomes U+FFFD. Raises ``orjson.JSONDecodeError``."""
+    """Parse JSON exactly; half a surrogate pair becomes U+FFFD. Raises ``orjson.JSONDecodeError``."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -50,7 +50,7 @@ def loads(raw: bytes) -> Any:
 
 
 def load_arguments(text: str) -> Any:
-    """Parse the arguments that a model wrote, as ``loads`` but without ``NaN`` and ``Infinity``.
+    """Parse arguments written by a model, like ``loads`` but refusing ``NaN`` and ``Infinity``.
 
     Raises ``ValueError``.
     """
@@ -65,7 +65,7 @@ def load_arguments(text: str) -> Any:
 
 
 def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Parse JSON that orjson has refused with ``error``; raise the same again if the JSON is invalid."""
+    """Parse JSON that orjson has refused with ``error``. Raises an equal error if the JSON is invalid."""
     try:
         return _load(raw)
     except (ValueError, RecursionError):
@@ -74,12 +74,12 @@ def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
 
 
 def load_exactly(raw: bytes, value: Any) -> Any:
-    """Return ``value``, which orjson has read from ``raw``; read again if a number may have changed."""
+    """Return ``value``, which orjson has parsed from ``raw``. Parse again if a number may have changed."""
     return _load(raw) if may_change(raw) else value
 
 
 def may_change(raw: bytes) -> bool:
-    """Return whether orjson may change a number of ``raw``. Searches at the speed of memory."""
+    """Return whether orjson may change a number in ``raw``. Uses only fast byte searches."""
     return (
         _LONG in raw.translate(_DIGITS)
         or b":-0" in raw
@@ -91,7 +91,7 @@ def may_change(raw: bytes) -> bool:
 
 
 def dumps(value: Any) -> bytes:
-    """Write JSON, an ``ExactNumber`` with its own digits. Raises ``orjson.JSONEncodeError``."""
+    """Serialize to JSON, an ``ExactNumber`` with its original digits. Raises ``orjson.JSONEncodeError``."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -99,7 +99,7 @@ def dumps(value: Any) -> bytes:
 
 
 def write_number(value: object) -> orjson.Fragment:
-    """Write what orjson does not know; the ``default`` of ``orjson.dumps``. Raises ``TypeError``."""
+    """Serialize an ``ExactNumber``; the ``default`` of ``orjson.dumps``. Raises ``TypeError`` for other values."""
     if isinstance(value, ExactNumber):
         return orjson.Fragment(value.text)
     raise TypeError

@@ -1,8 +1,8 @@
-"""Frames of compressed audio in a file, which check the duration that the file's header gives.
+"""Finds frames of compressed audio in a file, to check the duration in the file's header.
 
-A decoder plays every frame that it finds, whatever the header says. A finder here takes a part of a file, without a
-known start, and yields each position that looks like the start of a frame, with the seconds that it plays. It counts
-some that are none; no frame can be hidden behind them.
+A decoder plays every frame that it finds, whatever the header says. A finder takes a part of a file, starting anywhere,
+and yields each position that looks like the start of a frame, with the frame's seconds. It yields some false positives,
+but these cannot hide a real frame.
 """
 
 import re
@@ -15,7 +15,7 @@ Frames = Iterator[tuple[int, float]]
 FindFrames = Callable[[bytes], Frames]
 
 MAX_FRAMES = 2_000
-"""Frames read from one part of a file: about 2 ms."""
+"""Maximum number of frames read from one part of a file; takes about 2 ms."""
 
 
 def measure_seconds(block: bytes, stretch: int, find: FindFrames) -> float:

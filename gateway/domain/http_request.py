@@ -11,9 +11,9 @@ from gateway.frozen import quick_frozen
 
 @attrs.define(eq=False)
 class RequestTemplate:
-    """The URL and headers that all requests of one kind share over a channel.
+    """The URL and headers shared by all requests of one kind over a channel.
 
-    ``head``: the request head that the HTTP client has built from these; None until it has.
+    ``head`` is the request head that the HTTP client has built from them; None before.
     """
 
     channel: Channel
@@ -40,11 +40,12 @@ class HttpRequest:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 
     Attributes:
-        once: it must not be sent twice, even if its connection breaks.
-        template: the same ``url``, ``headers`` and ``proxy`` of every such request; None if only this one has them.
-        on_written: called when all of it is written to the connection; from then on the provider may act on it.
-        exact: ``url`` is sent as it is, and not normalized: a signature covers it.
-        grant: it needs an access token, which ``upstream/access_tokens.py`` adds; None if ``headers`` are complete.
+        once: the request must not be sent twice, even if its connection breaks.
+        template: the template that it shares with similar requests; None if ``url`` and ``headers`` are its own.
+        on_written: called when the whole request is written. From then on, the provider may act on it.
+        exact: send ``url`` without normalizing it, because a signature covers it.
+        grant: the credentials for an access token, which ``upstream/access_tokens.py`` adds; None if ``headers`` are
+            complete.
     """
 
     method: str

@@ -7,7 +7,7 @@ import attrs
 from gateway.frozen import frozen
 
 ReplayState = Literal["running", "answered", "lost"]
-"""The request is in progress; its answer is stored; it ended and its answer is not stored."""
+"""The states, in this order: in progress; ended with a stored answer; ended without one."""
 
 MAX_KEY_CHARS = 255
 KEEP_MS = 24 * 3_600 * 1000

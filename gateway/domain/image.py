@@ -9,13 +9,13 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.frozen import frozen
 
 ImageForm = Literal["url", "b64_json"]
-"""The client wants images as URLs, or as base64 in the answer."""
+"""The requested form of images: URLs, or base64 in the answer."""
 
 MAX_IMAGES = 10
-"""Images in one request; the limit of the OpenAI API."""
+"""Maximum number of images per request, as in the OpenAI API."""
 MAX_INPUT_IMAGES = 16
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
-"""Bytes of one decoded image."""
+"""Maximum bytes of one decoded image."""
 AUTO = "auto"
 """The size that leaves the choice to the model."""
 
@@ -28,8 +28,8 @@ class ImageRequest:
         prompt: what the images show, or what an edit changes.
         count: the number of images (``n``).
         size: ``1024x1024``; None if the client left it open or wrote ``auto``.
-        form: how the client wants them.
-        sources: source images of an edit.
+        form: the form in which the client wants the images.
+        sources: the number of source images of an edit.
         masked: whether an edit has a mask.
     """
 
@@ -49,8 +49,8 @@ class Image:
         data: base64, standard alphabet, no prefix.
         url: an http or https address.
         revised_prompt: the prompt as the model rewrote it.
-        quoted: the URL is from the model's text, so the client may have dictated it: it is trusted no more than the
-            client, and a fault in it is not the provider's.
+        quoted: the URL is from the model's text, so the client may have dictated it. It is trusted no more than the
+            client, and an error in it is not the provider's.
     """
 
     data: str | None = attrs.field(default=None, repr=False)

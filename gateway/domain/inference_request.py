@@ -1,4 +1,4 @@
-"""A client's request: the checked and parsed body."""
+"""A client's inference request: the checked and parsed body, and its derived properties."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from gateway.domain.video import VideoRequest
 from gateway.frozen import quick_frozen
 
 MAX_DIGEST_TOKENS = 256 * 1024
-"""Tokens up to which a whole prompt is digested."""
+"""The maximum tokens of a prompt that is digested as a whole."""
 
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
@@ -29,14 +29,14 @@ class InferenceRequest:
     ``body`` is the parsed JSON; the provider's request is serialised from it, not from the bytes.
 
     Attributes:
-        model: as the client named it.
+        model: the model's name as the client wrote it.
         stream: whether the answer is a stream of events.
         choices: the number of answers (``n``).
         include_usage: the client asked for the usage event itself.
         prompt_chars: characters of text in the prompt, for an estimate.
-        max_prompt_tokens: tokens that the prompt hardly exceeds: no token is shorter than a byte.
-        max_output_tokens: tokens of one answer that are reserved; 0 if an answer has none.
-        affinity_key: what requests with the same prompt prefix have in common; None if the client did not say.
+        max_prompt_tokens: upper bound of the prompt's tokens, because no token is shorter than a byte.
+        max_output_tokens: the tokens reserved for one answer; 0 if an answer has none.
+        affinity_key: a key shared by requests with the same prompt prefix; None if the client sent none.
         encoding: the requested embedding encoding; float by default.
         max_cache_write_tokens: tokens of ``max_prompt_tokens`` that may be written to a provider's cache, at
             another price.
@@ -45,21 +45,24 @@ class InferenceRequest:
         files: the files of a form; its other fields are the ``body``.
         image: the image request; None for other operations.
         video: the video request; None for other operations.
-        sound_ms: how long the uploaded audio is, or hardly exceeds.
-        characters: characters of a text for speech.
+        sound_ms: the length of the uploaded audio, or an upper bound.
+        characters: the number of characters of a text to speak.
         origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
-        channel: the only channel that can serve it, because it made what the request continues; empty: any.
-        large: the body is so long that no step over all of it runs on the event loop.
-        continues: the id of the response whose conversation the body has been given; empty: none.
-        sounds: its tokens may be audio, in the prompt and in the answer.
-        plain: its prompt is the texts of its messages, and nothing in the body is read by the provider beside them.
-        foreign: what it names at a provider and the gateway has not seen made: what a channel must allow, and where.
-        made: takes the ids in the answer that the client may name in a later request.
-        searches: those that a rerank is billed as at the most.
-        compaction: what a summary of the conversation is asked for: an ``item`` of a response, or a ``response`` of
+        channel: the only channel that can serve the request, because it made the objects that the request continues;
+            empty: any.
+        large: the body is so long that no step over all of it may run on the event loop.
+        continues: the id of the response whose conversation was added to the body; empty: none.
+        sounds: tokens of the prompt and the answer may be audio.
+        plain: the prompt consists only of the texts of its messages; the provider reads nothing else in the body.
+        foreign: ids of objects at a provider that were not made through the gateway: for each, the field that a channel
+            must allow, and its place.
+        made: receives the ids in the answer that the client may name in a later request.
+        searches: the maximum number of searches for which a rerank is billed.
+        compaction: the form of a requested summary of the conversation: an ``item`` of a response, or a ``response`` of
             ``/v1/responses/compact``; empty: an ordinary answer.
-        earlier_tokens: of the response that it continues at the provider, with its prompt, as reported; 0: not known.
-        keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
+        earlier_tokens: the reported tokens of the response that it continues at the provider, with its prompt; 0 if
+            unknown.
+        keep: a callback that keeps the whole response if the gateway writes it; None: it is not kept.
     """
 
     operation: Operation
@@ -96,7 +99,7 @@ class InferenceRequest:
 
     @property
     def digest(self) -> int:
-        """A hash of the prompt; of a very long prompt only its length counts, of files their sizes."""
+        """A hash of the prompt. Only the length of a very long prompt and the sizes of files count."""
         body = exact_json.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
         files = tuple(file.spooled.size for file in self.files)
         return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, body))
@@ -117,7 +120,7 @@ class InferenceRequest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The object that has the settings of the model: the body, or a part of it."""
+        """The object with the model's settings: the body, or a part of it."""
         name = OPERATIONS[self.operation].settings
         return self.body.get(name) or {} if name else self.body
 
@@ -139,7 +142,7 @@ class InferenceRequest:
 
     @property
     def need(self) -> Usage:
-        """The usage to reserve money for."""
+        """The highest expected usage, for which money is reserved."""
         written = self.max_cache_write_tokens
         if self.sounds:
             prompt, answer = self.max_prompt_tokens, self.max_output_tokens * self.choices

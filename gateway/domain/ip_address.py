@@ -1,4 +1,4 @@
-"""The client's address behind proxies, and the networks that a restriction names."""
+"""Finds a client's address behind proxies, and checks addresses against networks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -8,7 +8,7 @@ Networks = tuple[Network, ...]
 Address = IPv4Address | IPv6Address
 
 MAX_HOPS = 32
-"""Trusted proxies in a row; the address behind more of them is unknown."""
+"""Maximum number of trusted proxies in a row. Behind more of them, the client's address is unknown."""
 
 _MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
 _MAPPED = IPv6Network("::ffff:0:0/96")

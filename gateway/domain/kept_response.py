@@ -15,7 +15,7 @@ class KeptRules:
 
 @frozen
 class KeptResponse:
-    """A response and what it answers.
+    """A response and the input that it answers.
 
     Attributes:
         id: ``resp_`` and the digits of the request's id.
@@ -25,7 +25,7 @@ class KeptResponse:
         before_id: the response that it continues; None: ``items`` are the input of the whole conversation.
         body_memory, items_memory: bytes of memory that they take once they are parsed, at most. None: unknown, for a
             response that an earlier version has stored.
-        stored_bytes: what the database stores of it.
+        stored_bytes: the number of bytes stored in the database.
     """
 
     id: str

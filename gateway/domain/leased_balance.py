@@ -1,4 +1,4 @@
-"""A node's own side of the credit that it has of one balance: arithmetic in nano-USD and seconds, without a clock."""
+"""A node's lease of credit from a shared balance, as the node sees it. Nano-USD and seconds, without a clock."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,27 +10,27 @@ from gateway.domain.credit import BalanceId, CreditWant, StoredLease
 from gateway.frozen import quick_frozen
 
 _AVERAGE_S = 5.0
-"""The time constant of the average of what is reserved a second."""
+"""The time constant of the moving average of reservations per second."""
 _AHEAD_S = 2.0
 IDLE_S = 60.0
 _FEWEST, _MOST = 4, 256
-"""The bounds of a slice, in requests like a large one of late."""
+"""The bounds of a slice, in multiples of ``CreditDemand.large_nanos``."""
 _COUNTED_EVERY_S = 0.05
-"""The average is brought up to date this often, and not with every request."""
+"""The minimum time between updates of the average, because updating it for every request is expensive."""
 
 
 @attrs.define(eq=False)
 class CreditDemand:
-    """How fast a node reserves credit of one balance. Times are seconds of a monotonic clock.
+    """How fast a node reserves credit from one balance. Times are seconds of a monotonic clock.
 
     Attributes:
         nanos_per_s: the average as of ``counted_s``.
-        recent_nanos: what was reserved since then.
-        large_nanos: a large reservation of late: an eighth less with each smaller one.
-        slice_nanos: what ``find_slice`` has returned at ``counted_s``.
-        at_s: when the last reservation was made.
-        ahead_s: no more is asked for ahead before.
-        no_credit_until_s: until then the store is taken to have nothing more; it has just granted nothing.
+        recent_nanos: the amount reserved since ``counted_s``.
+        large_nanos: the size of recent large reservations; each smaller reservation reduces it by up to an eighth.
+        slice_nanos: the result of ``find_slice`` at ``counted_s``.
+        at_s: the time of the last reservation.
+        ahead_s: the earliest time of the next request for credit ahead of need.
+        no_credit_until_s: until then the store is assumed to have no more credit, because it just granted none.
     """
 
     nanos_per_s: float = 0.0
@@ -52,11 +52,11 @@ class CreditDemand:
             self.slice_nanos = self.find_slice(now_s)
 
     def enlarge(self, nanos: int) -> None:
-        """Count a reservation that may not be made."""
+        """Update ``large_nanos`` with a reservation, whether or not it succeeds."""
         self.large_nanos = max(nanos, self.large_nanos - self.large_nanos // 8)
 
     def find_slice(self, now_s: float) -> int:
-        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 256 of a large one."""
+        """Return the credit to request in advance: two seconds of reservations, but 4 to 256 large reservations."""
         ahead = int(self._find_rate(now_s) * _AHEAD_S)
         return min(max(ahead, _FEWEST * self.large_nanos), _MOST * self.large_nanos)
 
@@ -67,14 +67,14 @@ class CreditDemand:
 
 @quick_frozen
 class CreditRefusal:
-    """What the store answered when it had too little.
+    """The store's answer when it had too little credit.
 
     Attributes:
-        least_nanos: what was asked for; a request for less may still pass.
-        left_nanos: what is left beside everything that is reserved anywhere.
-        held_nanos: what other nodes have.
+        least_nanos: the amount that was requested; a request for less may still pass.
+        left_nanos: the amount left after all reservations of all nodes.
+        held_nanos: the amount that other nodes have.
         day_number: the day of the answer.
-        until_s: until then it is not asked again.
+        until_s: the time until which the store is not asked again.
         memory_s: how long the answer is remembered.
     """
 
@@ -88,19 +88,19 @@ class CreditRefusal:
 
 @attrs.define(eq=False)
 class LeasedBalance(Balance):
-    """A balance of which this node may spend what it was granted, and not what the limit leaves.
+    """A balance of which this node may spend only the credit it was granted.
 
-    Its counters are what this node has spent since its start; only the store knows the rest.
+    The counters contain only this node's spending since its start; the store has the totals.
 
     Attributes:
         owner_id: the id of the key or account.
-        granted_nanos: all that was ever granted and not given back.
-        used_nanos: all that was settled here.
-        unlimited: the quota for which the store has answered that it knows no limit; None: it has not.
-        beyond_nanos: at most so much more is held and used than was granted: a provider charged more than was reserved,
-            or a reservation is older than the limit.
+        granted_nanos: all credit ever granted, minus the credit given back.
+        used_nanos: all spending settled on this node.
+        unlimited: the quota for which the store has answered that there is no limit; None if it has not.
+        beyond_nanos: the maximum by which held and used amounts exceed the grant, because a provider charged more than
+            was reserved, or a reservation is older than the limit.
         lease_unknown: the node does not know its lease: the limit is new, or an answer was lost.
-        refusal: the store's last answer, if that was too little.
+        refusal: the store's last answer, if it had too little credit.
     """
 
     owner_id: int = 0
@@ -123,15 +123,15 @@ class LeasedBalance(Balance):
 
     @property
     def room_nanos(self) -> int:
-        """What of the granted credit may still be reserved. Negative after an overrun."""
+        """The granted credit that may still be reserved. Negative after an overrun."""
         return self.granted_nanos - self.used_nanos - self.held_nanos
 
     def covers(self, nanos: int) -> bool:
-        """Return whether ``nanos`` may be reserved at once."""
+        """Return whether ``nanos`` may be reserved without asking the store."""
         return not self.leased or (not self.lease_unknown and self.room_nanos >= nanos)
 
     def use(self, quota: Quota, day: UtcDay) -> None:
-        """Apply ``quota`` from now on. What was spent without a limit is not in any lease."""
+        """Apply ``quota`` from now on. Spending without a limit is not part of any lease."""
         if quota is self.quota:
             return
         before = self.leased
@@ -142,13 +142,13 @@ class LeasedBalance(Balance):
             self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
-        """Return what may be reserved without another question to the store. None without a quota."""
+        """Return the amount that may be reserved without asking the store. None if there is no limit."""
         if not self.leased:
             return None
         return min(0, self.room_nanos) if self.lease_unknown else self.room_nanos
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos``, release what was reserved for it, and return what of it is above the grant."""
+        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the excess over the grant."""
         before = max(0, -self.room_nanos)
         super().settle(held_nanos, cost_nanos, day)
         self.used_nanos += cost_nanos
@@ -161,32 +161,32 @@ class LeasedBalance(Balance):
         return beyond if self.leased else 0
 
     def grant(self, nanos: int) -> None:
-        """Add what the store has granted."""
+        """Add credit that the store has granted."""
         self.granted_nanos += nanos
         self.beyond_nanos = min(self.beyond_nanos, max(0, -self.room_nanos))
 
     def exceeds(self, outstanding_nanos: int) -> bool:
-        """Return whether the node has more than its lease, of which the store has so much outstanding.
+        """Return whether the node has more credit than its lease, which has ``outstanding_nanos`` in the store.
 
-        What it settles and posts meanwhile only makes its share smaller.
+        Spending settled since the store was read only lowers the node's side, so it causes no false alarm.
         """
         return self.leased and not self.lease_unknown and self.granted_nanos - self.used_nanos > outstanding_nanos
 
     def detach(self, nanos: int) -> None:
-        """Hand a reservation over to a durable job: the store counts it there from now on."""
+        """Hand a reservation over to a durable job, under which the store counts it from now on."""
         self.held_nanos -= nanos
         self.granted_nanos -= nanos
 
     def release(self, nanos: int) -> int:
-        """Give up to ``nanos`` of the room back; return how much. The store is to be asked next."""
+        """Give back up to ``nanos`` of the room and return the amount. The caller must then tell the store."""
         given = max(0, min(nanos, self.room_nanos))
         self.granted_nanos -= given
         return given
 
     def resync(self, stored: StoredLease | None, unposted_nanos: int) -> None:
-        """Take over what the store has, None for nothing, after an answer was lost.
+        """Adopt the store's lease after an answer was lost. ``stored`` is None if the store has no lease.
 
-        ``unposted_nanos`` is what was settled here and is not in the store.
+        ``unposted_nanos`` is the spending settled here that is not in the store yet.
         """
         outstanding = 0 if stored is None else stored.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
@@ -194,14 +194,14 @@ class LeasedBalance(Balance):
         self.lease_unknown = False
 
     def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
-        """Return the store's last answer, if that was too little and is not old."""
+        """Return the store's last refusal, unless it has expired. None if there is none."""
         refusal = self.refusal
         if refusal is None or now_s >= refusal.until_s or refusal.day_number != day.number:
             return None
         return refusal
 
     def describe(self, day: UtcDay) -> Balance:
-        """Return the whole balance as of the last refusal: what is left, and what is reserved anywhere."""
+        """Return the whole balance as of the last refusal, with the reservations of all nodes."""
         whole, refusal = Balance(self.owner), self.refusal
         whole.use(self.quota, day)
         left = self.room_nanos if refusal is None else refusal.left_nanos
@@ -210,23 +210,23 @@ class LeasedBalance(Balance):
         return whole
 
     def _recognise(self) -> int:
-        return 0  # the node does not know the limit's room
+        return 0  # the node does not know how much of the limit is left
 
 
 def merge_wants(requested: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
-    """Return what to ask for the reservations that wait for each balance; nothing for those that have room for all."""
+    """Return the credit to request for each balance's waiting reservations. Balances with enough room are left out."""
     wants = []
     for balance, amounts in requested.items():
         room = balance.room_nanos
         need = sum(amounts) - room
         if need > 0:
-            least = max(1, min(amounts) - room)  # of nothing, the store does not say who has some
+            least = max(1, min(amounts) - room)  # asked for 0, the store does not say who has credit
             wants.append(CreditWant(balance.id, least, need, need + balance.demand.find_slice(now_s)))
     return wants
 
 
 def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) -> list[str]:
-    """Return what is wrong with a lease of which the node knows and the store has so much outstanding."""
+    """Return the problems of a lease, given the outstanding amounts that the node knows and that the store has."""
     name, problems = f"{balance.owner} {balance.owner_id}", []
     if balance.room_nanos + balance.beyond_nanos < 0:
         problems.append(f"{name}: this node has reserved {-balance.room_nanos} more than its lease (nano-USD)")
@@ -236,17 +236,17 @@ def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) 
 
 
 def find_surplus(balance: LeasedBalance, now_s: float) -> int:
-    """Return how much idle credit is too much: all after a minute without requests, and what is above two slices."""
+    """Return the idle credit to give back: all after a minute without requests, otherwise the room above two slices."""
     if now_s - balance.demand.at_s >= IDLE_S:
         return max(0, balance.room_nanos)
     return max(0, balance.room_nanos - 2 * balance.demand.find_slice(now_s))
 
 
 def is_over(balance: LeasedBalance, now_s: float) -> bool:
-    """Return whether the node has no credit of a balance that it has not used for a minute."""
+    """Return whether the node is done with a balance: no credit or reservation, and no request for a minute."""
     return now_s - balance.demand.at_s >= IDLE_S and balance.room_nanos <= 0 and not balance.held_nanos
 
 
 def is_low(balance: LeasedBalance) -> bool:
-    """Return whether to ask for more ahead: less than half a slice of late is left."""
+    """Return whether to request credit in advance: less than half of the last slice is left."""
     return 2 * balance.room_nanos < balance.demand.slice_nanos

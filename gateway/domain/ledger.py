@@ -1,6 +1,6 @@
 """The ledger: charges and credits, entry by entry.
 
-Entries are only ever added. What is spent of a quota is the sum of its charges; ``gateway audit`` adds them up again.
+Entries are only ever added. The spent part of a quota is the sum of its charges, which ``gateway audit`` adds up again.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from gateway.errors import Conflict
 from gateway.frozen import frozen
 
 EntryKind = Literal["charge", "top_up", "set", "orphan"]
-"""A request's cost; money added to a quota; the difference that set a balance to an amount; what a node of a cluster
-that was lost had set aside (negative), or that amount again when the node has come back."""
+"""The kinds of entry, in this order: a request's cost; money added to a quota; the difference that set a balance to an
+amount; the credit leased to a lost cluster node (negative), or its reversal when the node comes back."""
 
 UsageAxis = Literal["day", "model", "key", "account"]
 
 OnCrash = Literal["release", "charge"]
-"""The fate of a reservation whose request a crash has cut off: nothing is charged, or all of it."""
+"""The treatment of a reservation whose request was interrupted by a crash: charge nothing, or all of it."""
 
 _DAY_MS = DAY_S * 1000
 
 
 @frozen
 class LedgerEntry:
-    """One entry. A charge belongs to the key and its account; a credit to the key, or without one to the account.
+    """One entry. A charge belongs to a key and its account; a credit to a key, or to an account if there is no key.
 
-    ``sequence``: the order of writing; 0 before it is stored. ``reference``: the operator's own, for example of a
-    payment; unique among the credits of a balance.
+    ``sequence`` is the order of writing, 0 before the entry is stored. ``reference`` is chosen by the operator, for
+    example the id of a payment; it is unique among the credits of a balance.
     """
 
     sequence: int
@@ -44,7 +44,7 @@ class LedgerEntry:
 
 @frozen
 class Spending:
-    """What one key (None: its account) was charged and credited: ever, this month, today."""
+    """The charges and credits of one key (None: of the account): in total, this month, and today."""
 
     account_id: int
     key_id: int | None
@@ -58,7 +58,7 @@ class Spending:
 
 @frozen
 class UsageFilter:
-    """Which days (numbers since 1970, inclusive), and whose; None does not restrict."""
+    """A filter for usage: days (numbers since 1970, inclusive), account and key. None does not restrict."""
 
     since: int
     until: int
@@ -69,7 +69,7 @@ class UsageFilter:
 
 @frozen
 class UsageLine:
-    """The usage of one day, model, key or account. ``label`` is that: a day's number, an id, a name."""
+    """The usage of one day, model, key or account, identified by ``label``: a day number, an id or a name."""
 
     label: str
     requests: int
@@ -81,7 +81,7 @@ class UsageLine:
 
 @frozen
 class KeyTotals:
-    """The charges of one key by every source, which must agree. Requests include those deleted for their age."""
+    """The charges of one key from each source, which must agree. Requests deleted by retention are included."""
 
     account_id: int
     key_id: int
@@ -92,10 +92,10 @@ class KeyTotals:
 
 @frozen
 class ClusterAudit:
-    """What the store says of what the nodes of a cluster share, at one moment.
+    """A consistent audit of the data that the nodes of a cluster share.
 
-    ``problems``: differences between balances, leases, charges, credits and jobs. ``totals``: the charges of each key.
-    ``jobs``: how many jobs have not ended, and ``held_nanos`` what they hold.
+    ``problems`` are differences between balances, leases, charges, credits and jobs. ``totals`` are the charges of each
+    key. ``jobs`` is the number of unfinished jobs, ``held_nanos`` their reservations.
     """
 
     problems: Sequence[str]
@@ -105,17 +105,16 @@ class ClusterAudit:
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
-    """Return whether a stored row may have been deleted for its age: its key's are gone up to ``until_ms``.
+    """Return whether a row may have been stored and deleted by retention, which deleted its key's up to ``until_ms``.
 
-    Rows are kept for a day at least, and no request takes so long: one that started before is known, whatever end it
-    gives.
+    Compares the start time. Rows are kept for at least a day, and no request takes that long.
     """
     return until_ms is not None and row.started_ms <= until_ms
 
 
 @frozen
 class UnfinishedRequest:
-    """A request of an earlier process that the ledger may lack. ``settled``: the request had ended, too."""
+    """A request of an earlier process that may be missing in the ledger. ``settled``: the request had ended."""
 
     row: RequestRecord
     settled: bool
@@ -127,14 +126,14 @@ def day_of(row: RequestRecord) -> int:
 
 
 def counts_as_usage(row: RequestRecord) -> bool:
-    """Return whether a row's request reached a provider: only those count as usage."""
+    """Return whether a request was sent to a provider. Only such requests count as usage."""
     return row.attempts > 0
 
 
 def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
-    """Raise ``Conflict`` unless two credits under one reference are the same: kind, and amount of a top-up.
+    """Raise ``Conflict`` unless two credits with the same reference agree in kind and, for a top-up, amount.
 
-    The amount of a "set" is a difference, which changes from one moment to the next.
+    The amount of a "set" is not compared: it is a difference, which depends on the balance at that moment.
     """
     if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
         raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")

@@ -26,7 +26,7 @@ from typing import Protocol
 from gateway.frozen import quick_frozen
 
 ALIVE_S = 15.0
-"""How long a server counts the running requests of a gateway from which it hears nothing."""
+"""How long a server counts the running requests of a gateway that has stopped sending commands."""
 
 EPOCH_S = 1_767_225_600
 """The start of 2026, from which servers count seconds: the fewer digits before the point, the more behind it."""
@@ -34,13 +34,13 @@ EPOCH_S = 1_767_225_600
 
 @quick_frozen
 class LimitServerState:
-    """What is known of a server before it is used.
+    """The properties of a server, determined before it is used.
 
     Attributes:
         name: its address without a password.
         version: its name and version.
-        latency_ms: how long it takes to answer.
-        eviction: how it removes keys when its memory is full; empty: it does not.
+        latency_ms: the time that it takes to answer.
+        eviction: its policy for removing keys when its memory is full; empty if it removes none.
     """
 
     name: str

@@ -15,7 +15,7 @@ from gateway.frozen import frozen
 
 MEDIA_PATH = "/media"
 SNIFF_BYTES = 4096
-"""Bytes that show a file's type. 64 would do for all except an SVG after a long comment."""
+"""The bytes read to detect a file's type. 64 are enough, except for an SVG after a long comment."""
 EXTENSIONS: Mapping[str, str] = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -84,7 +84,7 @@ _EXPIRES = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
 
 def sniff_media(head: bytes) -> str | None:
-    """Return the media type of a file by its first bytes. None: no type that is kept."""
+    """Return the media type of a file by its first bytes. None if files of that type are not kept."""
     for signature, media_type in _SIGNATURES:
         if head.startswith(signature):
             return media_type
@@ -100,7 +100,7 @@ def sniff_media(head: bytes) -> str | None:
 
 
 def sniff_image(head: bytes) -> str | None:
-    """Return the media type of an image by its first bytes. None: it is no image."""
+    """Return the media type of an image by its first bytes. None if it is not a known image."""
     media_type = sniff_media(head)
     return media_type if media_type is not None and media_type.startswith("image/") else None
 
@@ -122,7 +122,7 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 
 def find_media_type(media_id: str) -> str | None:
-    """Return the media type in an id. None: this is no id."""
+    """Return the media type encoded in an id. None if the id is invalid."""
     found = _ID.fullmatch(media_id)
     return _TYPES.get(found["extension"]) if found else None
 

@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.frozen import frozen
 
 Role = Literal["viewer", "member", "administrator"]
-"""In the order of their rights: each may do what those before it may."""
+"""The roles in ascending order of rights: each includes the rights of those before."""
 ROLES: tuple[Role, ...] = ("viewer", "member", "administrator")
 
 LinkKind = Literal["invite", "reset"]
@@ -112,7 +112,7 @@ class Member:
         totp: the second factor's secret, encrypted; None without one.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
-        passkeys: how many it has.
+        passkeys: the number of registered passkeys.
     """
 
     id: int
@@ -153,7 +153,7 @@ def find_difference(before: Member, after: Member) -> set[str]:
 
 @frozen
 class Credential:
-    """What a member has proved, to be checked again in the transaction that creates the session.
+    """The proofs that a member has given, to be checked again in the transaction that creates the session.
 
     Attributes:
         passphrase: the hash that the passphrase was compared with.

@@ -22,10 +22,10 @@ class ModelInfo:
 
 @frozen
 class ModelList:
-    """What the provider of a channel has answered to a node of a cluster.
+    """A channel's model list as fetched by a cluster node.
 
-    ``models``: None if it has never listed any. ``fetched_ms``: when it was asked last, in Unix milliseconds.
-    ``error``: why it did not list them then; None if it did.
+    ``models`` is None if the provider has never listed any. ``fetched_ms`` is the time of the last attempt, in Unix
+    milliseconds. ``error`` is why that attempt failed; None if it succeeded.
     """
 
     channel: str

@@ -1,4 +1,4 @@
-"""Model names of which several spellings are usual, in one spelling.
+"""Normalizes model names that are written in several ways.
 
 OpenRouter puts the maker before a name and writes versions with dots (openrouter.ai/docs, "Models"); Amazon Bedrock and
 Google Vertex AI have prefixes and suffixes of their own (docs.claude.com/en/docs/about-claude/models/overview lists all
@@ -23,9 +23,9 @@ _UNDATED = "3"
 
 
 def normalize_name(name: str) -> str:
-    """Return the name or glob in lower case, without the maker, with dashes in versions and none in a date.
+    """Return a name or glob in lower case, without the vendor, with dashes in versions and without dashes in dates.
 
-    Claude's family stands before its version: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``.
+    Claude's family name comes before the version: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``.
     """
     name = name.lower()
     # A pattern is applied only where it can match: the first name without a price of its own has all spellings of the
@@ -43,7 +43,7 @@ def normalize_name(name: str) -> str:
 
 
 def split_release(normalized: str) -> tuple[str, str]:
-    """Return a normalized name without its date, and a string by which releases sort: a name without a date is last."""
+    """Return a normalized name without its date, and a sort key for releases; names without a date come last."""
     found = _RELEASE.search(normalized)
     return (normalized, _UNDATED) if found is None else (normalized[: found.start()], found[1])
 

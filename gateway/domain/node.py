@@ -5,8 +5,8 @@ from typing import Literal
 from gateway.frozen import quick_frozen
 
 NodeState = Literal["live", "dead", "gone"]
-"""``dead``: its beats have ended, and its data folder may have records; ``gone``: it has stopped in order, or has left
-nothing but credit that is settled later."""
+"""``dead``: its heartbeats have ended, and its data folder may have records that are not stored yet. ``gone``: it has
+shut down cleanly, or has left only credit that is settled later."""
 
 
 @quick_frozen
@@ -14,16 +14,16 @@ class Node:
     """A gateway process of a cluster, by the ``id`` in its data folder.
 
     Attributes:
-        epoch: how often it has registered: what it wrote as an earlier one no longer counts.
-        url: where the other nodes reach it; empty if that is not known, or if those of this machine do not.
-        schema: the newest schema that it knows.
-        config_digest: of its configuration, without the sections that may differ between nodes.
-        beat_age_ms: time since its last beat, by the clock of the store.
-        clock_offset_ms: how far the clock of the store was ahead of its own at the last beat.
-        waiting_rows: its finished requests that were not stored at the last beat.
-        active_requests: its requests under way at the last beat.
-        leads: it does what only one node should do.
-        outstanding_nanos: credit that it holds, and that no other node can spend.
+        epoch: the number of its registrations. Claims of an earlier epoch no longer count.
+        url: the address at which other nodes reach it; empty if unknown.
+        schema: the newest database schema that it knows.
+        config_digest: a digest of its configuration, without the sections that may differ between nodes.
+        beat_age_ms: the time since its last heartbeat, by the store's clock.
+        clock_offset_ms: by how much the store's clock was ahead of the node's at the last heartbeat.
+        waiting_rows: its finished requests that were not stored yet at the last heartbeat.
+        active_requests: its running requests at the last heartbeat.
+        leads: whether it is the leader, which does the work that only one node should do.
+        outstanding_nanos: the credit that it holds and that no other node can spend.
     """
 
     id: str
@@ -43,25 +43,25 @@ class Node:
 
     @property
     def owner(self) -> str:
-        """What the store calls this process where it has claimed something."""
+        """The name under which the store records this process's claims."""
         return f"{self.id}:{self.epoch}"
 
 
 def parse_owner(owner: str) -> tuple[str, int] | None:
-    """Parse a ``Node.owner`` to the node's id and epoch; None if it is none."""
+    """Parse a ``Node.owner`` into the node's id and epoch. Return None if it is invalid."""
     node, _, epoch = owner.rpartition(":")
     return (node, int(epoch)) if node and epoch.isascii() and epoch.isdecimal() else None
 
 
 @quick_frozen
 class NodeFigures:
-    """What a node knows of itself and of its cluster, for its metrics.
+    """A node's view of itself and its cluster, for its metrics.
 
     Attributes:
-        live: live nodes.
-        dead: nodes that were declared dead and have not come back.
-        beat_age_s: time since the last beat that the store has taken.
-        fenced: it takes no requests, because it is out of touch.
+        live: the number of live nodes.
+        dead: the number of nodes that were declared dead and have not come back.
+        beat_age_s: the time since the last heartbeat that the store accepted.
+        fenced: the node accepts no requests, because it has lost contact with the store.
     """
 
     live: int
@@ -74,7 +74,7 @@ class NodeFigures:
 
 @quick_frozen
 class Change:
-    """That an account, key, channel or setting was created, changed or deleted; ``sequence`` grows with the commits."""
+    """The creation, change or deletion of an account, key, channel or setting; ``sequence``: by order of commit."""
 
     sequence: int
     kind: str
@@ -83,14 +83,14 @@ class Change:
 
 @quick_frozen
 class Heartbeat:
-    """What the store answers to a beat.
+    """The store's answer to a heartbeat.
 
     Attributes:
-        now_ms: its time, in Unix milliseconds.
+        now_ms: the store's time, in Unix milliseconds.
         live: the ``Node.owner`` of each live node.
-        dead: the number of dead ones.
-        late: the ids of nodes that have not beaten for some seconds; the leader may declare them dead.
-        oldest: nodes that know only an older schema cannot use the database any longer.
+        dead: the number of dead nodes.
+        late: the ids of nodes without a heartbeat for some seconds; the leader may declare them dead.
+        oldest: the oldest schema version that a node must know to use the database.
     """
 
     now_ms: int
@@ -102,7 +102,7 @@ class Heartbeat:
 
 @quick_frozen
 class InForce:
-    """At how many nodes a change is in force: at ``nodes`` of the ``total`` that live, ``ms`` after its commit."""
+    """The spread of a change: in force at ``nodes`` of ``total`` live nodes, ``ms`` after its commit."""
 
     nodes: int
     total: int

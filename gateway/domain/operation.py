@@ -1,4 +1,4 @@
-"""The operations that clients ask for, in one table: what is true of each of them."""
+"""The operations that clients can request, in one table with the properties of each."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -27,33 +27,32 @@ Operation = Literal[
     "video_remixes",
     "realtime",
 ]
-"""The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's,
-``generate_content`` Gemini's, which has its own counts of tokens and embeddings, too."""
+"""An operation in a client's API format. Unless named here, it is OpenAI's or has OpenAI's style. ``messages`` and
+``count_tokens`` are Anthropic's; ``generate_content``, ``count_content_tokens`` and ``embed_contents`` are Gemini's."""
 
 
 @quick_frozen
 class OperationFacts:
-    """What is true of every request for an operation.
+    """The properties of an operation.
 
     Attributes:
         path: the endpoint, for error messages that name the right one.
-        formats: the API formats in which a provider may be asked. The first is the client's own, in which bytes pass
-            unchanged.
-        api: whose API it belongs to.
-        prompt: the fields of the body that have the prompt, which is measured and looked through. Every other field is
-            a setting that adds nothing to the prompt, or unknown. Empty: the body is not looked through.
-        output_limit: the field with which a client limits the tokens of an answer; empty: the answer is not a text as
-            long as the model or the request allows.
-        windowed: what it reports as its prompt fits into the model's context window.
-        settings: the object in the body that has the settings of the model; empty: the body itself.
-        media: what it makes and bills besides text; such a request is never sent to a provider twice.
-        known_unit: what its tokens are of, or what is billed in their place; empty: the provider says so, or not.
-        counts_only: it only counts the tokens of a prompt: nothing is bought.
-        conversation: it can be translated into every other format of a conversation.
-        edits: it changes an image that the client sends.
-        text_body: its body is text alone, which needs less room than images and conversations.
-        replayable: a request with an idempotency key is answered from the store if it comes again.
-        requires_usage: the client's format requires counts of tokens, also where the provider reports none.
+        formats: the API formats in which a provider may be asked. The first is the client's own format, in which bytes
+            pass unchanged.
+        api: the vendor whose API the operation belongs to.
+        prompt: the body fields that contain the prompt, which is measured and inspected. All other fields are settings
+            that add nothing to the prompt, or unknown. Empty: the body is not inspected.
+        output_limit: the field with which a client limits the tokens of an answer; empty: the operation has none.
+        windowed: the prompt tokens that are reported fit into the model's context window.
+        settings: the object in the body that contains the model's settings; empty: the body itself.
+        media: the medium that is made and billed besides text. Such a request is never sent to a provider twice.
+        known_unit: the modality of its tokens, or the unit billed instead; empty: only the provider's answer can tell.
+        counts_only: the operation only counts the tokens of a prompt; nothing is bought.
+        conversation: the operation can be translated into every other conversation format.
+        edits: the operation changes an image that the client sends.
+        text_body: the body is only text, so a lower size limit applies than for images and conversations.
+        replayable: a repeated request with the same idempotency key is answered from the store.
+        requires_usage: the client's format requires token counts, even if the provider reports none.
     """
 
     path: str
@@ -74,7 +73,7 @@ class OperationFacts:
 
 
 GENERATION_CONFIG = "generationConfig"
-"""The object in a body of Gemini's format that has the output limit and the other settings of the model."""
+"""The object in a Gemini request body that contains the output limit and the model's other settings."""
 _IMAGES: tuple[Wire, ...] = (
     "gemini_images", "dashscope_images", "replicate_images", "fal_images", "stability_images", "bfl_images",
     "luma_images", "chat_images",
@@ -180,4 +179,4 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEOS, media="video", replayable=True),
     "realtime": OperationFacts("/v1/realtime", ("openai_realtime",), windowed=True),
 }
-"""The operations, in the order in which an error names them. Looking one up costs no Python call."""
+"""The operations, in the order in which error messages name them. A dict lookup costs no Python call."""

@@ -11,7 +11,7 @@ _MAX_PORT = 65_535
 
 
 def is_origin(text: str) -> bool:
-    """Return whether ``text`` is an origin, or ``*`` for all. ``null``, sent by pages without an origin, is none."""
+    """Return whether ``text`` is an origin, or ``*`` for all. ``null``, sent by pages without an origin, is not."""
     if text == ANY_ORIGIN:
         return True
     if not _ORIGIN.match(text.lower()):

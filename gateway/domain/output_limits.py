@@ -1,4 +1,4 @@
-"""The longest answers of well-known models, in tokens: what a request may cost that names no limit.
+"""The longest answers of well-known models, in tokens, to bound the cost of a request without an output limit.
 
 From the vendors' model pages: platform.openai.com/docs/models, docs.claude.com/en/docs/about-claude/models/overview,
 ai.google.dev/gemini-api/docs/models and api-docs.deepseek.com/quick_start/pricing.
@@ -36,6 +36,6 @@ _LONGEST = (
 
 @lru_cache(1_024)
 def find_longest_answer(model: str) -> int:
-    """Return the most tokens of one answer of ``model``; 0 if that is unknown."""
+    """Return the maximum number of tokens in one answer of ``model``; 0 if unknown."""
     name = normalize_name(model)
     return next((tokens for glob, tokens in _LONGEST if fnmatchcase(name, glob)), 0)

@@ -1,4 +1,4 @@
-"""Divides work among the nodes of a cluster by rendezvous hashing: who leaves or joins moves only its own share."""
+"""Divides work among cluster nodes by rendezvous hashing: a node that joins or leaves moves only its own share."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -7,7 +7,7 @@ _BYTES = 8
 
 
 def pick_node(name: str, nodes: Iterable[str]) -> str | None:
-    """Return the one of ``nodes`` that does what is called ``name``, the same at every node; None if there is none.
+    """Return the node responsible for ``name``; every node gets the same result. None without nodes.
 
     Rendezvous hashing (Thaler and Ravishankar, 1998): the node whose hash with the name is the highest.
     """

@@ -9,9 +9,9 @@ from gateway.domain.origin import parse_origins
 from gateway.frozen import frozen
 
 MOST_PASSKEYS = 10
-"""Of one member."""
+"""Maximum number of passkeys per member."""
 CHALLENGE_MS = 5 * 60 * 1000
-"""How long a challenge may be answered."""
+"""How long a challenge is valid."""
 NOT_ACCEPTED = "This passkey is not accepted here: sign in with your passphrase"
 NO_PASSKEYS = "You have no passkey"
 
@@ -39,7 +39,7 @@ class Passkey:
     used_ms: int | None = None
 
     def accepts(self, sign_count: int) -> bool:
-        """Return whether a counter went on. One that stands or goes back shows a copied key (section 6.1.1)."""
+        """Return whether the counter has increased or is unused. Otherwise the key may be a copy (section 6.1.1)."""
         return sign_count > self.sign_count or sign_count == self.sign_count == 0
 
 
@@ -53,9 +53,9 @@ class PasskeyUse:
 
 @frozen
 class Assertion:
-    """What an authenticator answers to a challenge at a sign-in.
+    """An authenticator's answer to a sign-in challenge.
 
-    ``user_handle``: the member's, as the authenticator stored it; None if it stored none.
+    ``user_handle`` is the member's handle as stored by the authenticator; None if it stored none.
     """
 
     credential_id: bytes
@@ -67,7 +67,7 @@ class Assertion:
 
 @frozen
 class Attestation:
-    """What an authenticator answers to a challenge at a registration; ``name`` and ``transports`` of the passkey."""
+    """An authenticator's answer to a registration challenge, and the passkey's ``name`` and ``transports``."""
 
     credential_id: bytes
     client_data: bytes = attrs.field(repr=False)
@@ -78,9 +78,9 @@ class Attestation:
 
 @frozen
 class RelyingParty:
-    """The site that passkeys are made for: browsers use them at no other.
+    """The site for which passkeys are created; browsers use them at no other site.
 
-    ``id``: its host. ``origin``: of its pages.
+    ``id`` is its host, ``origin`` the origin of its pages.
     """
 
     id: str
@@ -90,7 +90,8 @@ class RelyingParty:
 def find_relying_party(address: str) -> RelyingParty | None:
     """Return the relying party at the URL ``address``. None if browsers allow no passkeys there.
 
-    They want a host name, no IP address (section 5.1.2), and TLS except on ``localhost`` (Secure Contexts, 3.1).
+    Browsers require a host name instead of an IP address (section 5.1.2), and TLS except on ``localhost`` (Secure
+    Contexts, 3.1).
     """
     try:
         parsed = urlsplit(address)
@@ -103,12 +104,12 @@ def find_relying_party(address: str) -> RelyingParty | None:
 
 
 def is_localhost(host: str) -> bool:
-    """Return whether a host name is of this machine, whatever a name server says (RFC 6761, section 6.3)."""
+    """Return whether a host name always means this machine, regardless of DNS (RFC 6761, section 6.3)."""
     return host == "localhost" or host.endswith(".localhost")
 
 
 def write_user_handle(member_id: int) -> bytes:
-    """Return what authenticators store as the owner of a passkey: nothing that tells who it is."""
+    """Return the user handle that authenticators store with a passkey. It does not reveal the member's identity."""
     return member_id.to_bytes(8, "big")
 
 

@@ -1,7 +1,7 @@
-"""Prices as integers, and the one function from price and usage to cost.
+"""Integer prices, and ``cost_nanos``, which computes a cost from a price and usage.
 
-Amounts are nano-USD. One dollar per million tokens is 1,000 nano-USD a token; prices are kept per million tokens so
-that a tenth of a cent per million is still an integer.
+Amounts are nano-USD. Prices are kept per million tokens, so a tenth of a cent per million is still an integer. One
+dollar per million tokens is 1,000 nano-USD per token.
 """
 
 import re
@@ -32,9 +32,10 @@ Unit = Literal["token", "image", "second", "character", "search", "call"]
 
 @frozen
 class Tier:
-    """The price of tokens, in nano-USD per million, of a request whose prompt has more than ``above_tokens``.
+    """Token prices, in nano-USD per million, for a request whose prompt has more than ``above_tokens`` tokens.
 
-    It applies to every token of the request, not only to those above: so do OpenAI, Anthropic, Google and xAI.
+    They apply to every token of the request, not only to those above the threshold, as at OpenAI, Anthropic, Google
+    and xAI.
     """
 
     above_tokens: int
@@ -46,12 +47,12 @@ class Tier:
 
 
 def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
-    """Sort them highest first, so that the first one exceeded applies."""
+    """Sort tiers by threshold, highest first: the first threshold exceeded applies."""
     return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
 
 
 class _Rates(NamedTuple):
-    """The rates of a modality in a price, in nano-USD per million tokens. None: as text."""
+    """A price's rates for one modality, in nano-USD per million tokens. None: the text rate applies."""
 
     fresh: int | None
     cached: int | None
@@ -60,7 +61,10 @@ class _Rates(NamedTuple):
 
 @frozen
 class _Modality:
-    """A kind of tokens beside text: the fields of its counts in ``RareUnits`` and those of its rates in ``Price``."""
+    """A non-text token modality: finds its rates in ``Price`` and its counts in ``RareUnits`` by field name.
+
+    ``kept``: whether it has a separate cached rate and count.
+    """
 
     name: str
     kept: bool = True
@@ -71,7 +75,7 @@ class _Modality:
         return _Rates(fresh, cached, getattr(price, f"{self.name}_output_nanos_per_million"))
 
     def find_counts(self, rare: RareUnits) -> tuple[int, int, int]:
-        """Return the tokens of the prompt, those of them that were cached, and the tokens of the completion."""
+        """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""
         cached = getattr(rare, f"cached_{self.name}") if self.kept else 0
         return getattr(rare, f"{self.name}_input"), cached, getattr(rare, f"{self.name}_output")
 
@@ -81,26 +85,30 @@ _MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=F
 
 @frozen
 class Price:
-    """The price of a model or a glob of models: in nano-USD per million tokens, per image and per second.
+    """The price of a model, or of every model that matches a glob, in nano-USD.
 
     Attributes:
-        character_nanos_per_million: of text that is spoken.
-        sizes: globs of video sizes with their own price per second; the first match applies.
-        cached_input_nanos_per_million: None: as input.
-        cache_write_nanos_per_million: None: as input.
-        cache_write_long_nanos_per_million: to keep it for an hour; None: as any cache write.
-        provider: None: every provider.
-        audio_input_nanos_per_million: of the prompt's tokens that are audio; None: as other input.
-        cached_audio_input_nanos_per_million: of those that were read from a cache; None: as audio, or as other cached
-            input if audio has no price of its own.
-        audio_output_nanos_per_million: of the answer's tokens that are audio; None: as other output.
-        image_input_nanos_per_million: and the other rates of images and video: as those of audio.
-        reasoning_nanos_per_million: of reasoning that is reported beside the completion.
-        citation_nanos_per_million: of the tokens of quoted pages that are not in the prompt.
-        search_nanos: of a search of the web by the provider, or of a rerank; ``file_search_nanos`` of one of files.
-        call_nanos: of a request to the provider, whatever its length.
-        tiers_served: by which factor, in parts per million, tokens cost more or less that a service tier has served.
-        built_in: it is of the built-in list, so a provider's own figure of a cost goes first.
+        model: the model's name, or a glob.
+        image_nanos: per image.
+        second_nanos: per second of audio or video.
+        character_nanos_per_million: per million characters of text converted to speech.
+        sizes: globs of video sizes, each with its own price per second; the first match applies.
+        cached_input_nanos_per_million: for tokens read from a cache; None: the input rate.
+        cache_write_nanos_per_million: for tokens written to a cache; None: the input rate.
+        cache_write_long_nanos_per_million: for tokens cached for an hour; None: the rate of other cache writes.
+        provider: the provider that the price is limited to; None: every provider.
+        audio_input_nanos_per_million: for audio tokens in the prompt; None: the input rate.
+        cached_audio_input_nanos_per_million: for audio tokens read from a cache; None: the audio input rate, or the
+            cached input rate if audio input has no rate of its own.
+        audio_output_nanos_per_million: for audio tokens in the answer; None: the output rate.
+        image_input_nanos_per_million: this and the other image and video rates work like those of audio.
+        reasoning_nanos_per_million: for reasoning tokens reported separately from the completion.
+        citation_nanos_per_million: for tokens of quoted pages that are not part of the prompt.
+        search_nanos: per web search by the provider, or per search unit of a rerank.
+        file_search_nanos: per search of files stored at the provider.
+        call_nanos: per request to the provider, whatever its length.
+        tiers_served: service tiers, each with a factor for token costs in parts per million.
+        built_in: the price is from the built-in list, so a cost reported by the provider takes precedence.
     """
 
     model: str
@@ -131,7 +139,7 @@ class Price:
     tiers_served: tuple[tuple[str, int], ...] = ()
     built_in: bool = attrs.field(default=False, eq=False, repr=False)
     modal: bool = attrs.field(init=False, eq=False, repr=False)
-    """Whether tokens of audio, images or video have a rate of their own."""
+    """Whether audio, image or video tokens have a rate of their own."""
 
     @modal.default
     def _find_modal(self) -> bool:
@@ -139,7 +147,7 @@ class Price:
 
     @property
     def units(self) -> frozenset[Unit]:
-        """The units that it has a price for; none if the model costs nothing on purpose."""
+        """The units with a price above 0. Empty if the model is deliberately free."""
         rates: tuple[tuple[Unit, int], ...] = (
             ("token", self.input_nanos_per_million or self.output_nanos_per_million),
             ("token", any(tier.input_nanos_per_million or tier.output_nanos_per_million for tier in self.tiers)),
@@ -153,26 +161,26 @@ class Price:
         return frozenset(unit for unit, amount in rates if amount)
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
-        """Return the tier of a prompt of that many tokens, cached ones included. None if no tier applies."""
+        """Return the tier for a prompt of ``prompt_tokens``, cached tokens included. None if no tier applies."""
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
 
     def find_factor(self, tier: str) -> int:
-        """Return the factor of tokens that a service tier has served, in parts per million; of ``fast+us`` of both."""
+        """Return a service tier's factor for token costs, in parts per million. ``fast+us`` multiplies both factors."""
         served = tier.split("+")
         return reduce(multiply_ppm, (ppm for name, ppm in self.tiers_served if name in served), ONE_PPM)
 
     def find_second_nanos(self, size: str) -> int:
-        """Return the price of a second of audio, or of video of that size (``1280x720``)."""
+        """Return the price per second of audio, or of video of that ``size`` (``1280x720``)."""
         return next((nanos for glob, nanos in self.sizes if fnmatchcase(size, glob)), self.second_nanos)
 
 
 def nanos(usd: Decimal) -> int:
-    """Convert USD to nano-USD, rounded up so that no amount is lost."""
+    """Convert USD to nano-USD, rounded up."""
     return int((usd * NANOS_PER_USD).to_integral_value(rounding=ROUND_CEILING))
 
 
 def is_share(number: float) -> bool:
-    """Return whether it is a multiplier above 0 and up to 1 that parts per million express exactly."""
+    """Return whether ``number`` is above 0, at most 1, and a whole number of parts per million."""
     return 0 < number <= 1 and Decimal(str(number)) * ONE_PPM % 1 == 0
 
 
@@ -189,7 +197,7 @@ def usd(amount_nanos: int) -> str:
 
 
 def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
-    """Return the cost of ``usage`` in nano-USD, rounded up once at the end. Without a price it is 0."""
+    """Return the cost of ``usage`` in nano-USD, rounded up once at the end. 0 without a price."""
     if price is None:
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
@@ -212,7 +220,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
 
 
 def _counted_nanos(price: Price, rare: RareUnits) -> int:
-    """Return the cost of what is counted beside a request's tokens, times a million."""
+    """Return the cost of searches, separately reported reasoning and citations, times a million."""
     return (
         (rare.searches * price.search_nanos + rare.file_searches * price.file_search_nanos) * _PER_MILLION
         + rare.reasoning * price.reasoning_nanos_per_million
@@ -221,7 +229,7 @@ def _counted_nanos(price: Price, rare: RareUnits) -> int:
 
 
 def _made_nanos(price: Price, usage: Usage) -> int:
-    """Return the cost of everything except tokens, times a million."""
+    """Return the cost of images, spoken characters and seconds of media, times a million."""
     return (
         usage.images * price.image_nanos * _PER_MILLION
         + usage.characters * price.character_nanos_per_million
@@ -230,7 +238,7 @@ def _made_nanos(price: Price, usage: Usage) -> int:
 
 
 class PromptParts(NamedTuple):
-    """The tokens of a prompt: each counts once, whatever parts the provider reports."""
+    """A prompt's tokens by price category. Each token counts once, even if the provider's numbers overlap."""
 
     fresh: int
     cached: int
@@ -239,7 +247,7 @@ class PromptParts(NamedTuple):
 
 
 def split_prompt(usage: Usage) -> PromptParts:
-    """Return the parts of a prompt that have prices of their own."""
+    """Split a prompt's tokens into the parts that are priced separately."""
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     written = min(usage.written_tokens, usage.prompt_tokens - cached)
     kept_long = min(usage.written_long_tokens, written)
@@ -247,7 +255,7 @@ def split_prompt(usage: Usage) -> PromptParts:
 
 
 def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
-    """Return a prompt's cost times a million."""
+    """Return the prompt's cost, times a million."""
     rate = rates.input_nanos_per_million
     fresh, cached, written, kept_long = split_prompt(usage)
     per_million = fresh * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
@@ -258,7 +266,7 @@ def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
 
 
 class OwnRates(NamedTuple):
-    """What tokens of a modality cost, in nano-USD per million."""
+    """The rates that apply to a modality's tokens, fallbacks included, in nano-USD per million."""
 
     fresh: int
     cached: int
@@ -266,7 +274,7 @@ class OwnRates(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The tokens of a modality in the prompt and in the completion, and their rates."""
+    """A modality's tokens in the prompt and in the completion, and their rates."""
 
     name: str
     fresh: int
@@ -276,9 +284,9 @@ class Share(NamedTuple):
 
 
 def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> Iterator[Share]:
-    """Yield the tokens of audio, images and video.
+    """Yield the audio, image and video tokens of ``usage``, each with its rates.
 
-    The cached and written tokens of the prompt are counted as text, except those that are reported as cached otherwise.
+    Cached tokens count as text unless the provider reports their modality. Cache-written tokens always count as text.
     """
     rate, made = rates.input_nanos_per_million, usage.completion_tokens
     fresh, read, _, _ = split_prompt(usage)
@@ -295,7 +303,7 @@ def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits
 
 
 def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> int:
-    """Return what tokens of audio, images and video cost more than as many of text, times a million; it may be < 0."""
+    """Return the extra cost of audio, image and video tokens over text tokens, times a million. May be negative."""
     rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
     text_cached = _or(rates.cached_input_nanos_per_million, rate)
     return sum(
@@ -319,8 +327,8 @@ class PriceLayer:
     """One list of prices.
 
     Args:
-        prices: by key. A price is read when a model needs it, so a long list may parse its prices then.
-        free: the providers (None: every one) of prices by which something costs nothing.
+        prices: the prices by model and provider. Each is read on first use, so a long list may parse them lazily.
+        free: the providers that have a price of 0 for some model; None stands for every provider.
     """
 
     def __init__(self, prices: Mapping[PriceKey, Price], free: Iterable[str | None]) -> None:
@@ -329,7 +337,7 @@ class PriceLayer:
 
     @classmethod
     def of(cls, prices: Iterable[Price]) -> "PriceLayer":
-        """Return a layer of ``prices``; a later one replaces an earlier one of the same model and provider."""
+        """Return a layer of ``prices``. A later price replaces an earlier one for the same model and provider."""
         latest = {(price.model, price.provider): price for price in prices}
         return cls(latest, (price.provider for price in latest.values() if not price.units))
 
@@ -337,7 +345,7 @@ class PriceLayer:
         return len(self.prices)
 
     def find(self, model: str, provider: str | None) -> Price | None:
-        """As ``PriceList.find``, in this list alone."""
+        """Like ``PriceList.find``, but only in this list."""
         if not is_glob(model):
             exact = self.prices.get((model, provider)) or self.prices.get((model, None))
             if exact is not None:
@@ -358,7 +366,7 @@ class PriceLayer:
 
     @cached_property
     def _spellings(self) -> tuple[Mapping[PriceKey, list[PriceKey]], Mapping[PriceKey, list[PriceKey]]]:
-        """The keys of models by normalized name, and by that name without its date."""
+        """The price keys of exact names, by normalized name and by normalized name without its date."""
         spelled: dict[PriceKey, list[PriceKey]] = {}
         released: dict[PriceKey, list[PriceKey]] = {}
         for key in self.prices:
@@ -371,7 +379,7 @@ class PriceLayer:
 
     @cached_property
     def _globs(self) -> Sequence[tuple[str | None, _Matcher, _Matcher, PriceKey]]:
-        # Sorted and compiled once: a model without a price is compared with all of them.
+        # Longest first. Compiled once, because a model without a price is compared with every glob.
         globs = sorted((key for key in self.prices if is_glob(key[0])), key=lambda key: -len(key[0]))
         return [(key[1], _compile(key[0]), _compile(normalize_name(key[0])), key) for key in globs]
 
@@ -379,8 +387,9 @@ class PriceLayer:
 class PriceList:
     """Prices by model and provider.
 
-    ``layers``: lists of prices by precedence: any match in an earlier list hides the later lists. A ``PriceList``
-    stands for its layers. Within a list, a later price replaces an earlier one of the same model and provider.
+    ``layers`` are lists in order of precedence: any match in an earlier list hides the later lists. A ``PriceList``
+    among them contributes its layers. Within a list, a later price replaces an earlier one for the same model and
+    provider.
     """
 
     def __init__(self, *layers: "Iterable[Price] | PriceLayer | PriceList") -> None:
@@ -390,7 +399,7 @@ class PriceList:
                 self.layers += prices.layers
             else:
                 self.layers += (prices if isinstance(prices, PriceLayer) else PriceLayer.of(prices),)
-        # Every request looks up a price, of few models, and a list has hundreds of globs.
+        # Every request looks up a price. Few models are in use, and comparing one with hundreds of globs is slow.
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
 
     def __len__(self) -> int:
@@ -399,16 +408,17 @@ class PriceList:
     def find(self, model: str, provider: str | None = None) -> Price | None:
         """Return the price of ``model`` at ``provider``. None if no list has one.
 
-        An exact name precedes another spelling of it (``model_name.py``), that a glob, a longer glob a shorter one, and
-        among equals the provider's price one for every provider. ``provider`` None finds only the latter.
+        Within a list, an exact name precedes another spelling of the name (``model_name.py``), a spelling precedes a
+        glob, and a longer glob a shorter one. Among equals, the provider's own price precedes one for every provider.
+        If ``provider`` is None, only prices for every provider are found.
 
-        A spelling without a date means the name without a date, else the latest. Of spellings of one name with
-        different prices the highest counts: which of them another one means is unknown.
+        A spelling without a date matches the name without a date, else the latest dated name. If several spellings of
+        a name have different prices, the highest applies, because the intended spelling is unknown.
         """
         return self._remembered(model, provider)
 
     def list_prices(self) -> list[Price]:
-        """Return every price, by the precedence of their lists."""
+        """Return every price, in the order of the lists."""
         return [price for layer in self.layers for price in layer.prices.values()]
 
     def list_models(self) -> Iterator[str]:
@@ -416,7 +426,7 @@ class PriceList:
         return (model for layer in self.layers for model, _ in layer.prices)
 
     def is_free_at(self, providers: frozenset[str]) -> bool:
-        """Return whether something may cost nothing at one of ``providers``."""
+        """Return whether any of ``providers`` may have a model with a price of 0."""
         return any(None in layer.free or not layer.free.isdisjoint(providers) for layer in self.layers)
 
     def _search(self, model: str, provider: str | None) -> Price | None:
@@ -425,9 +435,9 @@ class PriceList:
 
 
 def _compile(glob: str) -> _Matcher:
-    """Return what tells whether a name matches."""
+    """Return a function that returns a true value for names that match ``glob``."""
     prefix = glob[:-1]
-    if glob.endswith("*") and not is_glob(prefix):  # most are: a pattern takes 50 us to compile
+    if glob.endswith("*") and not is_glob(prefix):  # the usual case; compiling a pattern takes 50 us
         return lambda name: name.startswith(prefix)
     return re.compile(translate(glob)).match
 

@@ -1,11 +1,14 @@
-"""Rate limits of an account or a key: requests per minute, tokens per minute, concurrent requests.
+"""Rate limits of an account, a key or a channel: requests per minute, tokens per minute, concurrent requests.
 
-The generic cell rate algorithm (GCRA; ITU-T I.371, annex A): the whole state of a bucket is one float, its theoretical
-arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose ``tat`` is
-past is empty; what it is ahead of ``now`` is its debt. Every unit moves it ``60 / limit`` seconds ahead, and at most
-``burst`` units may be owed at a time. A caller's burst is a whole minute's units, unless its ``burst`` is smaller: ten
-requests of a limit of ten may start at once, and the next one six seconds later. A channel's burst is a tenth of its
-limit: requests reach the provider smoothly, at most 110 % of the limit in any minute.
+Rates use the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). The whole state of a bucket is one float, its
+theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose
+``tat`` has passed is empty; the time by which ``tat`` is ahead of ``now`` is its debt. Every unit moves ``tat`` ahead
+by ``60 / limit`` seconds. A cost passes if the debt then is at most ``burst`` units. There are two exceptions: an empty
+bucket accepts a larger cost (``wait_s``), and a correction may add to the debt (``correct_all``).
+
+A caller's burst is a whole minute's units, unless its ``burst`` for requests is smaller: with a limit of ten, ten
+requests may start at once, and the next one six seconds later. A channel's burst is a tenth of its limit, at least one
+unit, so requests reach the provider smoothly: apart from the exceptions, at most limit plus burst in any minute.
 """
 
 import math
@@ -18,19 +21,19 @@ from gateway.frozen import frozen, quick_frozen
 
 MINUTE_S = 60.0
 MAX_RETRY_AFTER_S = 3_600
-"""The longest wait that a client is given; a debt may be longer."""
+"""The longest ``Retry-After`` sent to a client; the wait itself may be longer."""
 
 FULL_WAIT_S = 1.0
-"""The wait that a client is given if too many requests run at once; when one ends is unknown."""
+"""The wait reported when too many requests run at once; when one of them ends is unknown."""
 
-_SLACK_S = 1e-6  # rounding of the clock's floats: a wait of a whole second must suffice if the header says so
+_SLACK_S = 1e-6  # tolerates float rounding: a client that waits exactly as long as ``Retry-After`` says must pass
 
 
 @frozen
 class Limits:
-    """Requests per minute, tokens per minute, concurrent requests; None is unlimited.
+    """Requests per minute, tokens per minute, concurrent requests; None means unlimited.
 
-    ``burst``: the requests that may start at once, if fewer than ``rpm``; None: ``rpm``.
+    ``burst``: the number of requests that may start at once, at most ``rpm``; None: ``rpm``.
     """
 
     rpm: int | None = None
@@ -56,15 +59,15 @@ def find_smooth_burst(limit: int) -> int:
 
 
 def find_spare(most: int) -> int:
-    """Return how many of ``most`` places requests of low priority leave to others: a quarter, but never all."""
+    """Return how many of ``most`` places low-priority requests leave free: a quarter, at least one, but never all."""
     return max(1, most // 4) if most > 1 else 0
 
 
 def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
-    """Return the seconds until ``cost`` units would pass; 0 for now. Changes nothing. ``rate`` is limit and burst.
+    """Return the seconds until ``cost`` units would pass; 0 if they pass now. Changes nothing.
 
-    A cost above the burst passes only an empty bucket: a single large prompt passes, and is then a debt. A cost of 0
-    (nothing is known yet) passes while no more than the burst is owed.
+    ``rate`` is the limit and the burst. A cost of the burst or more passes only an empty bucket: a single large prompt
+    passes, and is then a debt. A cost of 0 (not known yet) passes while the debt is at most the burst.
     """
     if tat <= now:
         return 0.0
@@ -75,16 +78,16 @@ def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
 
 
 def take(tat: float, limit: int, cost: int, now: float) -> float:
-    """Return the bucket's ``tat`` after ``cost`` units; ``wait_s`` decides whether they may pass."""
+    """Return the bucket's ``tat`` after taking ``cost`` units; call ``wait_s`` first to check that they may pass."""
     return max(tat, now) + cost * MINUTE_S / limit
 
 
 def change_limit(tat: float, old: int, new: int, now: float) -> float:
-    """Return the bucket's ``tat`` under a ``new`` limit: the smaller debt, by units or by seconds.
+    """Return the bucket's ``tat`` under a ``new`` limit. A change never lengthens the wait.
 
-    A raised limit keeps the units owed, so their seconds shrink (else a limit raised from 1 to 100,000 would leave an
-    hour's wait, now for millions of units). A lowered limit keeps the seconds (else a tenth of a large limit, rightly
-    used, would be hours under a small one). So a change never makes a debt grow.
+    A raised limit keeps the units owed, so the wait shrinks: a limit raised from 1 to 100,000 must not leave a wait of
+    an hour. A lowered limit keeps the seconds: a tenth of a large limit, legitimately used, would be hours under a
+    small one.
     """
     if new <= old:
         return tat
@@ -106,15 +109,15 @@ def reset_s(tat: float, now: float) -> float:
 
 
 def retry_after_s(wait: float) -> int:
-    """Return a wait as ``Retry-After``: whole seconds, rounded up, from 1 to an hour."""
+    """Return a wait for ``Retry-After``: whole seconds, rounded up, from 1 to 3,600."""
     return max(1, min(math.ceil(min(wait, MAX_RETRY_AFTER_S) - _SLACK_S), MAX_RETRY_AFTER_S))
 
 
 @quick_frozen
 class RateLimitWindow:
-    """One limit: units a minute, the units that would pass now, seconds until the bucket is empty.
+    """One limit: units per minute, the units that would pass now, and the seconds until the bucket is empty.
 
-    ``remaining`` never exceeds the burst: more would not pass at once.
+    ``remaining`` never exceeds the burst.
     """
 
     limit: int
@@ -124,7 +127,7 @@ class RateLimitWindow:
 
 @quick_frozen
 class RateLimitStatus:
-    """The windows of a caller for ``x-ratelimit-*`` headers: of each rate the one with the fewest remaining.
+    """A caller's windows for the ``x-ratelimit-*`` headers: for each rate, the window with the fewest units left.
 
     None: unlimited.
     """
@@ -134,9 +137,9 @@ class RateLimitStatus:
 
 
 class GcraBucket:
-    """One rate of one subject: its ``tat``, and the limit under which it is owed.
+    """The bucket for one rate of one subject: its ``tat``, and the limit that its debt is counted at.
 
-    ``before``: the ``tat`` before the last take.
+    ``before``: the ``tat`` before the last take, for ``put_back``.
     """
 
     __slots__ = ("before", "limit", "tat")
@@ -159,10 +162,9 @@ Rate = tuple[GcraBucket, int, int]
 def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
     """Take ``cost`` units from every bucket and return the strictest window.
 
-    None: one bucket refused, and nothing is taken.
-
-    The strictest has the fewest remaining, of equals the longer reset. This is ``wait_s``, ``take`` and ``remaining``
-    of all buckets in one pass, because every request does it for each of its rates.
+    Return None, and take nothing, if one bucket refuses. The strictest window has the fewest units left; among equals,
+    the longest reset. The loop combines ``wait_s``, ``take`` and ``remaining``, because it runs for every rate of
+    every request.
     """
     cost_s = cost * MINUTE_S
     strictest, fewest, latest = 0, 0, 0.0
@@ -173,7 +175,7 @@ def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | 
         left = most
         if debt_s > 0:
             left = int(most - debt_s * limit / MINUTE_S)
-            if left <= 0:  # else less than a burst is owed, the cost included: no need to check
+            if left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
                 if wait_s(tat, (limit, most), cost, now):
                     put_back(rates, meter)
                     return None
@@ -185,7 +187,7 @@ def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | 
 
 
 def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
-    """Undo the last take, a moment ago, of every bucket before ``until``."""
+    """Undo the last take of every bucket before ``until``. Only valid right after that take."""
     for meter, _, _ in rates:
         if meter is until:
             return
@@ -195,10 +197,10 @@ def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
 def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
     """Add ``tokens``, the real units minus the estimate, to every bucket.
 
-    Too few were taken: the rest is owed from now on. Too many: the debt shrinks, at least to empty and never to
-    credit. In the long run the real units count. A correction after its estimate was worked off may reduce the debt of
-    other requests, and that minute may see that much more, which was waited for before. If the limit has changed, the
-    correction counts at the larger one, as the debt does.
+    If the estimate was too low, the difference becomes debt from now on. If it was too high, the debt shrinks, at most
+    to empty and never to a credit. A correction that comes after its estimate has drained reduces the debt of other
+    requests, so that minute may exceed the limit by the units that were not needed earlier. After a change of the
+    limit, the correction is counted at the larger limit, like the debt.
     """
     tokens_s = tokens * MINUTE_S
     for meter, limit, _ in rates:
@@ -209,7 +211,7 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
 
 @frozen
 class RateLimitSubject:
-    """An account, a key or a channel, and its present limits. ``id`` is a number, or the name of a channel."""
+    """An account, a key or a channel, and its current limits. ``id`` is a number, or the name of a channel."""
 
     kind: Literal["key", "account", "channel"]
     id: int | str
@@ -218,7 +220,7 @@ class RateLimitSubject:
 
 @frozen
 class LimitExceeded:
-    """The limit that refuses, its subject, and the wait in seconds."""
+    """The limit that refused a request, its subject, and the wait in seconds."""
 
     subject: RateLimitSubject
     what: Literal["requests per minute", "tokens per minute", "concurrent requests"]
@@ -239,10 +241,9 @@ class LimitExceeded:
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Permission for one request, and the windows right after it was taken.
+    """Permission for one request, and the windows right after it was granted.
 
-    ``tokens`` is the estimate that was taken from every token bucket. ``holder`` is the limiter's own reference to the
-    buckets.
+    ``tokens`` is the estimate taken from every token bucket. ``holder`` is the limiter's own reference to the buckets.
     """
 
     tokens: int
@@ -252,32 +253,32 @@ class RateLimitPermit:
 
 
 class RateLimiter(Protocol):
-    """Holds the buckets. ``subjects`` are a caller's, mostly the same object as the last time."""
+    """Holds the buckets. A caller's ``subjects`` are usually the same object in every call."""
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """Take one request, ``tokens`` tokens and one concurrent request of every subject; all of it or nothing.
+        """Take one request, ``tokens`` tokens and one concurrent request from every subject, or nothing at all.
 
-        Subjects are distinct. Their limits apply from this request on: a bucket keeps its state (``change_limit``),
-        and one whose limit was removed works off its debt. Raises ``RateLimited`` with the longest wait.
+        The subjects are distinct. Their limits apply from this request on: a bucket keeps its state
+        (``change_limit``), and a bucket whose limit was removed drains. Raises ``RateLimited`` with the longest wait.
         """
         ...
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
-        """Like ``take`` if it need not wait. None if it has to be awaited; then nothing is taken."""
+        """Like ``take``, but synchronous. Return None, and take nothing, if ``take`` would have to be awaited."""
         ...
 
     async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """Like ``take``, for a part of a session that has its own permit: the concurrency is not taken again."""
+        """Like ``take``, for one part of a session. The session's permit counts as the concurrent request."""
         ...
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Raise ``RateLimited`` if ``take`` would for any number of tokens. Takes nothing."""
+        """Raise ``RateLimited`` if ``take`` would raise it for any number of tokens. Takes nothing."""
         ...
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Raise ``RateLimited`` if a request would take what requests of low priority leave to others.
+        """Raise ``RateLimited`` if a low-priority request would use the reserve for other requests (``find_spare``).
 
-        Takes nothing. See ``find_spare``.
+        Takes nothing.
         """
         ...
 

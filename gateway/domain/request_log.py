@@ -1,4 +1,4 @@
-"""The row of every request."""
+"""The request log: one row per request, and the queries for rows."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,20 +11,21 @@ from gateway.domain.usage import UsageSource
 from gateway.frozen import frozen, quick_frozen
 
 Outcome = Literal["completed", "refused", "blocked", "failed", "cancelled", "client_closed", "interrupted"]
-"""How a request ended: answered in full; refused by a check of the gateway or of the provider; blocked by a content
-filter; failed at the provider or by a bug; cancelled by a user; the client disconnected; the gateway was stopped."""
+"""How a request ended, in this order: answered in full; refused by a check of the gateway or the provider; blocked by a
+content filter; failed at the provider or because of a bug; cancelled by a user; the client disconnected; the gateway
+stopped."""
 
 UNHARMED: tuple[Outcome, ...] = ("completed", "client_closed", "cancelled")
-"""Outcomes without a failure: answered, or no longer wanted. Every other outcome is a failure."""
+"""Outcomes that are no failures: answered, or no longer wanted. Every other outcome is a failure."""
 
 INTERRUPTED_STATUS = 500
-"""The status of a row whose request was cut off by a stop or a crash; what its client received is unknown."""
+"""The status of a row whose request was interrupted by a stop or a crash. The status the client got is unknown."""
 ID_PREFIX = "req_"
-"""Of a request's id; 24 hexadecimal digits follow."""
+"""The prefix of a request id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
 MAX_ADAPTED = 300
 ANSWERED = "ok"
-"""The code of a successful attempt; every other is an error's public code."""
+"""The code of a successful attempt. Every other code is an error's public code."""
 
 _TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
@@ -44,7 +45,7 @@ def _clean(code: str) -> str:
 class FailedAttempt:
     """One attempt: its channel, its code (``ok`` or an error's public code) and its duration.
 
-    Unusual characters in a provider's own code become ``_``: it is sent in headers.
+    Unusual characters in a provider's code become ``_``, because the code is sent in headers.
     """
 
     channel: str
@@ -55,26 +56,27 @@ class FailedAttempt:
 def build_tried(tried: Iterable[FailedAttempt]) -> str:
     """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``.
 
-    Neither names of channels (``account.NAME_SHAPE``) nor codes contain these separators.
+    Neither channel names (``account.NAME_SHAPE``) nor codes contain these separators.
     """
     return ",".join(f"{one.channel}={one.code}:{one.ms}" for one in tried)
 
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
-    """Parse what ``build_tried`` wrote; anything else is left out."""
+    """Parse the result of ``build_tried``. Invalid parts are left out."""
     found = map(_TRIED.fullmatch, text.split(","))
     return tuple(FailedAttempt(one[1], one[2], int(one[3])) for one in found if one)
 
 
 def build_error(message: str) -> str:
-    """Return the beginning of an error's message for a row: one line of printable characters."""
+    """Return an error message for a row: one line of printable characters, at most ``MAX_ERROR``."""
     return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
 
 
 def build_adapted(names: Iterable[str]) -> str:
-    """List for a row and a header what was adapted: ``thinking,tools.web_search``, at most ``MAX_ADAPTED`` characters.
+    """List the adapted fields for a row and a header: ``thinking,tools.web_search``.
 
-    A list that is too long ends with ``...``. Names may be a client's: unusual characters become ``_``.
+    A list longer than ``MAX_ADAPTED`` characters is cut and ends with ``...``. Unusual characters become ``_``, because
+    names may come from a client.
     """
     listed = ",".join(dict.fromkeys(map(_clean, names)))
     if len(listed) <= MAX_ADAPTED:
@@ -83,39 +85,39 @@ def build_adapted(names: Iterable[str]) -> str:
 
 
 def is_request_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a request's id."""
+    """Return whether ``text`` has the form of a request id."""
     return _ID.fullmatch(text) is not None
 
 
 def fold(text: str) -> str:
-    """Lower the ASCII letters of ``text``; searches ignore case as far as that."""
+    """Convert the ASCII letters of ``text`` to lower case. Searches ignore the case of these letters only."""
     return text.translate(_SMALL)
 
 
 @quick_frozen
 class RequestRecord:
-    """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
+    """One request, recorded once when it has ended. Times are Unix milliseconds, durations are milliseconds.
 
-    A new field needs a default: the journal of the version before does not have it.
+    A new field needs a default, because a journal written by the previous version lacks it.
 
     Attributes:
-        first_byte_ms: from the request's arrival to the first byte to the client; None if none was sent.
-        error_code: the public code of the error; None without one.
-        settled_ms: decides the day on which the cost was spent.
-        reserved_nanos: held while it ran.
+        first_byte_ms: from the request's arrival to the first byte sent to the client; None if none was sent.
+        error_code: the public code of the error; None without an error.
+        settled_ms: the time of settlement, which decides the day on which the cost was spent.
+        reserved_nanos: the amount reserved while the request ran.
         overrun_nanos: the part of the cost above a limit.
-        images: made by the provider.
-        duration_ms: of audio or video, made or transcribed.
-        characters: of text that was spoken.
-        tried: the attempts (``parse_tried``) if there was more than one; else empty: the row itself has the result.
-        error: the message that the client received, at most ``MAX_ERROR`` characters; empty without one.
-        unpriced: the model had no price at the channel that served it, so that it cost nothing.
-        batch_id: of the batch that it is a line of; None if it is of none.
-        batch_multiplier_ppm: what its price was multiplied with as a line of a batch, in parts per million.
-        adapted: what was written as text, left out or changed to suit the provider (``build_adapted``); empty if
-            nothing was.
-        served_model: the provider's model that was charged, if its name is not ``model``; empty otherwise.
-        units: what was charged and has no field here (``charged_units.py``); empty if nothing was.
+        images: the number of images made by the provider.
+        duration_ms: the length of audio or video that was generated or transcribed.
+        characters: the characters of text converted to speech.
+        tried: the attempts (``parse_tried``) if there were several; otherwise empty, because the row has the result.
+        error: the error message sent to the client, at most ``MAX_ERROR`` characters; empty without an error.
+        unpriced: the model had no price at the channel that served it, so the request was free.
+        batch_id: the batch that contains the request; None if there is none.
+        batch_multiplier_ppm: the batch's price multiplier, in parts per million.
+        adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
+            there are none.
+        served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
+        units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
     """
 
     id: str
@@ -171,9 +173,9 @@ _FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 
 
 class RequestStart(NamedTuple):
-    """What is known of a request before its first attempt, and all that is known if it is never heard of again.
+    """The known fields of a request before its first attempt. After a crash, nothing else is known.
 
-    The fields are those of its row. A new field needs a default, as it does there.
+    The fields are those of ``RequestRecord``. A new field needs a default, as it does there.
     """
 
     id: str
@@ -192,7 +194,7 @@ class RequestStart(NamedTuple):
     batch_multiplier_ppm: int = ONE_PPM
 
     def interrupt(self) -> RequestRecord:
-        """Return its row if a stop or a crash cut it off in its first attempt."""
+        """Return the request's row if a stop or a crash interrupted its first attempt."""
         return RequestRecord(
             **self._asdict(),
             settled_ms=self.started_ms,
@@ -215,19 +217,19 @@ Verdict = Literal["ok", "error"]
 
 
 def went_wrong(row: RequestRecord) -> bool:
-    """Return whether it failed or was refused; a client that disconnects is no failure."""
+    """Return whether a request failed or was refused. A disconnected client is no failure."""
     return row.outcome not in UNHARMED
 
 
 @frozen
 class RequestFilter:
-    """Which rows to list; None does not restrict.
+    """A filter for rows. None does not restrict.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         verdict: "error": rows that ``went_wrong``; "ok": the others.
-        since_ms: settled then or later, Unix milliseconds.
-        until_ms: settled before.
+        since_ms: settled at that time or later, in Unix milliseconds.
+        until_ms: settled before that time.
         text: a request's id, or a part of its error's code or text; case is ignored.
         after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
         before: a row's sequence: only earlier ones.
@@ -249,14 +251,15 @@ class RequestFilter:
 
     @property
     def request_id(self) -> str | None:
-        """The only request that can match, if ``text`` is its id."""
+        """The id of the only request that can match, if ``text`` is a request id; else None."""
         return self.text if self.text is not None and is_request_id(self.text) else None
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only rows that ``went_wrong`` can match: they are few, and have their own index.
+        """Whether only rows that ``went_wrong`` can match. Those are few and have their own index.
 
-        A row has a status of 400 or above, or an error, only if an error ended it; or 499 if its client disconnected.
+        A row has a status of 400 or above, or an error, only if it went wrong. The exception is 499: its client
+        disconnected.
         """
         return (
             self.verdict == "error"
@@ -266,7 +269,7 @@ class RequestFilter:
         )
 
     def matches(self, stored: "StoredRequest") -> bool:
-        """Return whether a row is wanted, wherever it is after a cursor."""
+        """Return whether a row matches the filter, apart from the lower bound ``after``."""
         row = stored.row
         return (
             self.key_id in {None, row.key_id}
@@ -292,7 +295,7 @@ class RequestFilter:
 
 @frozen
 class StoredRequest:
-    """A row with its place in the order of writing."""
+    """A row with its sequence number in the order of writing."""
 
     sequence: int
     row: RequestRecord
@@ -300,13 +303,13 @@ class StoredRequest:
 
 @frozen
 class RequestPage(Sequence[StoredRequest]):
-    """Found rows, oldest first. Among millions only so many are searched at a time.
+    """Matching rows, oldest first. A single search covers a limited number of rows, so a page can be incomplete.
 
     Attributes:
-        more: there may be others.
-        next: the next request's ``before``, a sequence; or with ``after`` its ``after``, and always given.
-        searched_ms: if ``more``, the time up to which rows were searched, Unix milliseconds.
-        newest: the ``after`` of a request for rows that are stored later than those of this page.
+        more: there may be further matches.
+        next: the cursor for the next page: its ``before``, or its ``after`` (always present) if ``after`` was used.
+        searched_ms: if ``more``, the time up to which rows were searched, in Unix milliseconds.
+        newest: the ``after`` to use for rows that are stored later than this page.
     """
 
     rows: tuple[StoredRequest, ...] = ()

@@ -1,6 +1,6 @@
-"""Traffic: all requests, refused ones too, summed by hour and day. Charts and facets use it.
+"""Traffic: all requests, including refused ones, summed by hour and day, for charts and facets.
 
-Sums are written in the transaction of their rows, and outlive them. Hours are UTC, as numbers since 1970.
+Sums are written in the transaction of their rows, and outlive the rows. Hours are UTC, as numbers since 1970.
 """
 
 from collections import defaultdict
@@ -14,16 +14,16 @@ from gateway.frozen import frozen
 HOUR_MS = 3_600_000
 DAY_HOURS = 24
 SPANS = (1, DAY_HOURS)
-"""The hours of a sum."""
+"""The lengths of the periods that are summed, in hours."""
 MOST_FACETS = 100
-"""Values of each kind."""
+"""Maximum number of values of each kind."""
 
 TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
 
 TrafficKey = tuple[int, int, int, int, str, str, int]
 """The key of a sum: span, first hour, account, key, model, channel, status."""
 Sums = tuple[int, ...]
-"""In the order of ``SUMS``."""
+"""The amounts of a sum, in the order of ``SUMS``."""
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
 
 _NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
@@ -33,9 +33,9 @@ _amounts_of = attrgetter(*SUMS[2:])
 
 @frozen
 class TrafficFilter:
-    """Which hours (``until`` excluded), and what of them; None does not restrict.
+    """A filter by hours (``until`` excluded) and other properties. None does not restrict.
 
-    ``verdict`` applies to facets: tokens and costs are not summed by it.
+    ``verdict`` only applies to facets, because tokens and costs are not summed by verdict.
     """
 
     since: int
@@ -48,7 +48,7 @@ class TrafficFilter:
     verdict: Verdict | None = None
 
     def matches(self, traffic_key: TrafficKey) -> bool:
-        """Return whether a sum is wanted, apart from its time."""
+        """Return whether a sum matches the filter, ignoring its time."""
         _, _, account_id, key_id, model, channel, status = traffic_key
         return (
             self.account_id in {None, account_id}
@@ -63,7 +63,7 @@ class TrafficFilter:
 class TrafficLine:
     """The traffic of one hour, day, model, key, account, status or channel.
 
-    ``label`` is that: a number of hours or days, an id, a name. ``failed`` of the ``requests`` went wrong.
+    ``label`` identifies it: an hour or day number, an id or a name. ``failed`` of the ``requests`` went wrong.
     """
 
     label: str
@@ -78,7 +78,7 @@ class TrafficLine:
 
 @frozen
 class Facet:
-    """A value of requests, and how many have it."""
+    """A value to filter by, and the number of requests that have it."""
 
     value: str
     requests: int
@@ -86,10 +86,10 @@ class Facet:
 
 @frozen
 class Facets:
-    """Values to choose from, the most frequent first; at most ``MOST_FACETS`` of each kind.
+    """Values to filter by, the most frequent first; at most ``MOST_FACETS`` of each kind.
 
-    Each kind is counted as if no value of it were chosen. ``since`` and ``until`` are the hours that were counted:
-    only the newest if there are very many sums.
+    Each kind is counted as if no value of that kind were chosen. ``since`` and ``until`` are the counted hours: only
+    the newest ones if there are very many sums.
     """
 
     since: int
@@ -102,7 +102,7 @@ class Facets:
 
 @frozen
 class TimeRange:
-    """Sums of a ``span`` between two hours."""
+    """A range of hours, covered by sums of length ``span``."""
 
     span: int
     since: int
@@ -110,7 +110,7 @@ class TimeRange:
 
 
 def cover(since: int, until: int) -> list[TimeRange]:
-    """Split the hours ``since`` to ``until`` into whole days, and single hours before and after them."""
+    """Split the hours from ``since`` to ``until`` into whole days, and single hours before and after them."""
     first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
     if first >= last:
         stretches = [TimeRange(1, since, until)]
@@ -120,9 +120,9 @@ def cover(since: int, until: int) -> list[TimeRange]:
 
 
 def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
-    """Return what rows add to the sums, in a fixed order, so that two writers of a database never deadlock.
+    """Return the amounts that rows add to the sums, in a fixed order, so that two database writers never deadlock.
 
-    A name that no channel knows counts as no model: clients could fill the sums with invented names.
+    A name that no channel serves counts as no model, because clients could fill the sums with invented names.
     """
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
@@ -149,5 +149,5 @@ def add(one: Sums, other: Sequence[int]) -> Sums:
 
 
 def negate(sums: Sequence[int]) -> Sums:
-    """Return the sums that take ``sums`` back."""
+    """Return the amounts that undo ``sums``."""
     return tuple(map(int.__neg__, sums))

@@ -1,4 +1,4 @@
-"""Uploaded files, and bodies with files in them, which are never in memory whole."""
+"""Uploaded files, and bodies that contain files. They are never entirely in memory."""
 
 from typing import Protocol
 
@@ -23,12 +23,12 @@ class Upload:
     """One file of a form.
 
     Attributes:
-        field: its field, without a trailing ``[]``.
-        filename: the client's name of it, without folders; never empty.
-        media_type: by its first bytes if they show it, else the client's.
-        head: its first bytes, at most ``HEAD_BYTES``.
-        spooled: all of them.
-        duration_ms: how long it plays; None if it was not measured or is unknown.
+        field: the name of the form field, without a trailing ``[]``.
+        filename: the client's file name, without folders; never empty.
+        media_type: the type detected from the first bytes, else the client's.
+        head: the first bytes, at most ``HEAD_BYTES``.
+        spooled: the whole content.
+        duration_ms: the playing time; None if it was not measured or is unknown.
     """
 
     field: str
@@ -56,7 +56,7 @@ class FilePiece:
 
     @property
     def length(self) -> int:
-        """Its bytes in the body."""
+        """The number of bytes that the file takes in the body."""
         return -(-self.upload.size // 3) * 4 if self.base64 else self.upload.size
 
 

@@ -1,4 +1,4 @@
-"""The usage of one request: strictly parsed tokens, or an estimate that is marked as one; images and durations."""
+"""The usage of one request: tokens, images, durations and so on, reported by the provider or marked as estimated."""
 
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
@@ -9,34 +9,36 @@ import attrs
 from gateway.frozen import quick_frozen
 
 UsageSource = Literal["upstream", "estimate", "none", "bound"]
-"""The source: the provider, or the gateway. "bound": the maximum, because the provider's numbers are impossible."""
+"""The source of the numbers. "upstream": the provider. "estimate": the gateway. "none": there is no usage. "bound": the
+maximum, because the provider's numbers are impossible."""
 
 MAX_TOKENS = 100_000_000
-"""No request has more: a larger number is a provider's mistake."""
+"""The plausible maximum per request: a larger number is a provider's mistake."""
 
 MAX_IMAGES = 1_000
 MAX_DURATION_MS = 36_000_000
-"""Ten hours. No request makes more images, longer audio or video: a larger number is a mistake, too."""
+"""Ten hours. Like ``MAX_IMAGES``, a plausible maximum per request: a larger number is a mistake."""
 MAX_CHARACTERS = 1_000_000
 
 CHARS_PER_TOKEN = 4
-"""The rule of thumb: four characters of English, or one delta of a stream."""
+"""A rule of thumb for English text. A delta of a stream counts as one token."""
 
 
 @quick_frozen
 class RareUnits:
-    """What few requests have: tokens that are no text, what is counted apart, and what the provider says of the price.
+    """Units that few requests have: non-text tokens, separately counted units, and the provider's price information.
 
     Attributes:
-        audio_input: tokens of the prompt that are audio; ``cached_audio`` of them were read from a cache. So are
-            ``image_input`` and ``cached_image`` those of images; ``video_input`` has no cached part.
-        audio_output: tokens of the completion that are audio. So are ``image_output`` and ``video_output``.
-        reasoning: tokens that are reported beside the completion and not in it.
-        citations: tokens of quoted pages that are not in the prompt.
-        searches: of the web, or those that a rerank is billed as; ``file_searches`` of files that the provider keeps.
+        audio_input: audio tokens in the prompt, of which ``cached_audio`` were read from a cache. ``image_input`` and
+            ``cached_image`` work alike; ``video_input`` has no cached part.
+        audio_output: audio tokens in the completion. ``image_output`` and ``video_output`` work alike.
+        reasoning: reasoning tokens that are not included in the completion.
+        citations: tokens of quoted pages that are not included in the prompt.
+        searches: web searches, or the search units of a rerank.
+        file_searches: searches of files stored at the provider.
         calls: requests to the provider.
-        tier: the service tier that has served the request, in lower case; empty if it is the usual one.
-        cost_nanos: what the provider says that the request costs; None if it says nothing.
+        tier: the service tier that served the request, in lower case; empty for the standard tier.
+        cost_nanos: the cost reported by the provider; None if it reports none.
     """
 
     audio_input: int = 0
@@ -58,17 +60,18 @@ class RareUnits:
 
 @quick_frozen
 class Usage:
-    """Counts of one request.
+    """The usage of one request.
 
     Attributes:
-        reasoning_tokens: the part of ``completion_tokens`` that was reasoning, not answer.
+        reasoning_tokens: the part of ``completion_tokens`` that was reasoning and not answer.
         cached_tokens: the part of ``prompt_tokens`` that was read from a cache.
-        written_tokens: the part of ``prompt_tokens`` that was written to a cache; ``written_long_tokens`` of them for
+        written_tokens: the part of ``prompt_tokens`` that was written to a cache, of which ``written_long_tokens`` for
             an hour.
-        duration_ms: of audio or video, made or transcribed.
-        characters: of text that was spoken.
-        size: of a video.
-        rare: None for a request that has text and nothing else.
+        images: the number of images made.
+        duration_ms: the length of audio or video that was generated or transcribed.
+        characters: the characters of text converted to speech.
+        size: the size of a video, as ``1280x720``.
+        rare: the rare units; None if there are none.
     """
 
     prompt_tokens: int = 0
@@ -86,7 +89,7 @@ class Usage:
 
     @property
     def used(self) -> bool:
-        """Whether anything is counted: a request that was not processed has nothing."""
+        """Whether there is any usage. An unprocessed request has none."""
         return bool(
             self.prompt_tokens
             or self.completion_tokens
@@ -104,9 +107,9 @@ _USUAL_TIERS = frozenset(
 )
 MAX_TIER_CHARS = 32
 MAX_COST_USD = 10_000
-"""No request costs more: a larger amount is a provider's mistake."""
+"""The plausible maximum per request: a larger amount is a provider's mistake."""
 _PLAIN = 3
-"""Fields of most usages: the tokens of the prompt, of the completion and in total, and nothing else."""
+"""The number of fields of a plain usage object: prompt, completion and total tokens."""
 _NO_DETAILS: Mapping[str, Any] = {}
 _PROMPT_PARTS = (
     ("audio_tokens", "audio_input", "cached_audio"),
@@ -118,7 +121,7 @@ _COMPLETION_PARTS = (
     ("image_tokens", "image_output", ""),
     ("video_tokens", "video_output", ""),
 )
-"""The names of parts in objects of details, each with its field of ``RareUnits`` and that of its cached part."""
+"""For each field of a details object: its field of ``RareUnits``, and the field of its cached part."""
 _PARTS = (
     *(("prompt_tokens", f) for _, f, _ in _PROMPT_PARTS),
     *(("completion_tokens", f) for _, f, _ in _COMPLETION_PARTS),
@@ -135,21 +138,21 @@ _BESIDE = frozenset({"cost", _TICKS, _HEARD, *(name for name, _ in _COUNTED_BESI
 
 
 def parse_count(value: object) -> int | None:
-    """Parse a provider's number of tokens. None: it is not plausible."""
+    """Parse a provider's number of tokens. Return None if it is not plausible."""
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
         return None
     return value
 
 
 def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
-    """Parse a ``usage`` object of the OpenAI API format. None: it is missing or not plausible.
+    """Parse a ``usage`` object of the OpenAI API format. Return None if it is missing or not plausible.
 
-    ``completes``: the request has a completion, so its tokens are required, too. A charge is never negative and never
-    rounded from a float: any value that is not an integer in range invalidates the whole object. Cached tokens are in
-    ``prompt_tokens_details`` (OpenAI's OpenAPI document, ``CompletionUsage``), in DeepSeek's
-    ``prompt_cache_hit_tokens`` ("Context Caching" guide) or in Moonshot's ``cached_tokens``. xAI leaves reasoning out
-    of ``completion_tokens`` ("Reasoning" guide), as its total shows. A chat has a prompt: servers that report 0 do not
-    count.
+    With ``completes``, ``completion_tokens`` is required, and a prompt of 0 tokens is not plausible: some servers
+    report 0 instead of counting. Counts have to be integers in range, so a charge is never negative.
+
+    Cached tokens are in ``prompt_tokens_details`` (OpenAI's OpenAPI document, ``CompletionUsage``), in DeepSeek's
+    ``prompt_cache_hit_tokens`` ("Context Caching" guide) or in Moonshot's ``cached_tokens``. xAI does not include
+    reasoning in ``completion_tokens`` ("Reasoning" guide); the total shows this.
     """
     if not isinstance(raw, dict):
         return None
@@ -184,7 +187,7 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
 
 
 def find_modalities(prompt_details: object, completion_details: object) -> dict[str, Any]:
-    """Return the tokens of audio and images in two objects of details in OpenAI's words, by fields of ``RareUnits``."""
+    """Return the audio, image and video tokens in two OpenAI details objects, by fields of ``RareUnits``."""
     found: dict[str, Any] = {}
     if isinstance(prompt_details, dict):
         kept = prompt_details.get("cached_tokens_details")
@@ -201,9 +204,9 @@ def find_modalities(prompt_details: object, completion_details: object) -> dict[
 
 
 def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a ``usage`` object says beside tokens, by fields of ``RareUnits``.
+    """Return the separately counted units and the cost in a ``usage`` object, by fields of ``RareUnits``.
 
-    Searches, citations and reasoning are Perplexity's ("Sonar Deep Research").
+    Searches, citations and reasoning are Perplexity's fields ("Sonar Deep Research").
     """
     found: dict[str, Any] = {field: count for name, field in _COUNTED_BESIDE if (count := parse_count(raw.get(name)))}
     if (cost := find_cost(raw)) is not None:
@@ -212,10 +215,10 @@ def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_cost(raw: Mapping[str, Any]) -> int | None:
-    """Return the cost that a ``usage`` object names, in nano-USD. None if it names none that is plausible.
+    """Return the cost reported in a ``usage`` object, in nano-USD. None if there is no plausible one.
 
-    It is OpenRouter's ("Usage Accounting"): with a key of one's own at the maker, what the maker bills comes on top.
-    xAI counts ticks of a ten billionth of a dollar (docs.x.ai, "Models and Pricing").
+    ``cost`` is OpenRouter's ("Usage Accounting"); if the customer's own key for the model's vendor is used, the
+    vendor's charge is added. xAI reports ticks of a ten-billionth of a dollar (docs.x.ai, "Models and Pricing").
     """
     if _TICKS in raw:
         ticks: Any = raw[_TICKS]
@@ -228,17 +231,18 @@ def find_cost(raw: Mapping[str, Any]) -> int | None:
 
 
 def parse_cost(value: object) -> int | None:
-    """Parse a provider's amount of dollars to nano-USD, rounded up. None: it is not plausible."""
+    """Convert a provider's amount in USD to nano-USD, rounded up. Return None if it is not plausible."""
     if type(value) not in {int, float} or not isinstance(value, int | float) or not 0 <= value <= MAX_COST_USD:
         return None
     return int((Decimal(str(value)) * 10**9).to_integral_value(rounding=ROUND_CEILING))
 
 
 def find_tier(name: object) -> str:
-    """Return the name of a service tier for ``RareUnits``; empty for the usual one and for what is no name.
+    """Return the normalized name of a service tier; empty for the standard tier and for an invalid name.
 
-    Vertex AI calls them ``ON_DEMAND_PRIORITY`` (``UsageMetadata.trafficType``), the others ``priority``; Gemini's enum
-    has ``unspecified`` for the usual one (googleapis.github.io/js-genai, ``ServiceTier``), and once had a longer name.
+    Vertex AI writes ``ON_DEMAND_PRIORITY`` (``UsageMetadata.trafficType``) where others write ``priority``. Gemini's
+    enum calls the standard tier ``unspecified`` (googleapis.github.io/js-genai, ``ServiceTier``), formerly with a
+    prefix.
     """
     tier = (
         name.lower().removeprefix("on_demand").removeprefix("service_tier").lstrip("_") if isinstance(name, str) else ""
@@ -247,13 +251,13 @@ def find_tier(name: object) -> str:
 
 
 def attach_tier(usage: Usage, name: object) -> Usage:
-    """Return ``usage`` with the service tier that has served the request, as an answer names it."""
+    """Return ``usage`` with the service tier ``name`` from the provider's answer."""
     tier = find_tier(name)
     return attach_rare(usage, {"tier": tier}) if tier else usage
 
 
 def attach_rare(usage: Usage, found: Mapping[str, Any]) -> Usage:
-    """Return ``usage`` with the rare units that were ``found``, as far as they are parts of its tokens."""
+    """Return ``usage`` with the rare units ``found``. Parts of the prompt or completion are capped at its tokens."""
     if not found:
         return usage
     parts = dict(found)
@@ -267,14 +271,14 @@ def attach_rare(usage: Usage, found: Mapping[str, Any]) -> Usage:
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
-    """Return the reasoning tokens that are in the total and not in ``counted``. 0 if they are in both."""
+    """Return the reasoning tokens that are included in the total but not in ``counted``. 0 if they are in both."""
     details = raw.get("completion_tokens_details")
     reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
 def share_prompt(prompt: int, completion: int, *, cached: object, written: object, thought: object = None) -> Usage:
-    """Return reported usage with the cached and written parts of its prompt, as far as they are plausible."""
+    """Build reported usage, with the plausible cached, written and reasoning parts."""
     read = min(parse_count(cached) or 0, prompt)
     write = min(parse_count(written) or 0, prompt - read)
     reasoning = min(parse_count(thought) or 0, completion)
@@ -288,7 +292,7 @@ _LEAST_CERTAIN: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "non
 
 
 def add_usages(usages: Sequence[Usage]) -> Usage:
-    """Add the usages of several requests. The source is the least certain of theirs."""
+    """Add the usages of several requests. The source is the least certain one."""
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNTS}
     sources = {usage.source for usage in usages}
     rare = _add_rare([usage.rare or NO_RARE for usage in usages]) if any(usage.rare for usage in usages) else None
@@ -298,7 +302,7 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
 
 
 def _add_rare(rares: Sequence[RareUnits]) -> RareUnits:
-    """Add rare units. A tier counts if all have it, a cost if all say one."""
+    """Add rare units. The tier is kept if it is the same in all, the cost if all report one."""
     counts = {name: sum(getattr(rare, name) for rare in rares) for name in _RARE_COUNTS}
     tiers, costs = {rare.tier for rare in rares}, [rare.cost_nanos for rare in rares if rare.cost_nanos is not None]
     cost = sum(costs) if len(costs) == len(rares) else None
@@ -306,5 +310,5 @@ def _add_rare(rares: Sequence[RareUnits]) -> RareUnits:
 
 
 def estimate_tokens(chars: int) -> int:
-    """Return the tokens of a text of ``chars`` characters, rounded up."""
+    """Estimate the tokens of a text of ``chars`` characters, rounded up."""
     return -(-max(chars, 0) // CHARS_PER_TOKEN)

@@ -23,7 +23,8 @@ from gateway.domain.upload import Upload
 from gateway.frozen import frozen
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
-"""Stored only; a provider is being asked; queued there; in progress there; the file is being fetched."""
+"""The states, in this order: only stored; a provider is being asked; queued at the provider; in progress there; the
+file is being fetched; completed; failed."""
 StatusWords = Literal["spec", "openai"]
 """The status of a job in progress: ``processing``, or ``in_progress`` as in the OpenAI API."""
 
@@ -40,7 +41,7 @@ TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = {
 
 ENDED: tuple[VideoState, ...] = ("completed", "failed")
 UNSENT: tuple[VideoState, ...] = ("created", "submitting")
-"""Without a known task at a provider."""
+"""States without a known task at a provider."""
 
 MAX_PROMPT_CHARS = 32_000
 MAX_SECONDS = 600
@@ -56,17 +57,17 @@ _NEARLY_FULL = 99
 
 
 def is_video_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a job's id."""
+    """Return whether ``text`` has the form of a video job's id."""
     return _ID.fullmatch(text) is not None
 
 
 def find_wait_s(polls: int) -> float:
-    """Return the seconds to wait after so many polls in progress: 2, 4, 8, then 15."""
+    """Return the wait in seconds after ``polls`` polls in progress: 2, 4, 8, then 15."""
     return min(FIRST_WAIT_S * 2.0 ** min(polls, 10), LONGEST_WAIT_S)
 
 
 def find_poll_after_ms(age_ms: int) -> int:
-    """Return the poll interval that a client is given for a job of that age: 2 s, 4 s, 8 s, then 15 s."""
+    """Return the poll interval in ms to suggest to a client for a job of that age: 2 s, 4 s, 8 s, then 15 s."""
     polls, passed_s = 0, find_wait_s(0)
     while passed_s * 1000 <= age_ms and find_wait_s(polls) < LONGEST_WAIT_S:
         polls += 1
@@ -75,7 +76,7 @@ def find_poll_after_ms(age_ms: int) -> int:
 
 
 def find_failing_wait_s(failures: int) -> float:
-    """Return the seconds to wait after so many failed polls in a row: 2, 4, 8, 16, 32, then 60."""
+    """Return the wait in seconds after that many failed polls in a row: 2, 4, 8, 16, 32, then 60."""
     return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), LONGEST_FAILING_S)
 
 
@@ -120,9 +121,9 @@ class VideoJob:
         size: as requested, or the model's default.
         seconds: as requested, or the model's default.
         held_nanos: reserved until it ends.
-        cost_nanos: what it costs once completed.
-        deadline_ms: after it, a job that has not ended fails.
-        channel: the name of the channel that makes it.
+        cost_nanos: the cost once it is completed.
+        deadline_ms: the time after which an unfinished job fails.
+        channel: the name of the channel that makes the video.
         provider: of that channel, with its API format ``wire`` and its name of the model, ``upstream_model``.
         upstream_id: the provider's id of the task.
         key_print: a fingerprint of the channel's key that knows the task.
@@ -203,7 +204,7 @@ class VideoJob:
 
     @property
     def over_ms(self) -> int | None:
-        """When nothing of it is left: its video expires, or it failed. None if it has not ended."""
+        """When the job becomes useless: its video expires, or it failed. None if it has not ended."""
         return (self.completed_ms if self.expires_ms is None else self.expires_ms) if self.ended else None
 
     def move(self, state: VideoState, now_ms: int, **changes: Any) -> "VideoJob":
@@ -274,7 +275,7 @@ class VideoRules:
 
 @frozen
 class Claim:
-    """Which due jobs a process claims.
+    """A claim of a process on due jobs.
 
     Attributes:
         owner: the process.
@@ -282,7 +283,7 @@ class Claim:
         most: the number of jobs; ``each``: of one channel.
         fetching: only jobs whose file is to be fetched; else all others.
         full: channels of which no job is claimed.
-        only: the channels that are this node's share; None: it is the only process.
+        only: the channels in this node's share; None in a single process.
     """
 
     owner: str
@@ -297,11 +298,11 @@ class Claim:
 
 @frozen
 class VideoFilter:
-    """Which jobs to list; None does not restrict. ``after`` is the id of a job: only those that follow it."""
+    """A filter for jobs. None does not restrict. ``after`` is a job id: list only the jobs that follow it."""
 
     account_id: int | None = None
     after: str | None = None
     newest_first: bool = True
     live: bool = False
-    """Only those that have not ended."""
+    """List only jobs that have not ended."""
     state: VideoState | None = None

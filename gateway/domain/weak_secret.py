@@ -3,7 +3,7 @@
 import re
 
 FEWEST_CHARS = 5
-"""Different characters of a secret that was generated."""
+"""The minimum number of different characters in a strong secret."""
 _RUNS = (
     *("0123456789" * 4, "9876543210" * 4, "0123456789abcdef" * 4),
     *("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"),

@@ -1,4 +1,4 @@
-"""Webhooks: the end of a job, signed by the rules of Standard Webhooks.
+"""Webhooks: notifications about the end of a job, signed according to Standard Webhooks.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md: the headers ``webhook-id``,
 ``webhook-timestamp`` and ``webhook-signature``; ``v1`` is HMAC-SHA256 over ``id.timestamp.body``, in base64; a secret
@@ -20,7 +20,7 @@ from gateway.frozen import frozen
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
-"""Waits between attempts, together about a day; then the delivery is given up."""
+"""The waits between attempts, about a day in total. After the last one, the delivery fails."""
 GIVE_UP_AFTER_S = 86_400
 MAX_WEBHOOK_URL = 2_048
 _MAX_PORT = 65_535
@@ -32,22 +32,22 @@ _URL = re.compile(
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
 _OK = range(200, 300)
 _GONE = 410
-"""The specification: a receiver that answers so wants no more deliveries."""
+"""The status with which a receiver refuses further deliveries (Standard Webhooks)."""
 
 
 @frozen
 class WebhookDelivery:
-    """The delivery of one job's end, in all its attempts. Times are Unix milliseconds.
+    """The delivery of one job's end, with all its attempts. Times are Unix milliseconds.
 
     Attributes:
         id: ``evt_…``; the same in every attempt, so that a receiver can discard duplicates.
         key_id: the API key that created the job; its secret signs.
         event: ``video.completed`` or ``video.failed``.
-        body: exactly what is sent.
-        answer: the status of the last answer; None if there was none.
+        body: the exact body that is sent.
+        answer: the HTTP status of the last answer; None if there was none.
         error: the error of the last attempt, for the operator.
-        due_ms: the next attempt; None once it has ended.
-        owner: the process that works on it, with a lease until ``lease_until_ms``.
+        due_ms: the time of the next attempt; None once the delivery has ended.
+        owner: the process that handles the delivery, with a lease until ``lease_until_ms``.
     """
 
     id: str
@@ -89,10 +89,10 @@ class WebhookDelivery:
 
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Return why the end of a job may not be sent there. None if it may.
+    """Return why a webhook may not be sent to ``url``. None if it may.
 
-    ``url``: as the client wrote it. ``hosts``: globs of the allowed hosts, an IPv6 address without its brackets;
-    without globs no host is allowed.
+    ``url`` is the client's spelling. ``hosts`` are globs of the allowed hosts, for IPv6 addresses without brackets.
+    Without globs, no host is allowed.
     """
     if len(url) > MAX_WEBHOOK_URL:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"

@@ -1,7 +1,7 @@
-"""What a reader changes of a client's request because the provider's format lacks it, and history written as text.
+"""Adaptations: the changes to a client's request that a reader makes for features that other formats lack.
 
-No part of a history is a reason to refuse a request: a part is translated, else written as text, else left out. The
-names of such parts are kept for the record of the request (``ChatRequest.adapted``).
+A history never makes the gateway reject a request: each part is translated, else written as text, else dropped. The
+names of adapted parts are kept for the request log (``ChatRequest.adapted``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,42 +14,42 @@ from gateway.errors import InvalidRequest
 from gateway.formats.chat import ForcedTool, TextPart, Tool, ToolChoice
 
 LEFT_OUT = "tools."
-"""Begins the name of a tool that was left out."""
+"""Prefix of the recorded name of a dropped tool."""
 
 _OPAQUE = frozenset({"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"})
-"""Fields that no other model can use: marks, and the contents of files."""
+"""Fields that are useless to another model: markers and file contents."""
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _MOST_LEVELS = 32
 
 
 @attrs.define
 class Adaptations:
-    """The names of what was adapted, in the order of their first use.
+    """The names of the adapted parts, in the order of first use.
 
-    ``is_past``: what is read now belongs to an earlier turn, so that a file which cannot be read is left out too.
+    ``is_past``: the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
     """
 
     names: dict[str, None] = attrs.Factory(dict)
     is_past: bool = False
 
     def note(self, name: str) -> None:
-        """Note that ``name`` was written as text, left out or changed."""
+        """Record that ``name`` was written as text, dropped or changed."""
         self.names[name] = None
 
     def write(self, kind: str, part: Mapping[str, Any]) -> list[TextPart]:
-        """Note ``kind`` and return the part as text; nothing if it has nothing to read."""
+        """Record ``kind`` and return the part as text; an empty list if the part has no readable content."""
         self.note(kind)
         text = write_text(kind, part)
         return [TextPart(text)] if text else []
 
     def replace_file(self, kind: str) -> TextPart:
-        """Note ``kind`` and return a text in the place of a file that only its provider can read."""
+        """Record ``kind`` and return a placeholder text for a file that only its provider can read."""
         self.note(kind)
         return TextPart(f"[{kind}: a file that is not available any more]")
 
 
 def write_text(kind: str, part: Mapping[str, Any]) -> str:
-    """Write a part of a history as ``[kind] {...}``, without what no other model can use; empty if nothing is left."""
+    """Write a part of a history as ``[kind] {...}`` without opaque fields; return "" if nothing is left."""
     rest = _keep_readable(part, _MOST_LEVELS)
     if rest in _EMPTY:
         return ""
@@ -72,9 +72,9 @@ def _is_opaque(name: str, value: Any) -> bool:
 
 
 def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
-    """Return the tool choice, None if no tool is left to choose.
+    """Return the tool choice; None if all tools were dropped and the choice was ``auto``.
 
-    Raises ``InvalidRequest`` if the model must call a tool and the one, or all, were left out.
+    Raises ``InvalidRequest`` if the client forces a tool call and the forced tool, or every tool, was dropped.
     """
     if choice in {None, "none"} or not adaptations.names:
         return choice

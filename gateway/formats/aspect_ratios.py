@@ -1,8 +1,8 @@
-"""Image sizes of models that take an aspect ratio and a resolution tier instead: Gemini's, at any provider.
+"""Image sizes of Gemini models, at any provider: these take an aspect ratio and a resolution tier instead of a size.
 
-ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size": one table per model. Sizes of the tiers
-2K and 4K are twice and four times those of 1K, those of 512 half. 21:9 of 512 is left out, because the table has an
-error there.
+Source: ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size", one table per model. The sides
+in tiers 2K and 4K are two and four times those in 1K, in tier 512 half of them. 21:9 in tier 512 is omitted: the table
+is wrong there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from gateway.frozen import frozen
 Ratios = Mapping[str, tuple[int, int]]
 
 DEFAULT_TIER = "1K"
-"""The tier of an image if none is requested."""
+"""The tier used if the client requests no size."""
 
 
 @frozen
 class AspectRatio:
-    """The ratio and the tier that a model gets instead of a size."""
+    """The aspect ratio and the resolution tier sent to a model instead of a size."""
 
     ratio: str
     tier: str = DEFAULT_TIER
@@ -50,7 +50,7 @@ _USUAL: Ratios = {
 }
 _EXTREME: Ratios = {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)}
 _TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
-"""In halves of 1K, in the order in which error messages list them."""
+"""Side lengths as multiples of half of tier 1K, in the order used by error messages."""
 
 
 def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
@@ -64,7 +64,7 @@ def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
 
 _ALL_TIERS = tuple(_TIERS)
 _SHAPES: Mapping[str, AspectRatio] = _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS)
-"""No size belongs to two models with different meanings."""
+"""Sizes of all models in one table: no size means a different ratio or tier for another model."""
 
 FIRST_SIZES = tuple(_list(_FIRST, ("1K",)))
 """Sizes of gemini-2.5-flash-image."""
@@ -79,7 +79,7 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)
 
 
 def parse_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
-    """Return the ratio and tier for ``size``. Raises ``InvalidRequest``, listing ``allowed``, if there are none."""
+    """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` that lists ``allowed`` for an unknown size."""
     shape = _SHAPES.get(size)
     if shape is None:
         known = [one for one in allowed or USUAL_SIZES if one in _SHAPES]

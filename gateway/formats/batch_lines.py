@@ -1,4 +1,4 @@
-"""How the results of a batch are written: in the API format that it was created with."""
+"""Formats of batch result lines: each batch is answered in the API format that created it."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from gateway.frozen import frozen
 
 @frozen
 class LineFormat:
-    """Builds and parses the results of lines; see ``formats/openai/batches.py``. ``errors``: the format of errors."""
+    """Functions that build and parse result lines; see ``formats/openai/batches.py``. ``errors``: the error format."""
 
     build_answer: Callable[[str, int, str, str, bytes], LineResult]
     build_refused: Callable[[str, int, str, Body], LineResult]
@@ -34,5 +34,5 @@ ANTHROPIC = LineFormat(
 
 
 def find_line_format(endpoint: str) -> LineFormat:
-    """Return the format of the results of a batch for ``endpoint``."""
+    """Return the result line format of a batch for ``endpoint``."""
     return ANTHROPIC if endpoint == MESSAGES_ENDPOINT else OPENAI

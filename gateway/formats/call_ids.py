@@ -1,10 +1,10 @@
-"""Finds an id that no tool call of a chat has yet."""
+"""Find unused ids for tool calls."""
 
 from collections.abc import Container
 
 
 def find_unused_id(name: str, used: Container[str]) -> str:
-    """Return ``name``, or ``name`` with the first number that makes it new."""
+    """Return ``name`` if unused, else ``name`` with the lowest numeric suffix, from ``_2``, that is unused."""
     found, number = name, 1
     while found in used:
         number += 1

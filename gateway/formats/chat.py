@@ -1,10 +1,10 @@
-"""The common chat model: every chat API format is parsed into it and built from it.
+"""The common chat model, the intermediate form between chat API formats.
 
-So N formats need N parsers and N builders.
+With it N formats need N parsers and N builders instead of one translator per pair.
 
 A request is a ``ChatRequest``; an answer, streamed or not, is a sequence of events. If client and provider use the same
-format, the bytes pass through and this model is not involved. Whatever a format has and the model has not is lost in
-translation.
+format, the bytes pass through and this model is not used. Features of a format that have no place in the model are lost
+in translation.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from gateway.frozen import frozen, quick_frozen
 
 Json = Mapping[str, Any]
 GEMINI_PREFIX = "gemini:"
-"""Prefix of reasoning signatures that are Gemini's, so that no other provider gets them as its own."""
+"""Prefix of reasoning signatures from Gemini: other providers must not receive them as their own."""
 
 
 @frozen
 class TextPart:
-    """Text. ``cache``: Anthropic's cache control (``{"type": "ephemeral"}``); None if there is none."""
+    """A text. ``cache``: Anthropic's cache control (``{"type": "ephemeral"}``), or None."""
 
     text: str
     cache: Json | None = None
@@ -31,10 +31,10 @@ class TextPart:
 
 @frozen
 class MediaPart:
-    """An image, a recording or a file: its base64 with the media type, or an address.
+    """An image, an audio recording or a file, as base64 ``data`` with a media type or as a ``url``.
 
-    ``name`` is a file's name, ``detail`` the OpenAI API's detail of an image (auto, low, high), ``where`` its place in
-    the request, for errors.
+    ``name`` is the file name, ``detail`` the OpenAI API's image detail (auto, low, high), and ``where`` the place in
+    the request that error messages name.
     """
 
     kind: Literal["image", "audio", "file"]
@@ -51,7 +51,7 @@ class MediaPart:
 class ReasoningPart:
     """A model's reasoning in an earlier message, with the signature that its provider requires.
 
-    ``redacted`` is the provider's encrypted form; then there is no text.
+    ``redacted`` is reasoning in the provider's encrypted form; ``text`` is then empty.
     """
 
     text: str = ""
@@ -61,9 +61,9 @@ class ReasoningPart:
 
 @frozen
 class ToolCallPart:
-    """A tool call of the model; ``arguments`` is JSON as text, as the model wrote it.
+    """A tool call by the model; ``arguments`` is the JSON text exactly as the model wrote it.
 
-    ``signature`` is Gemini's thought signature of the call.
+    ``signature`` is Gemini's thought signature for the call.
     """
 
     id: str
@@ -88,7 +88,7 @@ Part = TextPart | MediaPart | ReasoningPart | ToolCallPart | ToolResultPart
 
 @frozen
 class Message:
-    """One message. OpenAI's ``developer`` is ``system`` here; tool results are parts of the user's messages."""
+    """One message. OpenAI's role ``developer`` becomes ``system``; tool results are parts of user messages."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
@@ -96,7 +96,7 @@ class Message:
 
 @frozen
 class Tool:
-    """A function that the model may call; ``schema`` is the JSON Schema of its arguments, None if it has none."""
+    """A function that the model may call. ``schema``: the JSON Schema of its arguments, or None."""
 
     name: str
     description: str | None = None
@@ -117,12 +117,12 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT_TOKENS: Mapping[str, int] = {
     "none": 0, "minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768,
 }  # fmt: skip
-"""The token budget of an effort, for formats that count reasoning in tokens. Our choice; no API documents a table."""
+"""Token budget of each effort, for formats that limit reasoning in tokens. Our choice: no API documents a table."""
 
 
 @frozen
 class ResponseFormat:
-    """The required form of an answer: any JSON object, or one that satisfies ``schema``."""
+    """The required answer format: any JSON object, or JSON that satisfies ``schema``."""
 
     kind: Literal["json", "schema"]
     schema: Json | None = None
@@ -132,18 +132,18 @@ class ResponseFormat:
 
 @frozen
 class ChatRequest:
-    """A chat request. None, or empty, means "not set".
+    """A chat request. None or an empty value means "not set".
 
     Attributes:
-        max_tokens: the most tokens of one answer.
+        max_tokens: maximum tokens of one answer.
         n: number of answers.
-        thinking_tokens: the most tokens of reasoning; 0 forbids it. Set if the format gives a number.
-        effort: how hard to think, if the format gives a word.
-        user: the client's own user, as an opaque name.
-        top_logprobs: number of most likely tokens whose log probabilities are requested beside that of each token of
-            the answer; None if none are requested at all.
-        adapted: what was written as text, left out or changed to suit the provider, as the client's format calls it
-            (``tool_reference``), in the order of its first use, without repetition.
+        thinking_tokens: maximum tokens of reasoning; 0 forbids reasoning. Set if the format gives a number.
+        effort: reasoning effort. Set if the format gives a word.
+        user: the client's own end user, as an opaque name.
+        top_logprobs: number of alternatives per answer token whose log probabilities are requested, in addition to the
+            token's own; None requests no log probabilities.
+        adapted: names of the parts written as text, dropped or changed for the provider, as in the client's format
+            (``tool_reference``), in the order of first use, without repetition.
     """
 
     messages: tuple[Message, ...]
@@ -170,12 +170,12 @@ class ChatRequest:
 # Events of an answer. ``choice`` counts the answers from 0, ``index`` the tool calls of one answer from 0.
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
-"""Why an answer ended, in the words of the OpenAI API. A stop sequence is a ``stop``."""
+"""The finish reasons, named as in the OpenAI API. A stop sequence counts as ``stop``."""
 
 
 @frozen
 class MessageStart:
-    """The answer begins. ``usage`` is what the provider has counted so far, if it reports that here."""
+    """The answer begins. ``usage``: the provider's counts so far, if the format reports them at the start."""
 
     id: str
     model: str
@@ -193,7 +193,7 @@ class TextDelta:
 
 @quick_frozen
 class RefusalDelta:
-    """More text of a refusal, if the format separates it."""
+    """More text of a refusal, from formats that separate refusals from text."""
 
     text: str
     choice: int = 0
@@ -209,7 +209,7 @@ class ReasoningDelta:
 
 @frozen
 class ReasoningSignature:
-    """The reasoning so far is complete; this is its provider's signature."""
+    """The end of a piece of reasoning, with the provider's signature."""
 
     signature: str
     choice: int = 0
@@ -217,7 +217,7 @@ class ReasoningSignature:
 
 @frozen
 class RedactedReasoning:
-    """Reasoning that the provider shows only encrypted."""
+    """Reasoning that the provider returns only in encrypted form."""
 
     data: str
     choice: int = 0
@@ -227,7 +227,7 @@ class RedactedReasoning:
 class ToolCallStart:
     """A tool call begins; its arguments follow.
 
-    ``id`` is never empty: a parser makes one if the provider gives none.
+    ``id`` is never empty: a parser generates one if the provider gives none.
     """
 
     index: int
@@ -257,7 +257,7 @@ class ImageOutput:
 
 @frozen
 class TokenLogprob:
-    """The natural logarithm of a token's probability, and those of the most likely tokens in its place."""
+    """A token with its natural log probability, and the most likely alternatives with theirs."""
 
     token: str
     logprob: float
@@ -266,7 +266,7 @@ class TokenLogprob:
 
 @frozen
 class LogprobsReport:
-    """The log probabilities of the tokens of the text that follows."""
+    """The log probabilities of the tokens in the text that follows."""
 
     tokens: tuple[TokenLogprob, ...]
     choice: int = 0
@@ -274,7 +274,7 @@ class LogprobsReport:
 
 @frozen
 class ChoiceFinished:
-    """One answer is complete. ``stop_sequence``: the one that ended it, if the provider reports it."""
+    """One answer is complete. ``stop_sequence``: the sequence that ended the answer, if the provider reports it."""
 
     reason: Reason
     choice: int = 0
@@ -283,7 +283,7 @@ class ChoiceFinished:
 
 @frozen
 class UsageReport:
-    """The provider's counts so far; a later report replaces an earlier one. Reasoning is part of completion."""
+    """The provider's counts so far; each report replaces the earlier one. Completion tokens include reasoning."""
 
     usage: Usage
     reasoning_tokens: int = 0
@@ -291,7 +291,7 @@ class UsageReport:
 
 @frozen
 class StreamError:
-    """The provider reported an error inside its answer; nothing after it counts."""
+    """The provider reported an error within its answer; everything after it is ignored."""
 
     error: ProviderError
 

@@ -1,4 +1,4 @@
-"""Content filter: how each vendor reports that its filter blocked an image or a prompt.
+"""Recognise content filter errors: each vendor reports differently that it blocked an image or a prompt.
 
 Sources:
     OpenAI      ``moderation_blocked`` and "safety system": openai/codex and LibreChat issue threads quote the answers
@@ -45,7 +45,7 @@ _WORDS = (
 
 
 def is_block(code: str | None, message: str | None) -> bool:
-    """Return whether a provider's error is a safety block, by its code or name, else by its message."""
+    """Return whether a provider's error is a safety block, judged by the code or name, else by the message."""
     if is_block_code(code):
         return True
     lowered = (message or "").lower()
@@ -53,24 +53,24 @@ def is_block(code: str | None, message: str | None) -> bool:
 
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
-    """Return the block that a provider's parsed answer, of any status, reports; None if it reports none."""
+    """Return the error for a block reported in a provider's parsed answer (any status); None if nothing is blocked."""
     blocked, message = find_blocked(value)
     return build_block(message, secrets) if blocked else None
 
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
-    """Return whether a parsed answer reports a block, and its message."""
+    """Return whether a parsed answer reports a block, and the provider's message."""
     found = ((True, message) for code, message in list_errors(value) if is_block(code, message))
     return next(found, (False, None))
 
 
 def build_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
-    """Build the error for a block: the gateway's message with the harmless part of the provider's."""
+    """Build the error for a block: the gateway's message and the harmless part of the provider's message."""
     return ImageBlocked(build_verdict(_BLOCKED, message, secrets))
 
 
 def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
-    """Return ``ours`` with the part of a provider's message that reveals nothing about it."""
+    """Return ``ours`` with the part of the provider's message that does not identify the provider."""
     words = _keep_harmless(mask(message or "", secrets))
     return f"{ours}: {words}" if words else ours
 
@@ -80,8 +80,8 @@ def parse_image_error(
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx) to an image request into an error.
 
-    A block is one with any status except those of a rejected key or a rate limit: no other channel is tried, and the
-    key is not at fault. Everything else goes through ``parse_worded_error``.
+    A reported block counts with any status outside ``NEVER_BLOCKS``. After a block the gateway tries no other channel
+    and does not count a failure of the key. ``parse_worded_error`` converts every other answer.
     """
     value = loads_or_none(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
@@ -90,8 +90,8 @@ def parse_image_error(
 
 _BLOCKED = "The provider's safety filter blocked the image or its prompt"
 NEVER_BLOCKS = frozenset({401, 402, 429})
-"""A rejected key, missing credit, a rate limit."""
-_SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - as Chinese providers write
+"""Statuses of a rejected key, missing credit and a rate limit."""
+_SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - punctuation of Chinese providers
 _TELLTALE = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE
 )
@@ -99,6 +99,6 @@ _MOST_WORDS = 300
 
 
 def _keep_harmless(words: str) -> str:
-    """Keep the sentences that name no address and no request id of the provider."""
+    """Drop the sentences that contain an address or a request id of the provider."""
     kept = [sentence for sentence in _SENTENCE_END.split(words[: 4 * _MOST_WORDS]) if not _TELLTALE.search(sentence)]
     return " ".join(kept).strip()[:_MOST_WORDS]

@@ -1,16 +1,16 @@
-"""Recognises that a provider refused a prompt for its length, and tells the client so in the words that it acts on.
+"""Recognise a provider's "prompt too long" errors, and reword them in the form that clients act on.
 
-Claude Code shortens a conversation only after "prompt is too long", and reads both numbers behind these words. Clients
-of the OpenAI API read the code ``context_length_exceeded`` (openai/codex, codex-api/src/sse/responses.rs).
+Claude Code shortens a conversation only after "prompt is too long", and reads the two numbers after these words.
+Clients of the OpenAI API read the code ``context_length_exceeded`` (openai/codex, codex-api/src/sse/responses.rs).
 """
 
 import re
 
 CODE = "context_length_exceeded"
 _CODES = frozenset({CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"})
-"""Codes and types of errors: OpenAI and its imitators, GitHub Copilot, llama.cpp."""
+"""Error codes and types of OpenAI and compatible servers, GitHub Copilot and llama.cpp."""
 _LONG_TEXT = "string_above_max_length"
-"""OpenAI's code for any text that is too long. It concerns the context only if the text is a part of the prompt."""
+"""OpenAI's code for any text that is too long. Only a text of the prompt concerns the context window."""
 _PROMPT_FIELDS = ("messages", "input", "prompt", "instructions")
 _TOO_LONG = re.compile(
     r"maximum context length"  # OpenAI, DeepSeek, vLLM, SGLang, OpenRouter, Mistral, Together, Ollama
@@ -65,7 +65,7 @@ def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param:
 
 
 def find_lengths(message: str) -> tuple[int, int] | None:
-    """Return the tokens of the prompt and of the context window that a provider names; None if it names not both."""
+    """Return the prompt's and the context window's token counts from a provider's message; None unless it has both."""
     for pattern in _FIGURES:
         found = pattern.search(message[:_SEARCHED])
         if found is None:
@@ -78,7 +78,7 @@ def find_lengths(message: str) -> tuple[int, int] | None:
 
 
 def write_for_anthropic(message: str) -> str:
-    """Put Anthropic's words for a prompt that is too long in front of a provider's."""
+    """Prefix a provider's message with Anthropic's wording for a prompt that is too long."""
     if message.lower().startswith("prompt is too long"):
         return message
     lengths = find_lengths(message)
@@ -87,7 +87,7 @@ def write_for_anthropic(message: str) -> str:
 
 
 def write_for_google(message: str) -> str:
-    """Put Google's words for a prompt that is too long in front of a provider's, if both numbers are known."""
+    """Prefix a provider's message with Google's wording for a prompt that is too long, if both counts are known."""
     lengths = find_lengths(message)
     if lengths is None or message.lower().startswith("the input token count"):
         return message

@@ -1,6 +1,6 @@
-"""Formats in which requests and answers are built from the client's directly, without the common chat model.
+"""Direct formats: requests and answers are converted without the common chat model.
 
-Bytes pass through if the client's format is the provider's; otherwise there is a function for each pair.
+If client and provider use the same format, the bytes pass through. Otherwise one function converts each pair.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
     }
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
-"""The formats of the table; images of the others come from an image backend."""
+"""The formats in the table. For every other format an image backend gets the images."""
 GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
     "count_content_tokens": defer(
         {
@@ -53,4 +53,4 @@ GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
         }
     ),
 }
-"""Operations of Google's API whose formats are built from each other directly."""
+"""Operations of Google's API, with the provider formats that they are converted to directly."""

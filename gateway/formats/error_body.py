@@ -1,4 +1,4 @@
-"""Error objects in the API format of the client: OpenAI's, Anthropic's or Google's."""
+"""Error objects in the client's API format: OpenAI, Anthropic or Google."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -26,10 +26,10 @@ _EVENTS: Mapping[Operation, _Build] = {
 
 
 def build_error(error: GatewayError, request_id: str, error_format: ErrorFormat) -> bytes:
-    """Build the error object."""
+    """Build the error object in ``error_format``."""
     return _BUILD[error_format](error, request_id)
 
 
 def build_error_event(error: GatewayError, request_id: str, operation: Operation) -> bytes:
-    """Build the error as the last event of a stream that answers ``operation``."""
+    """Build the error event that ends a stream, in the format of ``operation``."""
     return _EVENTS.get(operation, openai_error.build_error_event)(error, request_id)

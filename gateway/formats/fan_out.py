@@ -1,6 +1,6 @@
-"""Several choices (``n``) from a provider that makes one per request: its answers as one, in the OpenAI API format.
+"""Fan-out for ``n`` choices from a provider that gives one per request: merge the answers, in the OpenAI API format.
 
-Pure: ``proxy/fan_out.py`` sends the requests. Each answer has been translated to the client's format before.
+No I/O: ``proxy/fan_out.py`` sends the requests. Each answer is already translated to the client's format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamTransform
 
 MAX_REQUESTS = 16
-"""The most requests that one request of a client becomes: more would take all connections to the provider."""
+"""Maximum number of provider requests per client request: more would use up all connections to the provider."""
 _IDENTITY = ("id", "created", "model")
 
 Json = dict[str, Any]
 
 
 def make_single(inference: InferenceRequest) -> InferenceRequest:
-    """Return the request for one choice. Its stream reports usage, which is summed."""
+    """Return the request for one choice. Its stream always reports usage, because the counts are summed."""
     body = {name: value for name, value in inference.body.items() if name != "n"}
     return attrs.evolve(inference, body=body, choices=1, include_usage=True)
 
 
 def merge_answers(answers: Sequence[bytes]) -> bytes:
-    """Merge whole answers with one choice each. Raises ``ProviderBadResponse`` if one has none."""
+    """Merge unstreamed answers with one choice each. Raises ``ProviderBadResponse`` if an answer has no choice."""
     values = [exact_json.loads(answer) for answer in answers]
     choices = [_find_choice(value) | {"index": index} for index, value in enumerate(values)]
     merged = values[0] | {"choices": choices}
@@ -51,7 +51,7 @@ def _find_choice(answer: Json) -> Json:
 
 
 def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
-    """Add objects number by number; of other values the first one counts."""
+    """Add the numbers of the same fields, nested objects included; for other values keep the first."""
     added: Json = {}
     for name in dict.fromkeys(name for one in objects for name in one):
         values = [one[name] for one in objects if one.get(name) is not None]
@@ -69,7 +69,7 @@ def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
 class ChoiceMerger:
     """Merges ``count`` streams with one choice each into one stream with interleaved indexes.
 
-    The chunks have the id, the time and the model of the first one. Usage comes once, at the end.
+    All chunks get the id, time and model of the first chunk. The summed usage is sent once, at the end.
     """
 
     def __init__(self, count: int) -> None:
@@ -79,7 +79,7 @@ class ChoiceMerger:
         self._left = count
 
     def feed(self, index: int, data: bytes) -> bytes:
-        """Return the events of the merged stream for whole events of the stream ``index``."""
+        """Convert whole events of the stream ``index`` into events of the merged stream."""
         try:
             events = self._splitters[index].split(data)
         except sse.EventTooLong as error:
@@ -87,7 +87,7 @@ class ChoiceMerger:
         return b"".join([self._convert(index, event) for event in events])
 
     def end(self) -> bytes:
-        """Note that one of the streams is complete; return the end of the merged stream after the last."""
+        """Record that a stream is complete. After the last stream, return the end of the merged stream."""
         self._left -= 1
         if self._left:
             return b""
@@ -118,9 +118,9 @@ def _build_event(value: Json) -> bytes:
 
 
 class MergedStream(ChatPassthrough):
-    """The transform of a merged stream. Its usage is that of its parts, however far each of them has come.
+    """The transform of a merged stream. Its usage is the sum over ``parts``, even if some are incomplete.
 
-    ``parts``: the transforms of the streams that are merged.
+    ``parts``: the transforms of the merged streams.
     """
 
     __slots__ = ("_parts",)
@@ -134,7 +134,10 @@ class MergedStream(ChatPassthrough):
 
 
 def add_parts(usages: Iterable[Usage], inference: InferenceRequest) -> Usage:
-    """Add the usages of requests that were sent. One that has reported nothing has read the prompt of ``inference``."""
+    """Add the usages of sent requests. A request without a report counts as the estimated prompt of ``inference``.
+
+    Return an empty usage if no request has reported anything.
+    """
     usages = list(usages)
     if all(usage.source == "none" for usage in usages):
         return Usage()

@@ -1,4 +1,4 @@
-"""Gives the tool calls of an answer back as the client knows them: its names of tools, and ids new to its chat."""
+"""Restore the client's tool names in an answer's tool calls, and replace ids that the chat already uses."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,12 +12,12 @@ from gateway.frozen import frozen
 
 @frozen
 class FittedCalls:
-    """What the tool calls of an answer need.
+    """The data for converting the tool calls of an answer.
 
-    ``names``: the client's names of tools, by those in the provider's request. ``taken``: ids of calls in the request's
-    history. Some servers count calls from 0 in every answer, and a client that pairs calls and results by their ids
-    takes such a call for one that was answered. ``answer_tool``: the name of a tool whose calls are the answer's text;
-    empty if there is none.
+    ``names``: the client's tool names, by the names in the provider's request. ``taken``: ids of calls in the request's
+    history. Some servers number calls from 0 in every answer. A client that matches calls and results by id would take
+    a repeated id for a call with a result. ``answer_tool``: the name of a tool whose calls are the answer's text;
+    empty if there is no such tool.
     """
 
     names: Mapping[str, str]
@@ -29,7 +29,7 @@ NOT_FITTED = FittedCalls({}, frozenset(), "")
 
 
 def find_fitted(valid: ValidChat) -> FittedCalls:
-    """Return what the answer to a request needs; ``NOT_FITTED`` if it needs nothing."""
+    """Return the conversion data for the answer to a request; ``NOT_FITTED`` if no conversion is needed."""
     request = valid.request
     calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
     found = FittedCalls(valid.names, frozenset(calls), valid.answer_tool)
@@ -37,9 +37,9 @@ def find_fitted(valid: ValidChat) -> FittedCalls:
 
 
 class CallFitter:
-    """Changes the events of one answer.
+    """Converts the tool calls in the events of one answer.
 
-    ``fitted``: what they need. ``answer_id``: of this answer; makes new ids unique.
+    ``fitted``: the conversion data. ``answer_id``: the answer's id, which makes generated call ids unique.
     """
 
     __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
@@ -49,8 +49,8 @@ class CallFitter:
         self._taken = set(fitted.taken)
         self._answer_id = answer_id
         self._answer_tool = fitted.answer_tool
-        self._texts: set[tuple[int, int]] = set()  # choice and index of calls that are text
-        self._called: set[int] = set()  # choices with other calls
+        self._texts: set[tuple[int, int]] = set()  # (choice, index) of the calls converted to text
+        self._called: set[int] = set()  # choices with real tool calls
 
     def fit(self, events: Iterable[Event]) -> list[Event]:
         return list(self._fit_calls(events))
@@ -83,7 +83,7 @@ class CallFitter:
 
 
 class FittingParser:
-    """A ``StreamParser`` that changes the events of another one, ``inner``."""
+    """A ``StreamParser`` that applies a ``CallFitter`` to the events of ``inner``, another parser."""
 
     __slots__ = ("_fitter", "_inner")
 

@@ -20,7 +20,7 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "Fa
 
 @frozen(eq=False)
 class ReceivedForm:
-    """A ``multipart/form-data`` body. Names are unchanged, except for a trailing ``[]`` of files."""
+    """A ``multipart/form-data`` body. Field names are kept as received, except that files lose a trailing ``[]``."""
 
     fields: tuple[tuple[str, str], ...] = attrs.field(repr=False)
     files: tuple[Upload, ...] = ()
@@ -28,7 +28,7 @@ class ReceivedForm:
 
 @frozen
 class Kinds:
-    """Fields of a form that are not texts, by type. ``lists`` may be repeated, with ``[]`` or without."""
+    """Names of the form fields that are not plain text, by type. ``lists`` may repeat, with or without ``[]``."""
 
     integers: Collection[str] = ()
     numbers: Collection[str] = ()
@@ -37,9 +37,9 @@ class Kinds:
 
 
 def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
-    """Convert the fields into the equivalent JSON body. An empty number or flag, and ``_charset_``, are ignored.
+    """Convert the fields into the equivalent JSON body. Empty numbers and flags, and ``_charset_``, are ignored.
 
-    ``_charset_`` gives the encoding of the form (RFC 7578, 4.6); the form would not get here unless it was UTF-8.
+    ``_charset_`` gives the form's encoding (RFC 7578, 4.6), which is always UTF-8: other forms are rejected earlier.
 
     Raises ``InvalidRequest`` naming a field of the wrong type, a repeated field, or an invalid name.
     """
@@ -62,7 +62,7 @@ def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
 
 
 def _check_name(name: str) -> None:
-    """Raise ``InvalidRequest`` for names that providers' parsers would read in different ways."""
+    """Raise ``InvalidRequest`` for field names that parsers interpret differently."""
     if not name.isprintable() or "\\" in name or name != name.strip():
         shown = name[:_SHOWN_NAME]
         raise InvalidRequest(
@@ -91,7 +91,7 @@ def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str
 
 
 def parse_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
-    """Return the files of ``field`` in order. Raises ``InvalidRequest`` for more than ``most``, or for an empty one."""
+    """Return the files of ``field`` in order. Raises ``InvalidRequest`` for more than ``most`` or for an empty file."""
     found = tuple(file for file in form.files if file.field == field)
     if len(found) > most:
         raise InvalidRequest(f"'{field}' takes at most {most} file{'s' if most > 1 else ''}", param=field)

@@ -3,14 +3,14 @@
 HEAD_BYTES = 4 * 1024
 TAIL_BYTES = 16 * 1024
 SLACK_BYTES = 2 * 1024
-"""Kept beyond the tail before it is trimmed, so that most pieces need no look at earlier ones."""
+"""Bytes kept beyond the tail before trimming, to avoid a trim for every piece."""
 _FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 
 
 class HeadTailBuffer:
-    """The first 4 KiB and the last 16 KiB of a stream, in whole pieces.
+    """Keeps at least the first 4 KiB and the last 16 KiB of a stream, in whole pieces.
 
-    ``pieces``: the end, and up to ``SLACK_BYTES`` before it. ``room``: bytes that still fit before the next trim.
+    ``pieces``: the tail and up to ``SLACK_BYTES`` before it. ``room``: bytes that fit before the next trim.
     """
 
     __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")

@@ -1,7 +1,7 @@
-"""The interface of image backends: which requests get images from a provider, and what its answers mean. No I/O.
+"""The interface of image backends: build the requests that get images from a provider, and parse its answers. No I/O.
 
-Some providers answer with the images, others with a task that has to be polled. An ``ImageBackend`` returns the next
-request until it has images; ``media/images.py`` sends them and waits. There is one backend object per request.
+Some providers answer with images, others with a task to poll. An ``ImageBackend`` returns the next request until it has
+the images; ``media/images.py`` sends the requests and waits. Each client request has its own backend object.
 """
 
 from abc import ABC, abstractmethod
@@ -18,15 +18,15 @@ class ProviderRequest:
     """One HTTP request to the provider.
 
     Attributes:
-        body: None sends no body.
-        path: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
-            percent-encoded; None: the endpoint's own path.
-        wait_s: seconds to wait before it is sent.
-        passing: it polls or cancels a task: a failure means nothing for the task, and is retried.
-        begins: it starts a task whose id is only in its answer. The gateway waits for the answer even if the client
-            disconnects; otherwise the task could never be cancelled.
-        headers: added to the usual ones, which they override.
-        host: the server that the vendor names for this request; used only beside the channel's own, in one domain.
+        body: the request body; None for no body.
+        path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
+            percent-encoded; None for the endpoint's own path.
+        wait_s: seconds to wait before sending.
+        passing: whether the request polls or cancels a task. Its failure does not affect the task and is retried.
+        begins: whether the request starts a task whose id is only in the answer. The gateway waits for the answer even
+            if the client disconnects; otherwise the task could never be cancelled.
+        headers: additional headers, which override the default ones.
+        host: the server that the vendor names for this request; used only if it shares the channel's domain.
     """
 
     body: Payload | None = None
@@ -40,19 +40,19 @@ class ProviderRequest:
 
 
 class ImageBackend(ABC):
-    """Gets the images of one request from one provider."""
+    """Gets the images for one client request from one provider."""
 
     __slots__ = ()
 
     @abstractmethod
     def begin(self, count: int) -> ProviderRequest:
-        """Return the first request, for ``count`` images. Raises ``InvalidRequest`` naming an unsupported field."""
+        """Return the first request for ``count`` images. Raises ``InvalidRequest`` naming an unsupported field."""
 
     @abstractmethod
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         """Parse a successful (2xx) answer to the last request; return the images or the next request.
 
-        Raises ``ProviderBadResponse`` if it is neither, ``ImageBlocked`` if a filter removed the images.
+        Raises ``ProviderBadResponse`` for an invalid answer, ``ImageBlocked`` if a filter removed the images.
         """
 
     def build_cancel_request(self) -> ProviderRequest | None:

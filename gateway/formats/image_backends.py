@@ -1,4 +1,4 @@
-"""The image backend of each image API format."""
+"""The table of image backends, by image API format."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,8 +29,8 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
 def make_image_backend(
     wire: Wire, inference: InferenceRequest, model: str, mark: str, capability: Capability
 ) -> ImageBackend:
-    """Return the image backend for ``inference`` in the format ``wire``; ``model`` is the provider's name of the model.
+    """Return the image backend for ``inference`` in the format ``wire``; ``model`` is the provider's model name.
 
-    ``mark`` is a word that no client could have put into the request; see ``formats/request_body.py``.
+    ``mark`` is a random word that clients cannot predict; see ``formats/request_body.py``.
     """
     return _IMAGE_BACKENDS[wire](inference, model, mark, capability)

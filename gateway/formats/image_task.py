@@ -1,6 +1,6 @@
-"""Image tasks: their id, when they are polled, and helpers for the answers.
+"""Image tasks: task ids, poll intervals, and helpers for answers.
 
-A vendor's tasks have one path: ``GET PATH/ID`` polls one, ``POST PATH/ID/cancel`` cancels it.
+All tasks of a vendor share one path: ``GET PATH/ID`` polls a task, ``POST PATH/ID/cancel`` cancels it.
 """
 
 import re
@@ -22,7 +22,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GROWTH = 1.5
 LONGEST_WAIT_S = 3.0
 MAX_INVALID_POLLS = 3
-"""Invalid answers in a row to polls of one task: an error page of a proxy says nothing about the task."""
+"""Tolerated consecutive invalid poll answers per task: a proxy's error page says nothing about the task."""
 _SHOWN_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
 _FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
@@ -31,15 +31,16 @@ _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
 
 class ImageTask:
-    """One task, from before it has an id to its end.
+    """The state of one task at a vendor, from its creation to its end.
 
     Args:
         place: the path of the vendor's tasks.
-        first_wait_s: seconds before the first poll; each later wait is longer, up to ``LONGEST_WAIT_S``.
-        separator: between ``place`` and the id.
+        first_wait_s: seconds before the first poll; later waits grow up to ``LONGEST_WAIT_S``.
+        separator: text between ``place`` and the id.
 
     Attributes:
-        host: the vendor's server that knows the task; None: the channel's own.
+        host: the vendor's server that has the task; None for the channel's own server.
+        ended: whether the task has ended; an ended task is not cancelled.
     """
 
     __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended", "host")
@@ -53,9 +54,10 @@ class ImageTask:
         self.ended = False
 
     def parse_object(self, raw: bytes) -> dict[str, Any] | None:
-        """Return an answer's object; None if it is invalid but the task is known, so that it can be polled again.
+        """Return an answer's JSON object; None if the answer is invalid but the task can be polled again.
 
-        Raises ``ProviderBadResponse`` if it is invalid and there is no task, or too many in a row were.
+        Raises ``ProviderBadResponse`` if the answer is invalid and the task has no id, or after more than
+        ``MAX_INVALID_POLLS`` consecutive invalid answers.
         """
         try:
             value = parse_any_object(raw)
@@ -68,7 +70,7 @@ class ImageTask:
         return value
 
     def follow(self, found: object) -> ProviderRequest:
-        """Return the next poll of a running task. Its id is the first one given.
+        """Return the next poll request for a running task. The first call sets the task's id to ``found``.
 
         Raises ``ProviderBadResponse`` if the id cannot be used in a path.
         """
@@ -79,7 +81,7 @@ class ImageTask:
         return self.ask_after()
 
     def ask_after(self) -> ProviderRequest:
-        """Return the next poll of a known task, with a longer wait than the last one."""
+        """Return the next poll request for a task with an id. The wait grows with each call."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
         return ProviderRequest(
@@ -87,14 +89,14 @@ class ImageTask:
         )
 
     def build_cancel_request(self) -> ProviderRequest | None:
-        """Return the request that cancels the task; None if it has ended or has no id."""
+        """Return the request that cancels the task; None if the task has ended or has no id."""
         if self._id is None or self.ended:
             return None
         return ProviderRequest(path=f"{self._place}{self._id}/cancel", passing=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:
-    """Return the name of an unsuccessful state, masked, for an error message."""
+    """Return the masked name of an unsuccessful state, for an error message."""
     return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
 
 
@@ -106,9 +108,9 @@ def parse_image(url: object) -> Image:
 
 
 def build_images(items: Sequence[Image], wanted: int) -> Images:
-    """Return the images of a successful task. All images made are charged, also those beyond ``wanted``.
+    """Return the first ``wanted`` images of a successful task. Usage counts every image made.
 
-    Raises ``ProviderBadResponse`` if there are fewer.
+    Raises ``ProviderBadResponse`` if the task made fewer than ``wanted`` images.
     """
     if len(items) < wanted:
         raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} images")
@@ -124,7 +126,7 @@ def parse_sides(size: str) -> tuple[int, int]:
 
 
 def parse_field(value: object) -> object:
-    """Convert a form field of unknown type: a text that looks like a boolean or a number becomes one."""
+    """Convert a form field of unknown type: text that looks like a boolean or a number becomes that type."""
     if not isinstance(value, str):
         return value
     if value in _FORM_FLAGS:
@@ -136,7 +138,7 @@ def parse_field(value: object) -> object:
 
 
 def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any]:
-    """Return a client's fields for the vendor, but not those of the gateway (``own``), nor counts and sizes."""
+    """Copy the client's fields for the vendor, except those in ``own``, image counts and null values."""
     return {
         name: parse_field(value)
         for name, value in body.items()
@@ -145,10 +147,10 @@ def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any
 
 
 def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) -> None:
-    """Raise ``InvalidRequest`` for images that a model does not accept, or if one that it needs is missing.
+    """Raise ``InvalidRequest`` for source images that the model does not take, or for a missing required one.
 
-    Also for what none of these models supports: masks, transparency, more than one frame. Fields that only tune the
-    result are left to the model.
+    Features that no such model supports are rejected too: masks, transparency, several frames. Fields that only tune
+    the result are left to the model.
     """
     sources = inference.image.sources if inference.image else 0
     if sources and not takes:
@@ -159,7 +161,7 @@ def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) 
 
 
 def check_plain_image(inference: InferenceRequest) -> None:
-    """Raise ``InvalidRequest`` for masks, transparency and more than one frame."""
+    """Raise ``InvalidRequest`` for masks, transparency, SVG and several frames."""
     stray = next((file.field for file in inference.files if file.field != "image"), None)
     if stray is not None:
         raise InvalidRequest(f"The model takes no '{stray}'", param=stray)

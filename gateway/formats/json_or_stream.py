@@ -1,4 +1,4 @@
-"""A stream transform for a provider that answers a streaming request with one JSON object."""
+"""A stream transform for providers that answer a streaming request with one JSON object."""
 
 from collections.abc import Callable
 
@@ -10,31 +10,31 @@ MAX_WHOLE_BYTES = 64 * 1024 * 1024
 LARGE_ANSWER_BYTES = 1024 * 1024
 MAX_CONTAINERS = 200_000
 MAX_VALUES = 6_000_000
-"""Limits for an answer over ``LARGE_ANSWER_BYTES``: objects and arrays; commas, also those in strings. 64 MiB of empty
-objects would take gigabytes of memory. The largest batch of embeddings has some millions of numbers."""
+"""Limits for an answer over ``LARGE_ANSWER_BYTES``: objects and arrays; commas, including those in strings. 64 MiB of
+empty objects would take gigabytes of memory. The largest embedding batches have a few million numbers."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-"""Allowed before a stream or a JSON answer: line ends, and the byte order mark."""
+"""Bytes allowed before a stream or a JSON answer: whitespace and the byte order mark."""
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
-"""Beginnings of a line of an event stream (WHATWG HTML, 9.2.6)."""
+"""Possible beginnings of an event stream line (WHATWG HTML, 9.2.6)."""
 
 
 def strip_beginning(data: bytes) -> bytes:
-    """Strip blanks from the first bytes of an answer; empty if there is nothing else yet."""
+    """Strip leading whitespace and the byte order mark from the first bytes of an answer."""
     return data.lstrip(_BLANK)
 
 
 def is_json(begun: bytes) -> bool:
-    """Return whether an answer with this beginning is JSON: no line of an event stream begins with a bracket."""
+    """Return whether an answer with this beginning is JSON: event stream lines never begin with a bracket."""
     return begun.startswith((b"{", b"["))
 
 
 def is_event_stream(begun: bytes) -> bool:
-    """Return whether an answer with this beginning is an event stream. A first piece may end within a field's name."""
+    """Return whether an answer with this beginning is an event stream. The first piece may end within a field name."""
     return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
 
 
 def check_parts(raw: bytes) -> None:
-    """Raise ``ProviderBadResponse`` for JSON that has more values than any answer needs: call it before parsing."""
+    """Raise ``ProviderBadResponse`` for JSON with more values than any valid answer. Call this before parsing."""
     if len(raw) <= LARGE_ANSWER_BYTES or not is_json(strip_beginning(raw[:LARGE_ANSWER_BYTES])):
         return
     if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
@@ -42,9 +42,10 @@ def check_parts(raw: bytes) -> None:
 
 
 class JsonOrStream(StreamState):
-    """Holds an answer until it is complete and writes it as the equivalent stream; see ``StreamTransform``.
+    """Buffers a complete answer and converts it into the equivalent stream; see ``StreamTransform``.
 
-    ``write``: turns an unstreamed answer into its events, end mark included, and its usage. Raises ``ProviderError``.
+    ``write``: converts an unstreamed answer into stream bytes, end mark included, and its usage. Raises
+    ``ProviderError``.
     """
 
     __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")

@@ -10,7 +10,7 @@ Body = dict[str, Any]
 
 
 def loads_or_none(raw: bytes, *, exact: bool = False) -> Any:
-    """Parse JSON; return None if it is invalid. ``exact``: with all digits of its numbers."""
+    """Parse JSON; return None if it is invalid. ``exact`` preserves all digits of numbers."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -22,20 +22,20 @@ def loads_or_none(raw: bytes, *, exact: bool = False) -> Any:
 
 
 def as_object(value: object) -> Body:
-    """Return ``value`` if it is an object, else an empty one."""
+    """Return ``value`` if it is a JSON object, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """Return ``value`` if it is an array, else an empty one."""
+    """Return ``value`` if it is a JSON array, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str:
-    """Return ``value`` if it is a string, else an empty one."""
+    """Return ``value`` if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def list_objects(value: object) -> list[Body]:
-    """Return the objects of an array; none if ``value`` is no array."""
+    """Return the objects in an array; an empty list if ``value`` is not an array."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

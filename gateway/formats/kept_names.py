@@ -1,10 +1,13 @@
-"""Ids in a request that name something kept at a provider: items, files, containers, caches, prompts, voices.
+"""Find ids of resources stored at a provider in a request: items, files, containers, caches, prompts, voices.
 
-The provider knows the gateway alone, and not its accounts: every id that it has ever given is valid for every caller.
+These ids need a check of their owner. The provider knows only the gateway's key, not the gateway's accounts, and so
+accepts every id it has issued from every caller.
+
 Fields: OpenAI's OpenAPI document (``ItemReferenceParam``, ``Prompt``, ``InputFileContent``, ``InputImageContent``,
 ``CodeInterpreterTool``, ``FileSearchTool``, ``ChatCompletionRequestAssistantMessage`` with ``audio``,
 ``MCPApprovalResponse``); Anthropic's pages "Files API", "Code execution tool" (``container``) and "Agent Skills";
-Google's pages "Files API" and "Context caching". Servers written in Go take names in any case, Google's in two.
+Google's pages "Files API" and "Context caching". Names are compared folded: servers written in Go accept field names in
+any case, and Google's in two spellings.
 """
 
 import re
@@ -18,9 +21,9 @@ from gateway.wording import fold_name
 
 ITEM = "item_reference"
 _MODEL_DATA = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-"""Blocks whose ``input`` is a model's."""
+"""Blocks whose ``input`` was written by a model."""
 _HOSTED_RESULT = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
-"""Results of tools that Anthropic runs, as an earlier answer had them."""
+"""Types of result blocks of server tools, which Anthropic runs, copied from an earlier answer."""
 
 _IDS: Mapping[str, str] = {
     "approvalrequestid": ITEM,
@@ -34,7 +37,7 @@ _IDS: Mapping[str, str] = {
     "vectorstoreid": "vector_store_ids",
     "vectorstoreids": "vector_store_ids",
 }
-"""Folded names whose values are ids, with what a channel must allow."""
+"""Folded names of fields whose values are ids, with the field name that a channel must allow."""
 _HOLDERS: Mapping[str, tuple[str, bool]] = {
     "audio": ("audio", False),
     "container": ("container", True),
@@ -43,30 +46,32 @@ _HOLDERS: Mapping[str, tuple[str, bool]] = {
     "prompt": ("prompt", False),
     "voice": ("voice", False),
 }
-"""Folded names of objects with an ``id``, with what a channel must allow, and whether the id may replace the object."""
+"""Folded names of objects with an ``id``. Values: the field name that a channel must allow, and whether a bare id may
+replace the object."""
 _BARE = frozenset({"type", "id", "status", "role", "object"})
-"""Fields of an item that has nothing but its name: its provider puts in what it has kept."""
+"""Fields of an item that has no content of its own: the provider fills in its stored content."""
 _FILE_URI = "file_uri"
 _ADDRESS = re.compile(
     r"(?!https?:|wss?:)[a-z][a-z0-9+.-]*://|(?:[a-z]+:)?/*(?:[^/]*[@.])?generativelanguage\."
     r"|(?:\.?/)?(?:v\d\w*/)?files/|[a-z]+:/+[^/]+/v\d\w*/files/",
     re.ASCII,
 )
-"""Addresses that the provider reads with the channel's own rights: Google's files, objects of a bucket (``gs://``,
-``s3://``, Alibaba's ``oss://``), files of its machine."""
+"""Addresses that the provider reads with the channel's own credentials: Google's files, objects in a bucket (``gs://``,
+``s3://``, Alibaba's ``oss://``), local files of its machine."""
 _MEDIA = frozenset({"audio", "audios", "file", "files", "image", "images", "inputaudio", "video", "videos"})
-"""Folded names of fields that may have such an address in a string or a list (Alibaba's pages "Qwen-VL")."""
+"""Folded names of fields that may hold such an address as a string or in a list (Alibaba's pages "Qwen-VL")."""
 _ADDRESSES = ("uri", "url", "uris", "urls")
-"""Ends of the folded names of fields that have addresses."""
+"""Suffixes of the folded names of fields that hold addresses."""
 _LONGEST_ADDRESS = 2_048
 
 
 @frozen
 class KeptName:
-    """An id of something kept at a provider.
+    """The id of a resource stored at a provider.
 
-    ``where``: its place in the body. ``field``: what a channel must allow if the gateway does not know who made it.
-    ``given``: what it names is also there in full, as far as a client can have it; only who else made it is checked.
+    ``where``: its place in the body. ``field``: the field name that a channel must allow if the resource's owner is
+    unknown. ``given``: the body also has the resource's content, as far as a client can have it; the id is then
+    rejected only if another owner is known.
     """
 
     id: str
@@ -76,7 +81,7 @@ class KeptName:
 
 
 def list_kept_names(body: Body, *, items: bool = False) -> list[KeptName]:
-    """List the ids in ``body`` of what a provider keeps; ``items``: its ``input`` has items of the Responses API."""
+    """List the ids of stored resources in ``body``. ``items``: its ``input`` has items of the Responses API."""
     found = list(_list_items(body.get("input"))) if items else []
     if not has_unusual_names(body):
         return found
@@ -86,7 +91,7 @@ def list_kept_names(body: Body, *, items: bool = False) -> list[KeptName]:
 
 
 def _list_requests(items: object) -> frozenset[str]:
-    """Return the ids of requests for approval that are in the input itself: answers to them name nothing else."""
+    """Return the ids of approval requests included in the input: answers to them need no stored item."""
     return frozenset(
         str(item.get("id"))
         for item in (items if isinstance(items, list) else ())
@@ -95,7 +100,10 @@ def _list_requests(items: object) -> frozenset[str]:
 
 
 def list_made(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
-    """List the ids in a response of the Responses API that its client may name again; ``kept``: it is stored."""
+    """List the ids in a Responses API response that its client may reference later.
+
+    ``kept``: the provider stores the response.
+    """
     ids = []
     output = answer.get("output")
     for item in output if isinstance(output, list) else ():
@@ -107,7 +115,7 @@ def list_made(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
 
 
 def _list_items(items: object) -> Iterator[KeptName]:
-    """Yield the items of which a request has hardly more than the id."""
+    """Yield the ids of input items that the request gives without their full content."""
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict):
             continue
@@ -152,7 +160,7 @@ def _walk(body: Body) -> Iterator[KeptName]:
 
 
 def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[KeptName]:
-    """Yield the ids that a field has; ``folded`` is its name."""
+    """Yield the ids in a field; ``folded`` is the field's folded name."""
     if folded in _MEDIA or folded.endswith(_ADDRESSES):
         some = value if isinstance(value, list) else [value]
         yield from (KeptName(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
@@ -160,7 +168,7 @@ def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[Kep
         given = value if isinstance(value, list) else [value]
         given = [one.get("id") if isinstance(one, dict) else one for one in given]
         ids = [str(one) for one in given if one and isinstance(one, str | int)]
-        if folded == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills
+        if folded == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
         yield from (KeptName(one, where, _IDS[folded]) for one in ids)
     elif folded in _HOLDERS:
@@ -182,6 +190,6 @@ def _is_item(kind: object) -> bool:
 def _is_kept_address(address: object) -> bool:
     if not isinstance(address, str):
         return False
-    # As readers of URLs do (url.spec.whatwg.org): white space is dropped, a backslash is a slash.
+    # Normalise as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
     head = "".join(unquote(unquote(address[:_LONGEST_ADDRESS])).split()).replace("\\", "/").casefold()
     return _ADDRESS.match(head) is not None

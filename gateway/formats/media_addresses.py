@@ -1,4 +1,4 @@
-"""Images and files that a prompt names by their addresses: where they are, and the same parts with the data in them.
+"""Find the URLs of images and files in a prompt, and replace them by the fetched data.
 
 Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestMessageContentPartImage``, ``InputImageContent`` and
 ``InputFileContent``; Anthropic's ``URLImageSource`` and ``URLPDFSource``; Gemini's ``FileData``.
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 _PLACES = ("messages", "input", "contents")
 _OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
-"""Items with data of a model, in which an address is only text."""
+"""Types of items written by a model, in which a URL is only text."""
 _OWN_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
 _WEB = ("http://", "https://")
 _AT_GOOGLE = "/v1beta/files/"
@@ -24,12 +24,15 @@ _FETCHED_TYPES = ("image/", "text/", "application/pdf")
 _PLACEHOLDER = "[A file that is not available any more]"
 _AS_TEXT = {"image_url": "text", "file": "text", "image": "text", "document": "text", "input_image": "input_text",
             "input_file": "input_text"}  # fmt: skip
-"""The types of parts, and that of a text in their place."""
+"""Types of media parts, with the type of the text part that replaces each."""
 
 
 @frozen
 class FetchedMedia:
-    """What was at an address: the type, the bytes of a text, and all in base64; or why it cannot be used."""
+    """The content fetched from a URL, or the reason why it cannot be used.
+
+    ``raw``: the bytes of a text. ``data``: the content in base64.
+    """
 
     media_type: str = ""
     raw: bytes = attrs.field(default=b"", repr=False)
@@ -39,13 +42,13 @@ class FetchedMedia:
 
 @frozen
 class MediaAddress:
-    """An address in a body.
+    """The URL of an image or file in a body.
 
     Attributes:
-        url: the address.
-        kind: an image, or another file.
-        where: its place, for errors.
-        is_past: it belongs to an earlier turn.
+        url: the URL.
+        kind: an image or another file.
+        where: the place in the body, for error messages.
+        is_past: whether the part belongs to an earlier turn.
     """
 
     url: str
@@ -57,7 +60,7 @@ class MediaAddress:
     _key: str
 
     def put(self, media: FetchedMedia) -> None:
-        """Replace the address by what is there."""
+        """Replace the URL by the fetched content."""
         media_type, data = media.media_type, media.data
         url = f"data:{media_type};base64,{data}"
         if self._key == "fileData":
@@ -76,7 +79,7 @@ class MediaAddress:
             self._holder["source"] = {"type": "base64", "media_type": media_type, "data": data}
 
     def leave_out(self) -> str | None:
-        """Replace the part by a text; return its type, None if no text can stand there."""
+        """Replace the part by a placeholder text and return its type; None if no text is allowed in its place."""
         kind = "fileData" if self._key == "fileData" else self._part.get("type")
         if kind != "fileData" and kind not in _AS_TEXT:
             return None
@@ -86,7 +89,7 @@ class MediaAddress:
 
 
 def list_addresses(body: Body) -> Iterator[MediaAddress]:
-    """Yield the addresses of a checked body, in their order."""
+    """Yield the URLs of images and files in a validated body, in order."""
     for name in _PLACES:
         items = body.get(name)
         listed = items if isinstance(items, list) else []
@@ -96,7 +99,7 @@ def list_addresses(body: Body) -> Iterator[MediaAddress]:
 
 
 def copy_prompt(body: Body) -> Body:
-    """Return a copy of ``body`` whose prompt may be changed; texts are shared."""
+    """Return a copy of ``body`` whose prompt may be modified; only strings are shared."""
     return body | {name: _copy(body[name]) for name in _PLACES if name in body}
 
 
@@ -128,11 +131,11 @@ def _walk(value: Any, where: str, *, is_past: bool) -> Iterator[MediaAddress]:
 
 
 Found = tuple[Literal["image", "file"], Body, str, str, str]
-"""The kind, the object with the address and the field that is replaced, the place of the address, and itself."""
+"""The kind, the object and its field to replace, the place of the URL within the part, and the URL."""
 
 
 def _find(part: Body) -> Found | None:
-    """Return the address in a part."""
+    """Return the URL in a part; None if it has none."""
     image, file, source = part.get("image_url"), part.get("file"), part.get("source")
     if _is_address(image):
         return "image", part, "image_url", "image_url", image
@@ -148,7 +151,7 @@ def _find(part: Body) -> Found | None:
 
 
 def _find_google(part: Body) -> Found | None:
-    """Return the address in a part of Gemini's. Films, and files that are stored at Google, stay there."""
+    """Return the URL in a Gemini part; None for videos, audio and files stored at Google, which Google reads itself."""
     data = part.get("fileData")
     if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _AT_GOOGLE in data["fileUri"]:
         return None

@@ -1,4 +1,7 @@
-"""One tool call in an answer for clients that take one at a time, where a format of providers has no option for it."""
+"""Reduce an answer to its first tool call, for clients that forbid parallel calls.
+
+Used with provider formats that have no option to forbid them.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,19 +11,19 @@ from gateway.formats.stream import StreamParser
 
 
 def takes_one_call(body: dict[str, Any]) -> bool:
-    """Return whether a chat body of any API format asks for at most one tool call in an answer."""
+    """Return whether a chat body, in any API format, forbids parallel tool calls."""
     choice = body.get("tool_choice")
-    one = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True  # Anthropic's
+    one = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True  # Anthropic's field
     return one or body.get("parallel_tool_calls") is False
 
 
 def keep_first_call(events: Iterable[Event]) -> list[Event]:
-    """Leave out every tool call of a choice except the first."""
+    """Drop every tool call of a choice except the first."""
     return [event for event in events if not (isinstance(event, ToolCallStart | ToolCallDelta) and event.index)]
 
 
 class OneCallParser:
-    """A ``StreamParser`` that leaves out further tool calls of another one, ``inner``."""
+    """A ``StreamParser`` that drops all tool calls but the first from the events of ``inner``, another parser."""
 
     __slots__ = ("_inner",)
 

@@ -1,6 +1,6 @@
-"""Recognises that a provider refused a request for its limit of output tokens, and lowers that limit in a body.
+"""Recognise a provider's errors about a too high output token limit, and lower the limit in a body.
 
-Coding agents name one limit for all models (Claude Code 32,000 tokens); vendors reject what a model cannot give.
+Coding agents use one limit for all models (Claude Code: 32,000 tokens); vendors reject a limit above the model's own.
 """
 
 import re
@@ -13,7 +13,7 @@ from gateway.formats.json_values import as_object
 Body = dict[str, Any]
 
 _LEAST = 16
-"""A smaller number in such a message is no limit of a model."""
+"""Smallest number accepted as a model's limit: a smaller one in a message means something else."""
 _SEARCHED = 1_000
 _LEAST_BUDGET = 1_024
 _NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
@@ -29,11 +29,11 @@ _WORDS = tuple(
         rf"{_FIELD} value of [0-9]+ but the supported range is from 1 \(inclusive\) to{_NUMBER} \((?P<over>exclusive)",
     )
 )
-"""The last one is Vertex AI's, whose number is the first that is too large."""
+"""The last pattern is Vertex AI's. Its number is exclusive: the lowest value that is too large."""
 
 
 def find_output_limit(message: str) -> int | None:
-    """Return the most output tokens of a model that a provider's error names; None if it names none."""
+    """Return a model's maximum output tokens according to a provider's error; None if the message has no limit."""
     for pattern in _WORDS:
         found = pattern.search(message[:_SEARCHED])
         if found is not None:
@@ -43,9 +43,9 @@ def find_output_limit(message: str) -> int | None:
 
 
 def lower_limits(body: Body, limit: int) -> bool:
-    """Lower the limits of output tokens in a body to ``limit``; return whether one was higher.
+    """Lower the output token limits in ``body`` to ``limit``; return whether any was higher.
 
-    The outermost object is changed, others are replaced.
+    ``body`` is changed in place; nested objects are replaced by copies.
     """
     lowered = _lower(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
@@ -67,7 +67,7 @@ def _lower(values: Body, fields: Collection[str], limit: int) -> bool:
 
 
 def _lower_budget(values: Body, limit: int) -> bool:
-    """Keep Anthropic's budget for thinking below the limit, as its API requires; return whether it was higher."""
+    """Lower Anthropic's thinking budget below the limit, as its API requires; return whether it changed."""
     thinking = as_object(values.get("thinking"))
     budget = thinking.get("budget_tokens")
     if type(budget) is not int or budget < limit:

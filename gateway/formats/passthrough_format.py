@@ -1,4 +1,4 @@
-"""How one format is sent, read whole and streamed without the common chat model."""
+"""The interface of a format that is used without the common chat model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,10 +27,11 @@ def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) ->
 
 @frozen
 class PassthroughFormat:
-    """How one format is sent, read whole and streamed without the common chat model.
+    """The functions of a format that is used without the common chat model.
 
-    ``build_whole`` builds the stream of an unstreamed answer. ``find_mode`` None: every answer is JSON. ``find_path``
-    None: every request goes to the endpoint's own path.
+    ``write`` builds the request body, ``read`` parses an unstreamed answer, ``transform`` opens the transform of a
+    stream. ``build_whole`` converts an unstreamed answer into a stream. ``find_mode``: None if every answer is JSON.
+    ``find_path``: None if every request uses the endpoint's own path.
     """
 
     write: Callable[[InferenceRequest, str], Payload]
@@ -42,22 +43,22 @@ class PassthroughFormat:
 
 
 def untouched(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
-    """Wrap a function that only reads the usage so that it also returns the bytes."""
+    """Wrap a function that only reads the usage, for answers that are forwarded unchanged."""
     return lambda raw, inference, _identity, secrets: (raw, read(raw, inference, secrets))
 
 
 def without_identity(parse: BuildWhole) -> ParseAnswer:
-    """Wrap a function that does not need the identity of the response."""
+    """Wrap a function that does not need the ``ResponseIdentity``."""
     return lambda raw, inference, _identity, secrets: parse(raw, inference, secrets)
 
 
 def uncounted(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
-    """Wrap the conversion of an answer that nothing is charged for."""
+    """Wrap the conversion of an answer that is free of charge."""
     return lambda raw, _inference, _identity, secrets: (convert(raw, secrets), NO_USAGE)
 
 
 def refuse_whole(_raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets) -> Parsed:
-    """Refuse an answer that is only streamed, or comes from an image backend."""
+    """Reject an unstreamed answer of a format that is only streamed or uses an image backend."""
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
 
@@ -66,4 +67,4 @@ def _refuse_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
 
 
 IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, refuse_whole)
-"""Images come from an image backend (``formats/image_backends.py``): there is neither one body nor one answer."""
+"""For images from an image backend (``formats/image_backends.py``), which may take several requests and answers."""

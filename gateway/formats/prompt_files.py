@@ -1,4 +1,4 @@
-"""Files that a prompt names by the ids of this gateway: where they are, and the same parts with the files in them.
+"""Find the gateway's file ids in a prompt, and replace them by the files' content.
 
 Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestMessageContentPartFile``, ``InputFileContent`` and
 ``InputImageContent``; Anthropic's API documentation, "Files API" (a source of type ``file``).
@@ -19,9 +19,9 @@ Body = dict[str, Any]
 _PLACES = ("messages", "input")
 _PREFIX = "file-"
 _OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
-"""Items with data of a model or a tool, in which an id is only text."""
+"""Types of items written by a model, in which an id is only text."""
 _TYPES = mimetypes.MimeTypes()
-"""Python's own table alone: what the system knows differs from machine to machine."""
+"""Only Python's built-in table: the system's tables differ between machines."""
 _PDF = b"%PDF-"
 _TEXT, _UNKNOWN = "text/plain", "application/octet-stream"
 _IMAGE = "image/"
@@ -29,7 +29,7 @@ _IMAGE = "image/"
 
 @frozen
 class NamedFile:
-    """An object in a body that names a file. ``where`` is the place of the id."""
+    """An object in a body that references a file by id. ``where`` is the place of the id."""
 
     holder: Body
     where: str
@@ -40,7 +40,7 @@ class NamedFile:
 
 
 def list_files(body: Body) -> Iterator[NamedFile]:
-    """Yield the parts of the prompt that name a file of this gateway, in any order. Other ids are left as they are."""
+    """Yield the parts of the prompt that reference a file of this gateway, in any order. Skip all other ids."""
     rest: list[tuple[Any, str]] = [(body.get(name), name) for name in _PLACES]
     while rest:
         value, where = rest.pop()
@@ -54,7 +54,7 @@ def list_files(body: Body) -> Iterator[NamedFile]:
 
 
 def find_type(filename: str, head: bytes) -> str:
-    """Return the media type of a file by its beginning, else by its name."""
+    """Return the media type of a file from its first bytes, else from its name, else text or unknown binary."""
     if head.startswith(_PDF):
         return "application/pdf"
     known = sniff_media(head[:SNIFF_BYTES]) or _TYPES.guess_type(filename)[0]
@@ -71,13 +71,13 @@ def _decode(data: str, where: str) -> str:
 
 
 def put_file(named: NamedFile, filename: str, media_type: str, data: str) -> None:
-    """Replace the id by the file, ``data`` in base64. Raises ``InvalidRequest`` if the part cannot have such a file."""
+    """Replace the id by the file; ``data`` is base64. Raises ``InvalidRequest`` if the part cannot hold such a file."""
     holder, url = named.holder, f"data:{media_type};base64,{data}"
     kind = holder.get("type")
     if kind == "input_image" and not media_type.startswith(_IMAGE):
         raise InvalidRequest(f"The file in '{named.where}' is no image", param=named.where)
     del holder["file_id"]
-    if kind == "file":  # Anthropic's source, which has texts unencoded
+    if kind == "file":  # Anthropic's source, which holds text unencoded
         text = media_type.startswith("text/")
         content = _decode(data, named.where) if text else data
         holder |= {"type": "text" if text else "base64", "media_type": _TEXT if text else media_type, "data": content}

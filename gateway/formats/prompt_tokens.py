@@ -1,6 +1,6 @@
-"""Estimates the prompt tokens of a request, for providers that report none.
+"""Estimate the prompt tokens of a request, for providers that report no counts.
 
-The estimate is made when it is needed, because most providers report counts.
+The estimate is computed on demand, because most providers report counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,31 +19,32 @@ _FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
     "contents", "systemInstruction", "requests", "content", "title",
 )  # fmt: skip
-"""Fields of a body that are the prompt, in any API format."""
+"""Body fields that contain the prompt, in any API format."""
 _SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
 """Fields that a provider writes into the prompt as JSON."""
 _NO_TEXT = frozenset(
     {"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type", "mimeType",
      "thoughtSignature", "taskType"},
 )  # fmt: skip
-"""Fields of a message or a part that describe it."""
+"""Fields that describe a message or a part and have no prompt text."""
 _IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})
 _MEDIA = frozenset(
     {"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "result", "fileUri"}
 )
-"""Strings that stand for an image, a recording or a file: its base64, address or id."""
+"""Fields whose strings represent an image, a recording or a file: base64, a URL or an id."""
 _CALL_DATA = frozenset({"args", "response"})
-"""Fields of Gemini's function calls and their results with the client's own data."""
+"""Fields of Gemini's function calls and results that hold the client's own data."""
 _IMAGE_TOKENS = 1_000
-"""An image of 1024x1024 has 765 tokens at OpenAI ("Images and vision") and 1,400 at Anthropic ("Vision")."""
+"""Assumed tokens of an image: 1024x1024 has 765 at OpenAI ("Images and vision"), 1,400 at Anthropic ("Vision")."""
 _BYTES_PER_TOKEN = 32
-"""Of a recording or a document in base64: a page of 1,500 tokens has about 40 KB."""
+"""Base64 bytes per token of a recording or a document: a page of 1,500 tokens has about 40 KB."""
 
 
 def estimate_prompt(inference: InferenceRequest) -> int:
-    """Estimate the prompt tokens of ``inference``, at most its bound, with those recorded for the response before.
+    """Estimate the prompt tokens of ``inference``.
 
-    Uploaded audio is counted by its length.
+    The estimate is capped at ``max_prompt_tokens``. The tokens recorded for the previous response, and for uploaded
+    audio those of its duration, are added.
     """
     texts: list[str] = []
     tokens = 0
@@ -54,7 +55,7 @@ def estimate_prompt(inference: InferenceRequest) -> int:
     schemas = (inference.body.get(name) for name in _SCHEMAS)
     texts += [exact_json.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
-    if OPERATIONS[inference.operation].known_unit == "search":  # the query is read again with every document
+    if OPERATIONS[inference.operation].known_unit == "search":  # the provider reads the query once per document
         again = max(len(inference.body.get("documents") or ()) - 1, 0)
         prompt += estimate_text(str(inference.body.get("query"))) * again
     prompt = min(prompt, inference.max_prompt_tokens) + inference.earlier_tokens
@@ -62,9 +63,9 @@ def estimate_prompt(inference: InferenceRequest) -> int:
 
 
 def fill_counts(usage: Usage, inference: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
-    """Return the reported ``usage`` of an answer, with estimates for counts of 0 that cannot be true.
+    """Return the reported ``usage`` of an answer, with estimates in place of implausible counts of 0.
 
-    Local servers and proxies report 0 that count nothing. ``count_answer`` estimates the tokens of the answer.
+    Local servers and proxies that do not count report 0. ``count_answer`` estimates the tokens of the answer.
     """
     if usage.prompt_tokens and usage.completion_tokens:
         return usage
@@ -80,7 +81,7 @@ def _is_image(media_type: object) -> bool:
 
 
 def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
-    """Append every text in ``value`` to ``texts``; yield the tokens of everything else."""
+    """Append every text in ``value`` to ``texts``; yield the estimated tokens of media and token ids."""
     rest: list[tuple[str, Any, bool]] = [(name, value, False)]
     while rest:
         name, value, image = rest.pop()
@@ -95,7 +96,7 @@ def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
             image = image or name in _IMAGES or str(value.get("type")) in _IMAGES or _is_image(value.get("mimeType"))
             rest.extend((key, item, image) for key, item in value.items())
         elif isinstance(value, list):
-            if value and type(value[0]) is int:  # a prompt in ids of tokens
+            if value and type(value[0]) is int:  # a prompt given as token ids
                 yield len(value)
             else:
                 rest.extend((name, item, image) for item in value)

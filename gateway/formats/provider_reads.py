@@ -1,7 +1,7 @@
-"""Finds what a provider reads beside the text of a body: files, addresses, things that it keeps, results of its tools.
+"""Find the input that a provider reads in addition to a body's text: files, URLs, stored resources, tool results.
 
-The rule is open: whatever is not known to be text, a setting or an image in the body counts as unbounded. A list of
-what providers read would miss what they add next, and such a prompt would be reserved and charged as a few bytes.
+Anything not known to be text, a setting or an inline image counts as unbounded. A list of known inputs would miss
+future ones, and their prompts would be reserved and charged as a few bytes.
 """
 
 import re
@@ -26,45 +26,45 @@ _SETTINGS = frozenset(
      "bad_words", "response_modalities", "output_format", "rank_fields", "embedding_types", "truncate", "task",
      "prompt_name", "prompt_mode", "reasoning_format", "output_dtype", "client_metadata"}
 )  # fmt: skip
-"""Other fields whose value, if it is a text, an array or an object, adds nothing from elsewhere to the prompt."""
+"""Setting fields: a text, an array or an object in them never makes the provider read further input."""
 CONTINUED = "previous_response_id"
 _LISTS = frozenset({"tools", "functions", "documents", "prediction"})
-"""Fields of a prompt that are measured only as what they should be."""
+"""Prompt fields that are measured only as lists or objects: as a string they count as unknown."""
 _SHORT = "chat_template_kwargs"
-"""A field with switches of a template, in which a long text or a list is part of the prompt (vLLM)."""
+"""A field with template switches (vLLM). A long text or a list in it is part of the prompt."""
 _SHORT_CHARS = 64
 _SEARCHES = re.compile(
     r"search|web|grounding|grounded|retriev|brows|knowledge|internet|online|citation|\brag\b", re.IGNORECASE
 )
-"""Fields with which a provider searches before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
+"""Names of fields that make a provider search before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
 _OFF: tuple[Any, ...] = (None, False, {"mode": "off"})
 _SEARCHING_MODELS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNORECASE)
-"""Models that search by themselves: Perplexity's, Groq's compound, OpenRouter's ``:online``."""
+"""Names of models with built-in search: Perplexity's, Groq's compound, OpenRouter's ``:online``."""
 _TEXTS = frozenset(
     {"text", "content", "thinking", "refusal", "arguments", "output", "input", "prompt", "query", "suffix", "documents",
      "instructions", "reasoning", "reasoning_content", "reasoning_details", "signature", "thoughtSignature",
      "encrypted_content", "description", "context", "role", "type", "status", "detail", "phase", "code", "name",
      "title", "mime_type", "mimeType", "media_type", "format", "ttl", "filename", "language", "outcome", "system"}
 )  # fmt: skip
-"""Fields with a text that a provider reads as a text."""
+"""Fields whose strings a provider reads only as text, even if they look like a URL."""
 _OWN_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
-"""Ids of what is in the body; ``id`` itself depends on what is beside it."""
+"""Fields with ids of objects in the body. For ``id`` the other fields of its object decide (``_is_reference``)."""
 _POINTER = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _INLINE = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
 _DATA = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
 """Fields with an image, a recording or a file in base64."""
 _MEDIA = re.compile(r"image|audio|video|document|pdf|media|frames|embeds\Z|recording", re.IGNORECASE)
-"""Names of such fields at other servers."""
+"""Names that other servers use for such fields."""
 _HOLDERS = frozenset({"prompt", "audio", "container", "conversation"})
-"""Objects whose ``id`` stands for what a provider keeps, whatever is beside it."""
+"""Objects whose ``id`` always names a stored resource, whatever other fields they have."""
 _LISTS_OF_TOOLS = frozenset({"tools", "functions"})
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType")
 _BESIDE_ID = ("content", "function", "arguments", "input", "output", "encrypted_content", "args", "response", "result",
               "text", "call_id", "tools", "name")  # fmt: skip
-"""One of them has the content of an object with an ``id``; without any the provider reads what it keeps under it."""
+"""Fields with the content of an object that has an ``id``. Without any of them the provider reads its stored copy."""
 _GATEWAY_ID = re.compile(r"[a-z]{1,8}_[0-9a-f]{24}_[0-9]{1,6}", re.ASCII)
-"""The id of an item that the gateway has written: no provider keeps anything under it."""
+"""The id of an item that the gateway generated: no provider stores anything under it."""
 _NOT_READ = frozenset({"annotations", "citations", "logprobs", "cache_control", "metadata", "input_schema"})
 _TOOL_FIELDS = frozenset(
     {"type", "name", "description", "parameters", "strict", "function", "input_schema", "cache_control",
@@ -75,18 +75,18 @@ _TOOL_FIELDS = frozenset(
 _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
-"""Types of tools that the client runs. A provider runs every other one, and reads what it returns."""
+"""Types of tools that the client runs. The provider runs all other tools, and reads their results."""
 
 
 @frozen
 class ProviderReads:
-    """What a provider reads beside the text of a body.
+    """The input that a provider reads in addition to a body's text.
 
     Attributes:
-        unbounded: something of a length that only the provider knows.
-        tools: tools that it runs, whose results it reads in further rounds.
+        unbounded: whether it includes input whose length only the provider knows.
+        tools: whether the provider runs tools, whose results it reads in further rounds.
         images: number of images in the body.
-        earlier_tokens: of the response that it continues, if that is known: no more is added to the prompt.
+        earlier_tokens: known tokens of the continued response; 0 if unknown or if none is continued.
     """
 
     unbounded: bool = False
@@ -100,12 +100,12 @@ NO_READS = ProviderReads()
 
 @lru_cache(1_024)
 def searches(model: str) -> bool:
-    """Return whether a model searches by itself."""
+    """Return whether a model has built-in search, judged by its name."""
     return _SEARCHING_MODELS.search(model) is not None
 
 
 def find_reads(inference: InferenceRequest) -> ProviderReads:
-    """Return what a provider reads beside the text of a checked request; ``NO_READS`` if that is nothing."""
+    """Return the input of a validated request besides its text; ``NO_READS`` if there is none."""
     if inference.plain:
         return NO_READS
     body, prompt, earlier = inference.body, OPERATIONS[inference.operation].prompt, inference.earlier_tokens
@@ -124,7 +124,7 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
 
 
 def _is_unknown(name: str, value: Any) -> bool:
-    """Return whether a field of a body, which is not its prompt, may name something to read."""
+    """Return whether a body field outside the prompt may reference further input."""
     if name in _SETTINGS:
         return False
     if name == _SHORT and isinstance(value, dict):
@@ -135,14 +135,14 @@ def _is_unknown(name: str, value: Any) -> bool:
 
 
 def _is_number(name: str, value: Any) -> bool:
-    """Return whether a number is that of something kept."""
+    """Return whether a number is the id of a stored resource."""
     return type(value) is int and name not in _OWN_IDS and _POINTER.search(name) is not None
 
 
 class _Walk:
-    """Looks through the prompt of a body, without recursion: a client decides how deeply it is nested.
+    """Scans the prompt of a body, without recursion because a client decides how deeply it is nested.
 
-    ``images_by_address``: such an image is a single one, for a model that takes nothing else.
+    ``images_by_address``: an image URL counts as one image; otherwise it counts as unbounded.
     """
 
     def __init__(self, prompt: Body, *, images_by_address: bool) -> None:
@@ -167,10 +167,10 @@ class _Walk:
                 self._judge(name, value, image=image or "image" in name)
 
     def _open(self, item: dict[str, Any], *, image: bool) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the parts of an object that are to be looked at."""
+        """Update the findings for an object, and yield its fields that need a scan."""
         kind = item["type"] if "type" in item else _find_folded(item, "type")
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
-        self.tools = self.tools or kind == "mcp_approval_response"  # the provider runs the tool, and reads its result
+        self.tools = self.tools or kind == "mcp_approval_response"  # the provider then runs the tool
         kept = item.get("id")
         if isinstance(kept, str) and kept and _is_reference(item, kind) and _GATEWAY_ID.fullmatch(kept) is None:
             self.unbounded = True
@@ -180,7 +180,7 @@ class _Walk:
         named = isinstance(item.get("name"), str)
         for name, value in item.items():
             if name in _NOT_READ or (call and name == "action") or (result and isinstance(value, str)):
-                continue  # what a search has found is not fetched again
+                continue  # the provider does not fetch earlier search results again
             if isinstance(value, dict) and named and name in {"input", "args", "response", "arguments"}:
                 continue  # the client's own data
             if kind != "text" or name != "data":
@@ -194,7 +194,7 @@ class _Walk:
             if kind.startswith("image/") or (not kind and image):
                 self.images += 1
             elif not kind.startswith("text/"):
-                self.unbounded = True  # a page takes a few bytes of a PDF, an hour of silence those of a recording
+                self.unbounded = True  # a PDF page or an hour of silence may have few bytes but many tokens
         elif address is not None or (name not in _OWN_IDS and _POINTER.search(name) is not None):
             if image and address is not None and self._images_by_address:
                 self.images += 1
@@ -203,15 +203,15 @@ class _Walk:
 
 
 def _find_folded(item: dict[str, Any], wanted: str) -> Any:
-    """Return the value of a field of ``item`` in any spelling; None if it has none."""
+    """Return the value of the field ``wanted`` in any spelling; None if ``item`` has no such field."""
     return next((value for name, value in item.items() if name == wanted or fold_name(name) == wanted), None)
 
 
 def _is_reference(item: dict[str, Any], kind: str) -> bool:
-    """Return whether an object with an ``id`` stands for what a provider keeps under that id.
+    """Return whether an object with an ``id`` references a stored resource instead of including its content.
 
-    OpenAI's OpenAPI document, ``ItemReferenceParam``, whose ``type`` is optional. OpenAI finds the reasoning of a kept
-    reasoning item in the same way, and the speech of an earlier answer by ``audio.id``.
+    Source: OpenAI's OpenAPI document, ``ItemReferenceParam``, whose ``type`` is optional. OpenAI also looks up stored
+    reasoning by its item id, and the speech of an earlier answer by ``audio.id``.
     """
     if kind == "item_reference" or (not kind and not any(item.get(name) for name in ("role", "function", "name"))):
         return True
@@ -221,7 +221,7 @@ def _is_reference(item: dict[str, Any], kind: str) -> bool:
 
 
 def _is_clients(tool: object) -> bool:
-    """Return whether the client runs a tool: its type is one of the client's, and so is every field."""
+    """Return whether the client runs a tool: its type and all its fields are those of client tools."""
     if not isinstance(tool, dict):
         return False
     kind = tool.get("type", "function")

@@ -1,4 +1,4 @@
-"""Upper bounds of what a request may cost besides tokens of text: its media, its searches, its service tier."""
+"""Upper bounds for cost units other than text tokens: media, searches, service tier."""
 
 from typing import Any
 
@@ -13,18 +13,19 @@ from gateway.formats.json_values import list_objects
 _TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
 _AS_LISTED = ("default", "standard", "standard_only", "global")
 ASKED_FOR = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
-"""Fields that may buy more than tokens."""
+"""Fields that may cause costs other than tokens."""
 _TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
 _GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
 _SEARCH_TOOLS = ("web_search", "google_search", "googleSearch", "file_search", "enterpriseWebSearch")
 USUAL_SEARCHES = 10
-"""Searches that are reserved for a request that may search and names no limit; more are charged nevertheless."""
+"""Searches reserved for a request that may search without a limit; further searches are charged nevertheless."""
 
 
 def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
-    """Return ``usage`` with what follows from the operation where the provider tells no details.
+    """Return ``usage`` with rare units inferred from the operation, where the provider gives no details.
 
-    Images are made of tokens of images, a transcription reads audio, and a rerank is billed by searches.
+    An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
+    rerank is billed by searches.
     """
     rare, found, unit = usage.rare or NO_RARE, dict[str, int](), OPERATIONS[inference.operation].known_unit
     if unit == "search":
@@ -37,7 +38,7 @@ def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
 
 
 def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
-    """Return the bound ``usage`` of ``inference`` with the rare units that ``price`` has rates for."""
+    """Return the bound ``usage`` of ``inference`` with upper bounds of its rare units, if ``price`` needs them."""
     if price is None or usage.rare is not None:
         return usage
     if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
@@ -60,7 +61,7 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
 
 
 def _has_media(body: dict[str, Any]) -> bool:
-    """Return whether a part of a message is anything else than text."""
+    """Return whether any message part is not text."""
     for name in ("messages", "contents", "input", "content"):
         for message in list_objects(body.get(name)):
             for part in list_objects(message.get("content") or message.get("parts") or [message]):
@@ -71,7 +72,7 @@ def _has_media(body: dict[str, Any]) -> bool:
 
 
 def _count_searches(body: dict[str, Any]) -> int:
-    """Return the searches that the tools of a request allow."""
+    """Return the maximum number of searches that a request's tools and options allow."""
     most = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
     for tool in list_objects(body.get("tools")):
         if str(tool.get("type")).startswith(_SEARCH_TOOLS) or any(name in tool for name in _SEARCH_TOOLS):
@@ -80,7 +81,10 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
-    """Return the service tiers that a request names, or the most expensive one if the provider chooses."""
+    """Return the priced service tiers that a request names, joined with "+".
+
+    For a tier without a rate of its own, such as ``auto``, the provider's most expensive tier is assumed.
+    """
     highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
     tiers = []
     for requested in map(body.get, _TIER_FIELDS):

@@ -1,4 +1,4 @@
-"""Translators: one request in a provider's API format, and the provider's answer in the client's.
+"""Choose the translator between the client's and a provider's API format for a request.
 
 If both sides use the same format, bytes pass through and the answer is only inspected. Otherwise the request becomes a
 ``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
@@ -35,12 +35,12 @@ from gateway.formats.valid_chat import find_losses, make_valid
 Body = dict[str, Any]
 
 _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
-"""orjson reads JSON nested up to 1024 deep, but writes only up to 254."""
+"""orjson reads JSON nested up to 1024 levels deep, but writes only up to 254 levels."""
 
 
 @attrs.define
 class _Passthrough:
-    """``Translator`` for two sides with the same format, and for formats that are built directly."""
+    """``Translator`` for client and provider with the same format, and for directly converted formats."""
 
     inference: InferenceRequest
     identity: ResponseIdentity
@@ -66,7 +66,7 @@ class _Passthrough:
         return transform
 
     def _note_mended(self) -> None:
-        """Note that the answer was changed, because every client library would read it wrongly."""
+        """Record that tool calls of the answer were repaired: as sent, client libraries would misread them."""
         self.adapted = tuple(dict.fromkeys((*self.adapted, "answer.tool_calls")))
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -87,9 +87,9 @@ class _Passthrough:
 
 @attrs.define
 class _ChatTranslation:
-    """``Translator`` between two formats, by the common chat model.
+    """``Translator`` between two formats through the common chat model.
 
-    ``_fitted``: how the tool calls of the answer become the client's, as far as the body that was written says.
+    ``_fitted``: data for converting the answer's tool calls, set by ``write_body``.
     """
 
     inference: InferenceRequest
@@ -119,7 +119,7 @@ class _ChatTranslation:
             raise self._name_field(refused) from None
 
     def _name_field(self, refused: InvalidRequest) -> InvalidRequest:
-        """Return the error with the client's name of the field, which the common model names as the OpenAI API does."""
+        """Return the error with the client format's field name in place of the OpenAI API's."""
         name = self.client.fields.get(refused.param or "")
         if name is None:
             return refused
@@ -127,7 +127,7 @@ class _ChatTranslation:
 
     @property
     def _must_choose(self) -> bool:
-        """Whether the answer may have more tool calls than the client takes."""
+        """Whether the client forbids parallel tool calls and the provider's format has no option for that."""
         return self.provider.several_calls and takes_one_call(self.inference.body)
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
@@ -158,7 +158,7 @@ class _ChatTranslation:
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
         usage = parse_events_usage(events, self.inference)
-        # Clients of these require counts.
+        # Clients of these operations require counts, so an estimate is written too.
         if usage.source == "estimate" and (
             OPERATIONS[self.inference.operation].requires_usage or self.inference.compaction == "response"
         ):
@@ -203,7 +203,8 @@ def make_translator(
 ) -> Translator:
     """Return the translator of ``inference`` for ``wire``, a format of its operation (see ``domain/operation.py``).
 
-    ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
+    ``custom_tools``: whether the provider supports custom tools in chats. For a provider that supports only functions,
+    custom tools are translated into functions.
     """
     foreign = (
         not custom_tools
@@ -219,9 +220,9 @@ def make_translator(
 
 
 def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
-    """Return how many requested things each place leaves out; a place is an API format and the provider's model.
+    """Count the requested features that each place drops; a place is an API format and the provider's model name.
 
-    A provider with the client's format leaves out nothing. A request that cannot be read loses nothing: it is refused.
+    A provider with the client's format drops nothing. The count for an invalid request is 0: the request is rejected.
     """
     try:
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)
@@ -237,5 +238,5 @@ def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
-    """Return whether ``operation`` goes through the common chat model to a provider that uses ``wire``."""
+    """Return whether ``operation`` is translated through the common chat model for a provider that uses ``wire``."""
     return wire in _TRANSLATED and _NATIVE.get(operation, wire) != wire

@@ -1,4 +1,4 @@
-"""Request bodies for providers: JSON or a form, either with uploaded files that are not read into memory."""
+"""Request bodies for providers: JSON, a form or a file. Uploaded files are not read into memory."""
 
 import re
 from collections.abc import Iterator
@@ -21,27 +21,27 @@ MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_
 """A media type without parameters (RFC 6838, 4.2), in lower case."""
 _PLACEHOLDER = b"\x00"  # marks a file's place in JSON: no JSON text contains this byte (RFC 8259, 7)
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"}
-"""As in HTML ("multipart/form-data encoding algorithm"), and the backslash, which some parsers use for quoting."""
+"""Escapes from HTML ("multipart/form-data encoding algorithm"), and the backslash, which some parsers unescape."""
 
 
 class AdaptedBody(dict[str, Any]):
-    """A JSON body in which a format without translation left out or changed what ``adapted`` names."""
+    """A JSON body of a direct format. ``adapted`` names its dropped or changed parts."""
 
     adapted: tuple[str, ...] = ()
 
 
 @frozen(eq=False)
 class Form:
-    """A ``multipart/form-data`` body. ``fields``: text, numbers, flags; a list becomes a repeated field."""
+    """A ``multipart/form-data`` body. ``fields``: text, numbers and flags; a list becomes a repeated field."""
 
     fields: Body = attrs.field(repr=False)
     files: tuple[tuple[str, Upload], ...] = ()
-    """Each with its field name as it is sent: ``image[]``."""
+    """Pairs of a field name as sent, such as ``image[]``, and a file."""
 
 
 @frozen(eq=False)
 class Inline:
-    """A file in a JSON body, as a string: ``before`` and then the file in base64."""
+    """A file as a string in a JSON body: the text ``before``, followed by the file in base64."""
 
     upload: Upload
     before: str = ""
@@ -49,7 +49,7 @@ class Inline:
 
 @frozen(eq=False)
 class RawFile:
-    """A body that is an uploaded file and nothing else."""
+    """A body that consists of one uploaded file."""
 
     upload: Upload
 
@@ -64,7 +64,7 @@ def build_data_url(upload: Upload) -> Inline:
 
 
 def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
-    """Return the encoded body and its Content-Type. ``mark`` is a word that no file contains; it becomes the boundary.
+    """Return the encoded body and its Content-Type. ``mark``, a word that no file contains, goes into the boundary.
 
     Raises ``InvalidRequest`` if the body cannot be written as JSON.
     """
@@ -75,7 +75,7 @@ def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
         return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
         return orjson.dumps(body), JSON
-    except orjson.JSONEncodeError:  # it contains files or long numbers, or cannot be written at all
+    except orjson.JSONEncodeError:  # the body contains files or long numbers, or is nested too deeply
         return _build_around_files(body), JSON
 
 

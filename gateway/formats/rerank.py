@@ -1,9 +1,9 @@
-"""Reranking in the format of Jina and Cohere, which most other providers adopted: the request, and the answer's usage.
+"""Rerank requests and answers in the format of Jina and Cohere, which most other providers adopted.
 
 Request: ``model``, ``query``, ``documents``, ``top_n``, ``return_documents`` and more; answer: ``results``, each with
 an ``index`` and a ``relevance_score``. Sources: Cohere's "Best Practices for using Rerank" (at most 10,000 documents),
 SiliconFlow's and Novita's "Create rerank", Alibaba Cloud's "Text rerank" (token counts), and the request and answer
-classes of vLLM's server. Each reports its tokens in a different place. Voyage's answer has ``data`` for ``results``.
+classes of vLLM's server. Each reports tokens in a different place. Voyage's answer has ``data`` instead of ``results``.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from gateway.formats.prompt_tokens import estimate_prompt
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
-"""Fields of a query or a document that are not text."""
+"""Fields of a query or a document that hold media."""
 _COUNTS = (
     ("usage", "total_tokens"),  # Jina, vLLM, llama.cpp, Together, DashScope
     ("usage", "prompt_tokens"),
@@ -35,8 +35,8 @@ _COUNTS = (
 _SEARCHES = ("meta", "billed_units", "search_units")
 _DOCUMENTS_PER_SEARCH = 100
 _DOCUMENT_TOKENS = 500
-"""A search is a query with up to 100 documents, and a longer document counts once for every 500 tokens of it and the
-query (cohere.com/pricing, "Rerank")."""
+"""One billed search covers a query and up to 100 documents. A document counts once per started 500 tokens of query and
+document together (cohere.com/pricing, "Rerank")."""
 
 
 def parse_rerank_inference(body: Body) -> InferenceRequest:
@@ -64,7 +64,7 @@ def parse_rerank_inference(body: Body) -> InferenceRequest:
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Return the characters of a query or a document, and an upper bound of its tokens."""
+    """Return the character count of a query or a document, and an upper bound of its tokens."""
     if item is None:
         raise InvalidRequest(f"Missing required field '{where}'", param=where)
     if isinstance(item, str):
@@ -77,7 +77,7 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
 
 
 def _list_fields(item: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """List the fields of a document and of the parts in its ``content`` (vLLM's documents with images)."""
+    """List a document's fields. If ``content`` is a list (vLLM's documents with images), list its parts' fields."""
     content = item.get("content")
     if not isinstance(content, list):
         return item.items()
@@ -91,28 +91,28 @@ def _bound_field(name: str, value: Any) -> int:
 
 
 def build_rerank_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the request body with the provider's name of the model."""
+    """Build the request body with the provider's model name."""
     return inference.body | {"model": model}
 
 
 def parse_rerank_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an answer: the provider's count, else an estimate.
+    """Return the usage of an answer that is forwarded unchanged: the provider's count, else an estimate.
 
-    Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
+    Raises ``ProviderBadResponse`` for an invalid answer.
     """
     return _parse_usage(parse_answer_object(raw, secrets), inference)
 
 
 def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return an answer whose list is ``data`` in the common format, and its usage.
+    """Convert an answer with the list in ``data`` to the common format; return it with its usage.
 
-    Raises ``ProviderBadResponse`` if it is no valid answer.
+    Raises ``ProviderBadResponse`` for an invalid answer.
     """
     value = parse_answer_object(raw, secrets)
     if "results" not in value:
         value["results"] = value.pop("data", None)
     usage = _parse_usage(value, inference)
-    value.pop("object", None)  # "list", which the common format's answer is not
+    value.pop("object", None)  # "list"; the common format has no such field
     return exact_json.dumps(value), usage
 
 

@@ -1,7 +1,7 @@
-"""Stream transforms: a provider's bytes in, the client's bytes out, the usage at the end.
+"""Stream transforms: convert a provider's stream into the client's, and report the usage at the end.
 
-If both sides use the same format, a passthrough forwards the bytes unchanged. Otherwise ``TranslatingStream`` joins a
-parser of one format and a serializer of the other, with the events of ``formats/chat.py`` between them.
+If both sides use the same format, a passthrough forwards the bytes unchanged. Otherwise ``TranslatingStream`` connects
+a parser of the provider's format with a serializer of the client's, through the events of ``formats/chat.py``.
 """
 
 from collections import deque
@@ -33,25 +33,25 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 
 _SAMPLED_EVENTS = 128
-"""The last events with text that stand for all of a longer stream in an estimate."""
+"""Number of the last text events kept as a sample; estimates extrapolate from them to a longer stream."""
 _SAMPLED_CHARS = 64 * 1024
-"""A longer text of an event is estimated alone, and not kept."""
+"""Maximum length of a sampled text. A longer text is estimated at once and not kept."""
 
 LARGE_EVENT_BYTES = 1024 * 1024
-"""Parsing a longer event takes milliseconds."""
+"""Size above which a thread parses an event, because parsing takes milliseconds."""
 _END_MARK = b"[DONE]"
 
 
 class StreamTransform(Protocol):
-    """Turns one provider's stream into the client's.
+    """Converts one provider's stream into the client's.
 
     Attributes:
-        events: complete events with data so far, without the end mark.
-        ended: the end mark has passed; the rest is dropped.
-        error: the provider reported an error, or sent an event without an end; the rest is dropped.
-        noise: bytes so far of events without data (comments, blank lines).
-        closed: nothing more can be sent to the client.
-        empty: the stream is complete and has no answer.
+        events: number of complete events with data so far, without the end mark.
+        ended: whether the end mark has passed; later data is dropped.
+        error: an error that the provider reported, or an invalid event; later data is dropped.
+        noise: bytes so far in events without data (comments, blank lines).
+        closed: whether nothing more can be sent to the client.
+        empty: whether the stream is complete but has no answer.
     """
 
     ended: bool
@@ -70,27 +70,27 @@ class StreamTransform(Protocol):
     def empty(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be sent to the client after ``data``: whole events only. Never raises; see ``error``."""
+        """Return the bytes that ``data`` releases for the client, whole events only. Errors go to ``error``."""
         ...
 
     def finish(self) -> bytes:
-        """Return the rest once the connection has ended. Raises ``ProviderBadResponse`` if the stream is incomplete."""
+        """Return the last bytes after the connection's end. Raises ``ProviderBadResponse`` for an incomplete stream."""
         ...
 
     def parse_usage(self) -> Usage:
-        """Return the usage of what was forwarded: the provider's counts, else an estimate that is marked as one."""
+        """Return the usage of the forwarded part: the provider's counts, else an estimate, marked as such."""
         ...
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Return the events that end the stream with ``error``; nothing if the format's error event alone does."""
+        """Return the events that end the stream with ``error``; empty if the format's usual error event suffices."""
         ...
 
 
 class StreamState:
-    """The end state of a ``StreamTransform``, and what a thread has read for it.
+    """Base class of stream transforms: the end state, and the output of a thread's ``read``.
 
-    ``closed``: nothing more can be sent to the client. It is stored because it is read for every piece. ``waiting``:
-    data that a thread has to ``read``.
+    ``closed``: whether nothing more can be sent to the client; stored because it is read for every piece. ``waiting``:
+    data that a thread has yet to ``read``.
     """
 
     __slots__ = ("_ended", "_error", "_read", "closed", "waiting")
@@ -106,29 +106,29 @@ class StreamState:
 
     @property
     def heavy(self) -> bool:
-        """Whether the next piece has to go through ``read``: a large event is incomplete, or not written yet."""
+        """Whether a thread must ``read`` the next piece, because a large event is incomplete or not yet written."""
         return False
 
     @property
     def ends_heavily(self) -> bool:
-        """Whether a thread has to call ``finish``."""
+        """Whether a thread must call ``finish``, because it takes long."""
         return self.heavy
 
     @property
     def unwritten(self) -> bool:
-        """Whether something waits for ``write``."""
+        """Whether output of ``read`` waits for ``write``."""
         return bool(self._read)
 
     def may_end(self, data: bytes) -> bool:
-        """Return whether an event may end in ``data``: then a thread has to read the data."""
+        """Return whether an event may end in ``data``; a thread must then read the data."""
         return b"\n" in data or b"\r" in data
 
     def read(self, data: bytes) -> None:
-        """Process ``data`` as ``feed`` does. A thread may do this if nothing else uses the transform meanwhile."""
+        """Process ``data`` like ``feed``. A thread may call this while nothing else uses the transform."""
         self._read = self.feed(data)
 
     def write(self) -> bytes:
-        """Return the client's bytes of the last ``read``."""
+        """Return and clear the output of the last ``read``."""
         out, self._read = self._read, b""
         return out
 
@@ -163,11 +163,11 @@ class StreamState:
 
 
 class PassthroughStream(StreamState):
-    """Forwards whole events unchanged between two sides of one format.
+    """Forwards whole events unchanged between a provider and a client with the same format.
 
-    A format implements ``_judge``, which interprets its events, and a ``feed`` that knows which pieces need no
-    inspection. An incomplete event is held back, so that a stream that breaks within one can still end with a valid
-    error event. ``events``: complete events with data so far that are part of an answer.
+    A subclass implements ``_judge``, which interprets events, and ``feed``, which recognises pieces that need no
+    inspection. An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream
+    with a valid error event. ``events``: number of complete events with data so far that belong to an answer.
     """
 
     __slots__ = ("_begun", "_secrets", "_splitter", "events")
@@ -199,7 +199,7 @@ class PassthroughStream(StreamState):
         return self._splitter.noise
 
     def _pass(self, event: bytes) -> bytes:
-        """Return what can be forwarded of a whole event."""
+        """Return the bytes to forward for a whole event."""
         if self.closed:
             return b""
         if not self._begun:
@@ -211,23 +211,23 @@ class PassthroughStream(StreamState):
         if not payload:
             self._splitter.noise += len(event)
             return event
-        # The inside is not validated as JSON: that costs as much as everything else that is done for an event.
+        # A payload that ends in "}" is not parsed: that would double the cost of an event.
         if not payload.endswith(b"}") and _is_broken(payload):
             return self._refuse("The provider sent an event that is not JSON")
         return self._judge(event, payload)
 
     def _refuse(self, reason: str) -> bytes:
-        """End the stream with a fault."""
+        """End the stream with an error of the provider; return no bytes."""
         self.error = ProviderBadResponse(reason, phase="stream")
         return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        """Return what can be forwarded of an event, given its data."""
+        """Return the bytes to forward for an event; ``payload`` is its data."""
         raise NotImplementedError
 
 
 def _is_broken(payload: bytes) -> bool:
-    """Return whether data is neither JSON nor the end mark of the OpenAI API format."""
+    """Return whether ``payload`` is neither JSON nor the end mark of the OpenAI API format."""
     if payload.startswith(_END_MARK):
         return False
     try:
@@ -238,59 +238,59 @@ def _is_broken(payload: bytes) -> bool:
 
 
 class StreamParser(Protocol):
-    """Parses one format's stream, however it is cut into pieces, into events."""
+    """Parses one format's stream into events; the stream may be cut into pieces anywhere."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of an incomplete event."""
+        """Bytes buffered for an incomplete event."""
         ...
 
     @property
     def noise(self) -> int:
-        """Bytes so far of events without data."""
+        """Bytes so far in events without data."""
         ...
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that ``data`` completes; none after a ``StreamEnd`` or a ``StreamError``.
+        """Return the events that ``data`` completes; nothing after a ``StreamEnd`` or a ``StreamError``.
 
-        Never raises: an event that is invalid or has no end is a ``StreamError``.
+        Never raises: an invalid or endless event becomes a ``StreamError``.
         """
         ...
 
     def finish(self) -> list[Event]:
-        """Return the last events once the connection has ended; with ``StreamEnd`` if only the end mark is missing.
+        """Return the last events after the connection's end. A missing end mark is accepted, and ``StreamEnd`` added.
 
-        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        Raises ``ProviderBadResponse`` if the stream is otherwise incomplete.
         """
         ...
 
 
 @runtime_checkable
 class UsageKeeper(Protocol):
-    """A parser of a format that repeats the totals in every chunk: it reports only the last ones."""
+    """A parser of a format with running totals in every chunk; the parser reports only the last totals."""
 
     def take_usage(self) -> UsageReport | None:
-        """Return usage that was received and that no event has reported; a second call returns None."""
+        """Return received usage that no event has reported yet; a second call returns None."""
         ...
 
 
 @runtime_checkable
 class BinaryParser(Protocol):
-    """A parser of binary messages: no line's end shows where one ends. ``media_type``: of the stream."""
+    """A parser of binary messages, which do not end at line ends. ``media_type``: the stream's media type."""
 
     media_type: str
 
 
 @runtime_checkable
 class RepeatingWriter(Protocol):
-    """A serializer that repeats all texts at the end of an answer. ``chars``: of all texts so far."""
+    """A serializer that repeats all texts at the end of an answer. ``chars``: length of all texts so far."""
 
     chars: int
 
 
 @runtime_checkable
 class ErrorWriter(Protocol):
-    """A serializer of a format whose error event depends on what was written before."""
+    """A serializer of a format whose error event depends on the events written before."""
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         """Return the events that end the stream with ``error``."""
@@ -301,18 +301,18 @@ class StreamSerializer(Protocol):
     """Writes events as one format's stream."""
 
     def write(self, event: Event) -> bytes:
-        """Return the bytes of ``event``, none if the format does not express it. ``StreamEnd`` becomes the end mark.
+        """Return the bytes of ``event``; empty if the format cannot express it. ``StreamEnd`` becomes the end mark.
 
-        ``StreamError`` returns nothing: the proxy writes the error that ends a stream. Raises ``ProviderBadResponse``
-        if too much of an answer would have to be held back.
+        A ``StreamError`` gives no bytes: the proxy writes the error that ends a stream. Raises ``ProviderBadResponse``
+        if too much of an answer would have to be buffered.
         """
         ...
 
 
 class UsageCounter:
-    """Counts the usage of a sequence of events. ``events``: those that are part of an answer."""
+    """Counts the usage of a sequence of events. ``events``: number of events that belong to an answer."""
 
-    # ``_texts``: the last texts that are not large, which are all texts of a short answer.
+    # ``_texts``: the last texts that are not large; for a short answer, all of them.
     __slots__ = ("_begun", "_large", "_large_tokens", "_texts", "_usage", "events")
 
     def __init__(self) -> None:
@@ -337,17 +337,17 @@ class UsageCounter:
                     self._texts.append(event.arguments)
                 else:
                     self._count_large(event.arguments)
-            case MessageStart():  # not part of an answer: until one begins, another channel may be tried
+            case MessageStart():  # not part of an answer: before one begins, the gateway may still try another channel
                 self._begun = event.usage
             case UsageReport():
                 self._usage = event.usage
-            case LogprobsReport():  # of a text, which is counted
+            case LogprobsReport():  # belongs to a text, which is counted already
                 pass
             case _:
                 self.events += 1
 
     def _count_large(self, text: str) -> None:
-        """Estimate a large text at once: a hundred of them would take gigabytes."""
+        """Estimate a large text at once instead of keeping it: the sample could otherwise take gigabytes."""
         self._large += 1
         self._large_tokens += estimate_text(text)
 
@@ -372,7 +372,7 @@ class UsageCounter:
 
 
 def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> Usage:
-    """Return the usage of the events of a whole answer: the provider's counts, else an estimate."""
+    """Return the usage of a complete answer's events: the provider's counts, else an estimate."""
     counter = UsageCounter()
     for event in events:
         if not isinstance(event, StreamEnd | StreamError):
@@ -383,7 +383,7 @@ def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> 
 class TranslatingStream(StreamState):
     """Translates a stream between two formats; see ``StreamTransform``.
 
-    ``reader``: of the provider's format. ``writer``: of the client's format.
+    ``reader``: parser of the provider's format. ``writer``: serializer of the client's format.
     """
 
     __slots__ = ("_inference", "_meter", "_reader", "_repeating", "_writer", "events")
@@ -410,7 +410,7 @@ class TranslatingStream(StreamState):
 
     def feed(self, data: bytes) -> bytes:
         if self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES:
-            self.waiting += data  # it may be the end of the answer
+            self.waiting += data  # a thread reads it: this may be the end, where the writer repeats all texts
             return b""
         return b"" if self.closed else self._pass(self._reader.feed(data))
 
@@ -446,7 +446,7 @@ class TranslatingStream(StreamState):
 
     @property
     def _lacks_usage(self) -> bool:
-        """Whether the client's format requires counts of tokens that the provider has not reported."""
+        """Whether the client's format requires token counts and the provider has not reported any."""
         return OPERATIONS[self._inference.operation].requires_usage and not self._meter.reported
 
     def _pass(self, events: list[Event]) -> bytes:

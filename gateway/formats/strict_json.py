@@ -1,7 +1,8 @@
-"""Parses a request's JSON body strictly, so that what was checked is what is forwarded.
+"""Strict parsing of a request's JSON body: the provider must not read another value than the gateway checked.
 
-orjson rejects NaN, lone surrogates, encodings other than UTF-8 and depth over 1024, but keeps the last of duplicate
-keys and cannot write what is nested 254 deep. Both are rejected here, by counting instead of by a second parser.
+orjson rejects NaN, lone surrogates, encodings other than UTF-8 and nesting over 1024 levels. It accepts duplicate keys,
+of which it keeps the last, and cannot write more than 254 levels. This module rejects deep nesting, and duplicate keys
+in bodies of up to 2 MiB, by counting instead of a second parser.
 """
 
 import re
@@ -19,33 +20,33 @@ MAX_CONTAINERS = 20_000
 MAX_STRINGS = 50_000
 MAX_VALUES = 300_000
 """Limits of one body: objects and arrays, strings and keys, values. Half a million objects would block the event loop
-for too long. The longest chats have a few thousand, a batch of token ids a few hundred thousand values.
+for too long. The longest chats have a few thousand objects, a batch of token ids a few hundred thousand values.
 """
 
 MAX_DUPLICATE_CHECK_BYTES = 2 * 1024 * 1024
-"""Bytes of the largest body that is searched for duplicate keys. In a larger one, which holds images or very long
-texts, the last of two keys counts: that one was checked, and is forwarded.
+"""Maximum size of a body that is searched for duplicate keys. In a larger body, which holds images or very long texts,
+the last of two equal keys counts: only its value is checked and forwarded.
 """
 
 MAX_ESCAPES = 4_000_000
-"""Backslashes: writing a short escape costs twenty times as much as writing a letter."""
+"""Maximum number of backslashes: writing a short escape costs twenty times as much as writing a letter."""
 
 _PIECE_BYTES = 1024 * 1024
-"""Bytes that are searched for escapes in one step."""
+"""Bytes searched for escapes in one step."""
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
 def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
     """Parse a JSON object. Raises ``InvalidRequest`` with the reason and the place.
 
-    ``exact``: with all digits of its numbers, see ``domain/exact_json.py``.
+    ``exact`` preserves all digits of numbers; see ``domain/exact_json.py``.
     """
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")
     if len(raw) > MAX_ESCAPES and raw.count(b"\\") > MAX_ESCAPES:
         raise InvalidRequest(f"The request body holds more than {MAX_ESCAPES} escapes")
     containers = raw.count(b"{") + raw.count(b"[")
-    # A short body, or one with little punctuation, needs no second look.
+    # A short body, or one with little punctuation, cannot exceed a limit.
     if len(raw) > MAX_CONTAINERS and containers + raw.count(b",") + raw.count(b'"') > MAX_CONTAINERS:
         _check_counts(raw)
     try:
@@ -68,8 +69,8 @@ def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
 def _check_counts(raw: bytes) -> None:
     """Raise ``InvalidRequest`` for a body that would take too long to parse.
 
-    No step holds the interpreter for longer than parsing does: strings are the odd pieces between quotes, and there are
-    few of them by the time that they are cut out.
+    No step holds the GIL for longer than parsing does. Strings are the odd-numbered pieces between quotes; their number
+    is limited before the body is split at the quotes.
     """
     bare = b"".join(map(_strip_escapes, _cut(raw)))
     if bare.count(b'"') > 2 * MAX_STRINGS:
@@ -82,7 +83,7 @@ def _check_counts(raw: bytes) -> None:
 
 
 def _cut(raw: bytes) -> Iterator[bytes]:
-    """Yield ``raw`` in pieces, none of which ends within an escape."""
+    """Yield ``raw`` in pieces that never end within an escape."""
     start = 0
     while start < len(raw):
         found = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
@@ -107,12 +108,12 @@ def _check_depth(value: dict[str, Any]) -> None:
 
 
 def _check_duplicates(raw: bytes, written: bytes) -> None:
-    """Raise ``InvalidRequest`` if ``raw`` has more keys than ``written``, its parsed form written again.
+    """Raise ``InvalidRequest`` if ``raw`` has a duplicate key; ``written`` is its parsed form, serialized again.
 
-    Parsing drops one of two equal keys, and its colon; all other colons remain, in strings and outside.
+    Parsing drops one of two equal keys with its colon. All other colons remain, so the counts of colons are compared.
     """
     colons = raw.count(b":")
-    if b"\\u003" in raw:  # some may be escaped
+    if b"\\u003" in raw:  # some colons may be escaped
         escapes = raw.replace(b"\\\\", b"")
         colons += escapes.count(b"\\u003a") + escapes.count(b"\\u003A")
     if colons != written.count(b":"):

@@ -1,4 +1,4 @@
-"""API formats that are translated through the common chat model: how clients and how providers use one."""
+"""The interfaces of API formats translated through the common chat model: the client's side and the provider's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _SAME_NAMES: Mapping[str, str] = {}
 class ClientFormat:
     """An API format that clients use: requests are parsed from it, answers are built in it.
 
-    ``fields``: its names of fields that errors name as the OpenAI API does.
+    ``fields``: this format's field names, by the OpenAI API's field names that errors use.
     """
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
@@ -31,7 +31,7 @@ class ClientFormat:
 class ProviderFormat:
     """An API format that providers use: requests are built in it, answers are parsed from it.
 
-    ``several_calls``: it has no option for one tool call at a time.
+    ``several_calls``: whether the format has no option to forbid parallel tool calls.
     """
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]

@@ -1,4 +1,4 @@
-"""The interface of translators: one request in a provider's API format, and the answer in the client's."""
+"""The interface of translators, which convert a request to a provider's API format and the answer to the client's."""
 
 from typing import Protocol
 
@@ -16,7 +16,7 @@ EVENT_STREAM = "text/event-stream"
 
 @quick_frozen
 class ResponseIdentity:
-    """What an answer gets if its provider gives none: its id, the provider's model name, the time (Unix seconds)."""
+    """Defaults for an answer whose provider gives none: id, the provider's model name, time (Unix seconds)."""
 
     id: str
     model: str
@@ -25,11 +25,11 @@ class ResponseIdentity:
 
 @frozen
 class ResponseMode:
-    """How an answer is sent to the client.
+    """The media types and the kind of stream of an answer.
 
-    ``media_type``: of an answer that is not streamed. ``binary``: a stream consists of raw bytes of the provider's
-    media type, not of events. Nothing can be inserted into it, and it ends when the connection does. ``stream_type``:
-    the media type of the provider's stream.
+    ``media_type``: media type of an unstreamed answer. ``binary``: a stream consists of raw bytes in the provider's
+    media type instead of events. The gateway can insert nothing into such a stream, which ends with the connection.
+    ``stream_type``: media type of the provider's stream.
     """
 
     media_type: str = "application/json"
@@ -46,9 +46,9 @@ PLAIN = ResponseMode()
 
 
 class Translator(Protocol):
-    """One request in one provider's API format.
+    """Converts one request to a provider's API format, and the answer to the client's format.
 
-    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed.
+    ``adapted`` names the parts that the last written body, or a quirk of the vendor, dropped or changed.
     ``inference`` may be replaced before a body is written.
     """
 
@@ -63,33 +63,33 @@ class Translator(Protocol):
 
     @property
     def path(self) -> str | None:
-        """The path below the base URL, if the request decides it; None: the endpoint's own.
+        """The path below the base URL if it depends on the request; None for the endpoint's own path.
 
-        Only for a request whose body could be built.
+        Read this only after ``write_body`` succeeded.
         """
         ...
 
     def write_body(self) -> Payload:
-        """Build the request body; the outermost dict is a new one.
+        """Build the request body; the outermost dict is new and may be changed.
 
-        Raises ``InvalidRequest`` if the format cannot express it.
+        Raises ``InvalidRequest`` if the format cannot express the request.
         """
         ...
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
-        """Return the transform for the stream that answers."""
+        """Return the transform for the provider's stream."""
         ...
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         """Build the equivalent stream, end mark included, from an unstreamed answer to a streaming request.
 
-        Returns the stream and its usage. Raises ``ProviderError`` if ``raw`` is no valid answer.
+        Return the stream and its usage. Raises ``ProviderError`` if ``raw`` is not a valid answer.
         """
         ...
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Return the client's bytes and the usage of an unstreamed answer.
+        """Convert an unstreamed answer; return the client's bytes and the usage.
 
-        Raises ``ProviderError`` if it is invalid.
+        Raises ``ProviderError`` if the answer is invalid.
         """
         ...

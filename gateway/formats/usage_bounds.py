@@ -1,8 +1,8 @@
-"""Upper bounds of a request's usage: what may be reserved for it, and beyond which no provider's count is charged.
+"""Upper bounds of a request's usage: limits for reservations, and for the provider's counts that are charged.
 
-A prompt has at most as many tokens as the context window of its model, a completion as many as the longest answer. The
-length of the body is a bound only where the context window is not known, and the provider reads nothing by itself: it
-may add its own text to a prompt, count an image as many tokens, and think beyond ``max_tokens``.
+A prompt has at most as many tokens as its model's context window, a completion as many as the model's longest answer.
+The body's length is a bound only if the context window is unknown and the provider reads no further input. Even then a
+provider may add its own text to a prompt, count an image as many tokens, and think beyond ``max_tokens``.
 """
 
 import attrs
@@ -15,23 +15,23 @@ from gateway.domain.usage import Usage
 from gateway.formats.provider_reads import ProviderReads, find_reads, searches
 
 MAX_CONTEXT_TOKENS = 10_000_000
-"""The longest context window that a provider documents: Llama 4 Scout's. A model that is not known may have it."""
+"""The longest documented context window (Llama 4 Scout), assumed for unknown models."""
 MAX_ANSWER_TOKENS = 262_144
-"""No provider documents a longer answer or more thinking; most allow half of that or less."""
+"""The longest answer, or thinking, that any provider documents; most allow at most half of this."""
 ADDED_TOKENS = 32_768
 """Tokens that a provider may add to a prompt: its own system prompt, descriptions of tools."""
 IMAGE_TOKENS = 65_536
-"""The most tokens of an image at any provider: GPT-4o mini counts up to 48,169 ("Images and vision")."""
+"""Upper bound for an image at any provider: GPT-4o mini counts up to 48,169 tokens ("Images and vision")."""
 ROUNDS = 10
-"""How often a provider that runs tools reads the prompt again with their results: Anthropic pauses a turn after so many
-("Server tools"). What it reports is the sum."""
+"""Maximum number of times that a provider which runs tools reads the prompt: Anthropic pauses a turn after ten rounds
+("Server tools"). The reported prompt tokens are the sum over all rounds."""
 _OVERSHOOT = 16
 """Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
 _LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 
 
 def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
-    """Return the most tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
+    """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
     window = (find_context_window(model) if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
     if reads.tools or _searches(inference, model):
         return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
@@ -42,14 +42,14 @@ def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) 
 
 
 def bound_answer(reads: ProviderReads, model: str) -> int:
-    """Return the most tokens of an answer of ``model`` if the client sets no limit."""
+    """Return the maximum tokens of an answer of ``model`` if the client sets no limit."""
     return (find_longest_answer(model) or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
 
 
 def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
-    """Return the reported ``usage`` if it is possible; else cap it, with the source ``bound``.
+    """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``.
 
-    ``model``: the provider's name of the model.
+    ``model``: the provider's model name.
     """
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
     if prompt > inference.max_prompt_tokens * inference.choices:
@@ -77,7 +77,7 @@ def _searches(inference: InferenceRequest, model: str) -> bool:
 
 def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int:
     reads = find_reads(inference)
-    if reads.earlier_tokens:  # another model may count the conversation in other tokens
+    if reads.earlier_tokens:  # another model may count the earlier conversation differently
         reads = attrs.evolve(reads, unbounded=True)
     bound = bound_prompt(inference, reads, model) * inference.choices
     if reads.unbounded or reads.tools or _searches(inference, model):

@@ -1,9 +1,10 @@
-"""Makes a chat request valid for a provider's API format, before any writer sees it.
+"""Make a chat request valid for a provider's API format, before a writer builds the body.
 
-A chat may come from any client and may have passed through any provider, so its history is never a reason to refuse
-the request: what the format cannot have is moved, renamed or written as text. ``adapted`` names what was lost.
+A chat may come from any client, and any provider may have answered its earlier turns. The gateway therefore never
+rejects a request for its history: parts that the format does not allow are moved, renamed or written as text.
+``adapted`` names the lost parts.
 
-Rules of a format are ``ChatRules``; what a single vendor or model needs beyond them is a quirk (``providers/``).
+``ChatRules`` has the rules of a format. Further requirements of one vendor or model are quirks (``providers/``).
 """
 
 import json
@@ -23,32 +24,33 @@ from gateway.formats.openai.strict_schema import is_strict
 from gateway.frozen import frozen
 
 OPENING = "."
-"""What the user says where a format wants a turn of the user and the client has none: the shortest text."""
+"""The shortest text, for a user turn that a format requires and the client's chat lacks."""
 ANSWER_TOOL = "answer_in_json"
-"""The tool by which a model without structured output gives one."""
+"""Name of the tool through which a model without structured output gives its answer."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST = 8
 _MAX_DEPTH = 100
-"""Of a tool's arguments; the whole body may be a little deeper before it cannot be serialized."""
+"""Maximum nesting of a tool's arguments; the body that contains them must still be serializable."""
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
 @frozen
 class ChatRules:
-    """What an API format, with one model, takes.
+    """The rules of an API format for one model.
 
     Attributes:
-        longest_name: the most characters of it.
-        schemas: how an answer gets a required schema: by the format's own field; by that, unless tools are offered; or
-            by a tool that the model is made to call.
-        names_json: "any JSON object" needs the word JSON in a message.
-        checks_strict: a strict schema has to list every property as required, and to allow no others.
-        gives_logprobs: there are log probabilities.
-        blank_stops: a stop sequence may consist of white space.
-        thinks_when_forced: the model may think before a call that it has to make.
-        leading_system: a system message comes before all others.
-        takes_media: whether it takes a file of an earlier turn; None: it takes all.
-        prefills: the model continues a last message of the assistant.
+        name: pattern of a valid tool name.
+        longest_name: maximum length of a tool name.
+        schemas: how a schema for the answer is enforced: by the format's own field; by that field, unless tools are
+            offered; or by a tool that the model is forced to call.
+        names_json: whether "any JSON object" requires the word JSON in a message.
+        checks_strict: whether a strict schema must list every property as required and allow no others.
+        gives_logprobs: whether the format has log probabilities.
+        blank_stops: whether a stop sequence may consist of white space.
+        thinks_when_forced: whether the model may think before a forced tool call.
+        leading_system: whether system messages must precede all others.
+        takes_media: returns whether the format accepts a file of an earlier turn; None if it accepts all files.
+        prefills: whether the model continues a final assistant message.
     """
 
     name: re.Pattern[str]
@@ -65,7 +67,7 @@ class ChatRules:
 
 
 CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
-"""OpenAI's OpenAPI document, ``FunctionObject`` and ``ResponseFormatJsonObject``, which other vendors follow."""
+"""Rules of OpenAI's OpenAPI document (``FunctionObject``, ``ResponseFormatJsonObject``); other vendors follow them."""
 _OTHER_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
 _OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
 
@@ -73,18 +75,18 @@ _OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
 def find_chat_rules(model: str) -> ChatRules:
     """Return the rules for ``model`` in OpenAI's format.
 
-    OpenAI's models take a system message anywhere. The templates of other models (Qwen's, Mistral's) refuse one that
-    does not lead the chat.
+    OpenAI's models accept system messages anywhere. The chat templates of other models (Qwen, Mistral) reject one that
+    does not come first.
     """
     return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
 
 
 @frozen
 class ValidChat:
-    """A valid request.
+    """A request that is valid in the provider's format.
 
-    ``request``: what the provider's format can have. ``names``: the client's names of tools that have another one in
-    the request. ``answer_tool``: the name of the tool by which the model gives its answer; empty if there is none.
+    ``request``: the valid request. ``names``: the client's names of renamed tools, by the names in ``request``.
+    ``answer_tool``: the name of the tool through which the model gives its answer; empty if there is none.
     """
 
     request: chat.ChatRequest
@@ -93,9 +95,9 @@ class ValidChat:
 
 
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
-    """Return ``request`` as ``rules`` allow it; ``model`` is the provider's name.
+    """Convert ``request`` into one that ``rules`` allow; ``model`` is the provider's model name.
 
-    Raises ``InvalidRequest`` for what would change this answer if it were left out.
+    Raises ``InvalidRequest`` for an unsupported part whose loss would change the answer.
     """
     if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
@@ -128,7 +130,7 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
-    """Return how much of what a request asks for is left out, or is only asked for in words."""
+    """Count the requested features that ``rules`` drop, or that are only described to the model in words."""
     form = request.format
     by_words = form is not None and form.kind == "schema" and rules.schemas != "native"
     free = rules.schemas == "without_tools" and not request.tools
@@ -151,7 +153,7 @@ def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
 
 
 def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
-    """Join consecutive messages of one role, and move a system message that follows a call in front of that."""
+    """Join consecutive messages of one role, and move a system message that follows a tool call before the call."""
     joined: list[chat.Message] = []
     for message in messages:
         if not message.parts:
@@ -169,7 +171,7 @@ def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
 def _replace_media(
     messages: list[chat.Message], takes: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
 ) -> list[chat.Message]:
-    """Write the files of earlier turns that the format cannot have as text."""
+    """Replace the files of earlier turns that the format does not accept by placeholder texts."""
     past = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
 
     def replace(part: Any) -> Any:
@@ -187,10 +189,10 @@ def _replace_media(
 
 
 def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) -> list[chat.Message]:
-    """End with the user's turn, unless the client asks for the rest of a message of the assistant.
+    """Make the user's turn the last one, unless the client requests the rest of an assistant message.
 
-    A user's last message may be blank, which formats leave out. A last call without a result has become a text that no
-    model should continue.
+    A blank last user message is replaced, because formats drop blank texts. A last tool call without a result is text
+    by now, which no model should continue, and is followed by a user turn.
     """
     if not messages:
         return messages
@@ -207,9 +209,9 @@ def _is_blank(part: chat.Part) -> bool:
 
 
 def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
-    """Put system messages in front; those behind the user's second message become the user's, in their place.
+    """Move system messages to the front; from the first user message after an answer on, turn them into user messages.
 
-    An agent adds such messages as it works. If they went to the front, no prompt cache would hold for the chat.
+    Agents add the later ones while they work. Moving these to the front would invalidate the prompt cache each time.
     """
     roles = [message.role for message in messages]
     if "system" not in roles[1:]:
@@ -229,9 +231,9 @@ def _calls_tools(message: chat.Message) -> bool:
 
 
 def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
-    """Put every result right behind its call, whose id becomes unique; one without the other becomes text.
+    """Move every tool result right behind its call, and make call ids unique. Results keep their order.
 
-    Results keep their order.
+    A call without a result, or a result without a call, becomes text.
     """
     ids, results = _find_pairs(messages)
     behind: dict[PartIndex, chat.ToolResultPart] = {}
@@ -261,14 +263,14 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
 
 
 PartIndex = tuple[int, int]
-"""The numbers of a message and of a part in it."""
+"""The index of a message and of a part in the message."""
 Found = tuple[PartIndex, chat.ToolResultPart]
 
 
 def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, Found]]:
-    """Return a unique id for the place of every call and every paired result, and the result of each paired call.
+    """Return a unique id for every call and every paired result, by place, and the result of each paired call.
 
-    A result belongs to the call before it with its id, to the last one if several messages have such a call.
+    A result belongs to an earlier call with its id. If several messages have such a call, the last message counts.
     """
     ids: dict[PartIndex, str] = {}
     results: dict[PartIndex, Found] = {}
@@ -298,9 +300,9 @@ def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -
 
 
 def fit_arguments(arguments: str) -> str:
-    """Return ``arguments`` if they are a JSON object; anything else is kept as text under ``arguments``.
+    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``.
 
-    A model that wrote broken JSON was answered by the next message; rejecting the chat would not help.
+    The chat already continued after the broken JSON, so rejecting the request would not help.
     """
     if not arguments.strip():
         return "{}"
@@ -312,7 +314,7 @@ def fit_arguments(arguments: str) -> str:
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
-    """Parse arguments into an object; see ``fit_arguments``."""
+    """Parse arguments into an object; wrap anything else like ``fit_arguments``."""
     try:
         value = exact_json.load_arguments(arguments if arguments.strip() else "{}")
     except ValueError:
@@ -321,7 +323,7 @@ def parse_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether ``value`` is nested no deeper than can be serialized."""
+    """Return whether ``value`` is nested at most ``_MAX_DEPTH`` levels deep."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
@@ -349,7 +351,7 @@ def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
 
 
 def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rules: ChatRules) -> dict[str, str]:
-    """Return the fitted name of every name of a tool that does not fit."""
+    """Return a valid name for every tool name that ``rules`` do not allow."""
     called = (part.name for one in messages for part in one.parts if isinstance(part, chat.ToolCallPart))
     chosen = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
     names = dict.fromkeys((*(tool.name for tool in request.tools), *called, *chosen))
@@ -357,7 +359,10 @@ def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rule
 
 
 def _fit_name(name: str, rules: ChatRules) -> str:
-    """Return a name that the format takes, distinct for distinct names; of a long one the end says most."""
+    """Return a valid tool name. A digest keeps different names different.
+
+    A long name is cut at its start, because its end is more specific.
+    """
     digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
     plain = _OTHER.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
     return f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
@@ -385,7 +390,7 @@ def _rename(request: chat.ChatRequest, fitted: Mapping[str, str]) -> ValidChat:
 
 
 def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
-    """Yield the tools without a second one of a name, each with the properties of its arguments."""
+    """Yield the first tool of each name, with ``properties`` added to a schema that lacks them."""
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":
@@ -401,9 +406,9 @@ def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.To
 
 
 def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
-    """Return a name that no tool of the client has for the tool that gives the answer; empty if none is needed."""
+    """Return an unused name for the tool through which the model answers; empty if no such tool is needed."""
     form = request.format
-    # A call that the client forces is the answer of this turn.
+    # If the client forces a tool call, that call is the answer of this turn.
     forced = isinstance(request.tool_choice, chat.ForcedTool)
     if (
         rules.schemas != "tool"
@@ -429,7 +434,7 @@ def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -
     fitted = attrs.evolve(request, format=None, adapted=tuple(dict.fromkeys((*request.adapted, "response_format"))))
     if not answer_tool:
         return fitted if rules.schemas == "tool" and form.strict else _instruct(fitted, describe_format(form))
-    # The tool is the only choice, unless the client's own tools are choices, too.
+    # The model must call this tool, or one of the client's tools if it may call those.
     free = request.tools and request.tool_choice != "none"
     tool = chat.Tool(answer_tool, "Give the answer to the user.", form.schema)
     tools = (*request.tools, tool)
@@ -441,7 +446,7 @@ def _names_json(message: chat.Message) -> bool:
 
 
 def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
-    """Add a sentence to the first system message."""
+    """Add a sentence to the leading system message; create that message if the chat has none."""
     first, *others = request.messages or (chat.Message("system", ()),)
     if first.role == "system":
         return attrs.evolve(
@@ -451,7 +456,7 @@ def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
 
 
 def describe_format(form: chat.ResponseFormat) -> str:
-    """Return the sentence that requires a form of the answer."""
+    """Return the sentence that instructs the model to answer in the format ``form``."""
     if form.schema is None:
         return _JSON_ONLY
     return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"

@@ -1,4 +1,4 @@
-"""Finds a provider's words about a failure wherever they are: in JSON of any shape, XML, HTML or plain text.
+"""Find a provider's error message in any kind of body: JSON of any shape, XML, HTML or plain text.
 
 Sources of the shapes, by vendor: DashScope, SiliconFlow and xAI ``{"code", "message" or "error"}``; Replicate and BFL
 ``{"detail"}``; Stability ``{"name", "errors"}``; MiniMax ``{"base_resp": {"status_code", "status_msg"}}``; xAI
@@ -39,9 +39,9 @@ _FIRST_ERROR_STATUS = 400
 _LAST_ERROR_STATUS = 599
 _FIRST_FAILURE = 500
 _MINIMAX_STATUSES: Mapping[str, int] = {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
-"""platform.minimax.io/docs/api-reference/errorcode: HTTP statuses of the codes that do not concern the server."""
+"""HTTP statuses for MiniMax's codes of errors outside the server; platform.minimax.io/docs/api-reference/errorcode."""
 _MISSING = frozenset({404, 405})
-"""Here a text says only that there is no such path, which the requested path says better."""
+"""Statuses whose text only says that the path does not exist: the requested path is more informative."""
 _MARKUP = re.compile(r"<(?:message|title|h1|faultstring)(?: [^<>]{0,200})?>\s*([^<>]{1,500})<", re.IGNORECASE)
 _HOST = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|cloud|internal)\b", re.IGNORECASE)
 _LONGEST_TEXT = 2_000
@@ -50,7 +50,10 @@ _LONGEST_TEXT = 2_000
 def parse_worded_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """Like ``openai.errors.parse_fault``, but finds the provider's message also outside an ``error`` object."""
+    """Convert an unsuccessful answer into an error, like ``parse_provider_error``.
+
+    The provider's message is also found outside an ``error`` object.
+    """
     return parse_provider_error(
         status,
         _wrap(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
@@ -61,9 +64,9 @@ def parse_worded_error(
 
 
 def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError | None:
-    """Return the error that an answer with status 200 reports outside an ``error`` object; None if it reports none.
+    """Return the error reported outside an ``error`` object in an answer with status 200; None if there is none.
 
-    An answer with content reports none. An error of a known status is one with that status.
+    An answer with content has no error. A code with a known HTTP status is converted like an answer with that status.
     """
     if any(value.get(name) for name in _CONTENT):
         return None
@@ -79,19 +82,19 @@ def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError 
 
 
 def parse_words(value: object, secrets: Secrets = ()) -> str | None:
-    """Return the masked error message of a provider's parsed answer; None if there is none."""
+    """Return the masked error message in a provider's parsed answer; None if there is no message."""
     return next((mask(message, secrets) for _, message in list_errors(value) if message), None)
 
 
 def parse_reason(value: object, secrets: Secrets = ()) -> str:
-    """Return the masked error message of a provider's parsed answer, with its code, as far as it gives them."""
+    """Return the masked error message and code in a provider's parsed answer, as far as the answer has them."""
     found = [(code, message) for code, message in list_errors(value) if code or message]
     code, message = next((pair for pair in found if pair[1]), found[0] if found else (None, None))
     return write_reason(message, code, secrets)
 
 
 def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
-    """List codes and messages wherever vendors put them, the most trusted first."""
+    """Yield the pairs of error code and message in an answer of any shape, the most reliable place first."""
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
@@ -129,7 +132,7 @@ def _find_code(value: dict[str, Any]) -> str | None:
 
 
 def _find_message(value: dict[str, Any]) -> str | None:
-    """Return the text of the first field that has one; of a list its first text."""
+    """Return the text of the first message field that has one; for a list, its first item counts."""
     listed = value.get("errors")
     places = [value.get(name) for name in _MESSAGE_NAMES]
     for place in (*places, listed):
@@ -140,15 +143,16 @@ def _find_message(value: dict[str, Any]) -> str | None:
 
 
 def _find_status(code: str | None) -> int | None:
-    """Return the HTTP status that a code is; None if it is another one."""
+    """Return a code that is an HTTP error status as a number; None for any other code."""
     number = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
     return number if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS else None
 
 
 def _wrap(value: object, status: int) -> bytes | None:
-    """Wrap an error outside an ``error`` object in one; None if there is such an object, or no error.
+    """Wrap an error's code and message in an ``error`` object; None if there is no message.
 
-    A message that is only the phrase of the status is none: the path says more.
+    An existing ``error`` object with a message is kept: None, unless OpenRouter's words are added. A message that only
+    repeats the status phrase does not count, because the requested path is more informative.
     """
     if isinstance(value, str):
         return _build(None, value, status)
@@ -160,7 +164,7 @@ def _wrap(value: object, status: int) -> bytes | None:
 
 
 def _add_raw(error: dict[str, Any]) -> bytes | None:
-    """Add the words of the provider behind OpenRouter, whose own message does not have them; None if there are none."""
+    """Append the upstream provider's message to OpenRouter's own, which omits it; None if there is none."""
     behind = as_object(error.get("metadata")).get("raw")
     if not isinstance(behind, str) or not behind:
         return None
@@ -169,14 +173,14 @@ def _add_raw(error: dict[str, Any]) -> bytes | None:
 
 
 def _wrap_text(raw: bytes, status: int) -> bytes | None:
-    """Wrap the message of XML or HTML, or a plain text, in an ``error`` object; None if there is none."""
+    """Wrap the message in XML, HTML or plain text in an ``error`` object; None if there is no message."""
     text = raw[:_LONGEST_TEXT].decode(errors="replace").strip()
     if status in _MISSING or not text or text[0] in '{["' or "\ufffd" in text:
         return None
     if text.startswith("<"):
         found = _MARKUP.search(text)
         text = found[1].strip() if found else ""
-    elif status >= _FIRST_FAILURE:  # the status says more than the word of a proxy
+    elif status >= _FIRST_FAILURE:  # the status is more informative than a proxy's text
         return None
     return _build(None, _HOST.sub("[address]", text), status) if text else None
 
@@ -191,7 +195,7 @@ def _build(code: str | None, message: str, status: int) -> bytes | None:
 
 
 def _text(value: object) -> str | None:
-    """Return a text, or a number as text; None for anything else and if it is empty."""
+    """Return a non-empty string, or an integer as a string; None for anything else."""
     if type(value) is int:
         return str(value)
     return value if isinstance(value, str) and value else None

@@ -1,7 +1,7 @@
-"""The interface of video backends: which requests get videos from a provider, and what its answers mean. No I/O.
+"""The interface of video backends: build the requests that get videos from a provider, and parse its answers. No I/O.
 
-A job outlives processes, so a ``VideoBackend`` has no state: it gets everything about a task as an argument.
-``videos/jobs.py`` and ``videos/provider_api.py`` send the requests, wait and keep the records.
+A job outlives a process, so a ``VideoBackend`` has no state: arguments carry everything about a task.
+``videos/jobs.py`` and ``videos/provider_api.py`` send the requests, wait and store the records.
 """
 
 import re
@@ -41,13 +41,13 @@ BLOCKED = "The provider's safety filter blocked the video or its prompt"
 
 @frozen(eq=False)
 class VideoSpec:
-    """The video that a provider is asked to make.
+    """A request for a video.
 
     Attributes:
-        model: the provider's name of the model.
-        mark: the gateway's id of the job.
-        seconds, size: None if the client left it open and the model's default is unknown.
-        extra: the other fields of the client's body, with the names of the OpenAI API format or of the provider.
+        model: the provider's model name.
+        mark: the gateway's job id.
+        seconds, size: None if the client set no value and the model's default is unknown.
+        extra: the other fields of the client's body, named as in the OpenAI API format or by the provider.
     """
 
     model: str
@@ -61,7 +61,7 @@ class VideoSpec:
 
 @frozen
 class ProviderTask:
-    """A task: its id at the provider, the provider's model name, and the last ``clue`` (see ``TaskStatus``)."""
+    """A task at a provider: its id, the provider's model name, and the last ``clue`` (see ``TaskStatus``)."""
 
     id: str
     model: str
@@ -70,14 +70,14 @@ class ProviderTask:
 
 @frozen
 class TaskStatus:
-    """The status of a task according to an answer.
+    """The status of a task as parsed from an answer.
 
     Attributes:
-        state: None if it is unknown; the task is then taken to continue.
-        id: the provider's id; only in an answer to a submit.
-        progress: percent; None if the provider does not report it.
-        clue: of a completed task: where its video is, in a form that only its backend reads.
-        seconds, size: of the video, if the provider reports them.
+        state: None if unknown; the task is then assumed to be running.
+        id: the provider's task id; only in the answer to a submit.
+        progress: percentage; None if the provider reports none.
+        clue: the location of a completed task's video, in a form that only its backend reads.
+        seconds, size: those of the video, if the provider reports them.
     """
 
     state: TaskState | None = None
@@ -91,11 +91,11 @@ class TaskStatus:
 
 @frozen
 class ContentLocation:
-    """Where a file is.
+    """The location of a file: either a ``path`` or a ``url``.
 
-    ``path``: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``) and requested
-    with the channel's key; None if there is a ``url``. ``url``: an address as the provider gave it. ``signed``: the
-    channel's key is sent to ``url`` too, if it is on the channel's own server.
+    ``path``: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), requested
+    with the channel's key. ``url``: a URL from the provider. ``signed``: the channel's key is sent to ``url`` too,
+    provided that the URL is on the channel's own server.
     """
 
     path: str | None = None
@@ -106,31 +106,31 @@ class ContentLocation:
 class VideoBackend(ABC):
     """One provider's video API. Every method depends only on its arguments.
 
-    By default a task's ``clue`` is the address of its video, and a provider does not remix, cancel or delete.
+    By default a task's ``clue`` is the URL of its video, and remix, cancel and delete are unsupported.
     """
 
     __slots__ = ()
 
     takes_urls = True
-    """Whether the provider fetches a reference by its address; else the gateway fetches it and sends the file."""
+    """Whether the provider fetches a reference image from its URL; otherwise the gateway fetches and sends the file."""
     inline_videos = False
-    """Whether the answer about a completed task has the video itself, which ``read_video`` decodes."""
+    """Whether the status answer of a completed task contains the video, which ``read_video`` decodes."""
 
     @abstractmethod
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        """Return the request that starts a task. Raises ``InvalidRequest`` naming a field that is not supported."""
+        """Return the request that starts a task. Raises ``InvalidRequest`` naming an unsupported field."""
 
     @abstractmethod
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse a successful (2xx) answer to it into a task with an ``id``.
+        """Parse a successful (2xx) answer to a submit into a status with an ``id``.
 
-        Raises ``ProviderBadResponse`` if it has no id, another ``ProviderError`` if it reports a rejection.
+        Raises ``ProviderBadResponse`` if the answer has no id, another ``ProviderError`` if it reports a rejection.
         """
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Convert any unsuccessful answer into an error."""
+        """Convert any unsuccessful answer of the provider into an error."""
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     @abstractmethod
@@ -139,37 +139,43 @@ class VideoBackend(ABC):
 
     @abstractmethod
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse a successful (2xx) answer to it. Raises ``ProviderBadResponse`` if it describes no task."""
+        """Parse a successful (2xx) answer to a poll. Raises ``ProviderBadResponse`` if it describes no task."""
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """Return where a completed task's file is, or the request that finds out; None if there is no such variant."""
+        """Return the location of a completed task's file, or the request that gets it; None for a missing variant."""
         if variant != "video":
             return None
         return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
-        """Parse a successful (2xx) answer to that request. Raises ``ProviderBadResponse`` if it names no location."""
+        """Parse a successful (2xx) answer to the request of ``find_content``.
+
+        Raises ``ProviderBadResponse`` if the answer has no location.
+        """
         raise ProviderBadResponse("The provider was not asked where its video is")
 
     def read_video(self, raw: bytes) -> bytes:  # noqa: ARG002
-        """Return the video in a successful (2xx) answer. Raises ``ProviderBadResponse`` if there is none."""
+        """Return the video in a successful (2xx) answer. Raises ``ProviderBadResponse`` if it has no video."""
         raise ProviderBadResponse("The provider was not asked for its video")
 
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that remakes a video with another prompt, answered like a submit; None: not supported."""
+        """Return the request that remakes a video with another prompt; None if unsupported.
+
+        Its answer has the format of the answer to a submit.
+        """
         return None
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that stops a task that has not ended; None: not supported."""
+        """Return the request that cancels a running task; None if unsupported."""
         return None
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that deletes a task that has ended, and its files; None: not supported."""
+        """Return the request that deletes an ended task and its files; None if unsupported."""
         return None
 
 
 def check_size_and_seconds(spec: VideoSpec, sizes: Collection[str], seconds: Collection[int]) -> None:
-    """Raise ``InvalidRequest`` for a size or a length that a model does not make."""
+    """Raise ``InvalidRequest`` for a size or a duration that a model does not support."""
     if spec.size is not None and spec.size not in sizes:
         raise InvalidRequest(f"'size' must be one of {', '.join(sizes)}", param="size")
     if spec.seconds is not None and spec.seconds not in seconds:
@@ -178,7 +184,7 @@ def check_size_and_seconds(spec: VideoSpec, sizes: Collection[str], seconds: Col
 
 
 def check_reference(spec: VideoSpec, *, takes: bool = True, needs: bool = False) -> None:
-    """Raise ``InvalidRequest`` for an image that a model does not take, or if one that it needs is missing."""
+    """Raise ``InvalidRequest`` for an unsupported reference image, or a missing one that the model requires."""
     if spec.reference is not None and not takes:
         raise InvalidRequest("The model takes no first image", param="input_reference")
     if spec.reference is None and needs:
@@ -186,9 +192,9 @@ def check_reference(spec: VideoSpec, *, takes: bool = True, needs: bool = False)
 
 
 def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
-    """Raise ``InvalidRequest`` for a field of the provider that asks for anything but its ``fixed`` value.
+    """Raise ``InvalidRequest`` for a provider's field with another value than its ``fixed`` one.
 
-    The client would miss an option that is dropped silently, and would not pay for one that is sent on.
+    A silently dropped option would be missed by the client; a forwarded one could cause costs that are not charged.
     """
     for name, usual in fixed.items():
         if parse_field(extra.get(name)) not in (None, "", usual):
@@ -196,7 +202,10 @@ def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
 
 
 def build_reference(reference: Reference) -> Inline | str:
-    """Return a reference image as it is sent; a client may not name a file that is stored at the provider."""
+    """Return a reference image in the form that is sent: a file, a web URL or a ``data:`` URL.
+
+    Raises ``InvalidRequest`` for anything else: clients may not name files stored at the provider.
+    """
     if reference.upload is not None:
         return build_data_url(reference.upload)
     url = reference.url or ""
@@ -207,12 +216,12 @@ def build_reference(reference: Reference) -> Inline | str:
 
 
 def build_task_path(place: str, task: ProviderTask) -> str:
-    """Return the path of one task below the path of all tasks."""
+    """Return the path of a task; ``place`` is the path of all tasks."""
     return f"{place}/{quote(task.id, safe='')}"
 
 
 def parse_video_url(value: object) -> str:
-    """Return a video's address. Raises ``ProviderBadResponse`` if it is none."""
+    """Return ``value`` if it is a usable web URL, else raise ``ProviderBadResponse``."""
     url = find_url(value)
     if url is None:
         raise ProviderBadResponse("The provider's task has no video with a usable address")
@@ -220,20 +229,20 @@ def parse_video_url(value: object) -> str:
 
 
 def parse_message(value: Body, secrets: Secrets) -> str:
-    """Return the masked ``message`` of an error with its ``code``, or a sentence that there is none."""
+    """Return the masked ``message`` and ``code`` of an error, or a sentence that the provider gave no reason."""
     message = value.get("message")
     return write_reason(message[: 2 * _MAX_WORDS] if isinstance(message, str) else None, value.get("code"), secrets)
 
 
 def parse_id(found: object) -> str:
-    """Return a task's id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
+    """Return ``found`` as a task id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
     if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
         raise ProviderBadResponse("The provider gave its task no usable id")
     return found
 
 
 def parse_object(raw: bytes) -> Body:
-    """Parse an answer's JSON object. Raises ``ProviderBadResponse``."""
+    """Parse an answer's JSON object. Raises ``ProviderBadResponse`` for anything else."""
     value = loads_or_none(raw)
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
@@ -241,7 +250,7 @@ def parse_object(raw: bytes) -> Body:
 
 
 def parse_progress(value: object) -> int | None:
-    """Return a percentage from 0 to 100; None for anything else."""
+    """Return ``value`` if it is an integer from 0 to 100, else None."""
     return value if type(value) is int and 0 <= value <= 100 else None  # noqa: PLR2004
 
 
@@ -254,7 +263,7 @@ def parse_sides(size: str) -> tuple[int, int]:
 
 
 def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
-    """Build the masked error of a failed task; a content filter's verdict has its own code."""
+    """Build the masked error of a failed task; a content filter block has its own error code."""
     name = str(code) if type(code) is int else code if isinstance(code, str) else ""
     words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
     if is_block(name, words):
@@ -267,7 +276,7 @@ def parse_video_error(
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx), in any of the usual shapes, into an error.
 
-    A block is a ``ContentBlocked``: images have another code for it.
+    A safety block becomes ``ContentBlocked``; ``ImageBlocked`` is only for images and has another code.
     """
     if status not in NEVER_BLOCKS:
         blocked, message = find_blocked(loads_or_none(raw))
@@ -277,14 +286,14 @@ def parse_video_error(
 
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
-    """Return the error for a rejection that came with status 200, as if it had come with ``status``."""
+    """Return the error for a rejection in an answer with status 200, as if the answer had ``status``."""
     error = parse_video_error(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     error.declined = True
     return error
 
 
 def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
-    """Return the error that an answer with status 200 reports."""
+    """Return the error for a failure that an answer with status 200 reports."""
     return ProviderBadResponse(f"The provider reported an error: {parse_reason(value, secrets)}")
 
 
@@ -297,7 +306,7 @@ def parse_code_error(
     statuses: Mapping[int, int],
     provider_retry_after_s: float | None = None,
 ) -> ProviderError:
-    """Convert an answer with a numeric error ``code``, whose HTTP status ``statuses`` gives, into an error."""
+    """Convert an answer with a numeric error ``code`` into an error; ``statuses`` maps codes to HTTP statuses."""
     if status == _GOOD and code not in statuses:
         error = parse_reported(loads_or_none(raw), secrets)
         error.declined = bool(code)

@@ -1,4 +1,4 @@
-"""The video backend of each video API format."""
+"""The table of video backends, by video API format."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,4 +27,4 @@ _BACKENDS = defer(
     }
 )
 VIDEO_BACKENDS: Mapping[str, VideoBackend] = Deferred({wire: partial(_make, wire) for wire in _BACKENDS})
-"""By the name of the wire."""
+"""Video backends by wire format; each backend is loaded on first use."""

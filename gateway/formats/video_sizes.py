@@ -1,16 +1,16 @@
-"""Sizes of videos whose vendor takes a shape and a resolution: each size stands for both."""
+"""Video sizes for vendors that take an aspect ratio and a resolution: each size maps to a pair of these."""
 
 from collections.abc import Mapping
 
 Shapes = Mapping[str, tuple[int, int]]
 VideoSizes = Mapping[str, tuple[str, str]]
-"""The shape and the resolution of each size."""
+"""The aspect ratio and the resolution of each size."""
 
 
 def list_video_sizes(tiers: Mapping[str, int], ratios: Shapes) -> VideoSizes:
-    """List every shape in every resolution; ``tiers`` has the pixels of the shorter side.
+    """List the sizes of all aspect ratios in all resolutions; ``tiers`` has the pixels of the shorter side.
 
-    Sides are even numbers, as video codecs require.
+    The longer side is rounded to an even number, because video codecs require one.
     """
     return {
         f"{_side(lines, width, height)}x{_side(lines, height, width)}": (ratio, tier)

@@ -1,1 +1,1 @@
-"""Images, audio and the files that are kept of them."""
+"""Images and audio, and the files in which they are stored."""

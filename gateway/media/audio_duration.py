@@ -1,7 +1,7 @@
 """Measure the audio files of a request, before money is reserved for it.
 
-Headers are read, and in a few blocks of the file the beginnings of audio frames. Which blocks is random, so that a
-client cannot put frames only there.
+Headers are read, and the beginnings of audio frames in a few blocks of the file. The blocks are chosen at random, or a
+client could put frames only there.
 
 =======  ================================  ===================================  ===================  ===============
 format   length from                       checked by                           charged at least     held at least
@@ -16,14 +16,14 @@ others   a header, if any                  nothing                              
 unknown  nothing                           nothing                              size / 16 kbit/s     as charged
 =======  ================================  ===================================  ===================  ===============
 
-Held is the longest of the reported length, the length by frames, and the last column. Charged is the length that the
-provider reports; without it, the reported length, or the length by frames if that is more than twice as long. WebM and
-MP4 without recognised frames are "others"; FLAC, MP3 and Ogg without recognised frames are "unknown". A length that
-gives the file less than 1 kbit/s is not believed, not even from a provider.
+"Held" is the longest of the reported length, the length by frames, and the last column. "Charged" is the length that
+the provider reports; without it, the reported length, or the length by frames if that is more than twice as long. WebM
+and MP4 without recognised frames are "others"; FLAC, MP3 and Ogg without recognised frames are "unknown". A length at
+which the file would have less than 1 kbit/s is ignored, even if a provider reports it.
 
-What remains: audio of less than 16 kbit/s in an unreadable format costs up to three times its reservation, and a WebM
-or MP4 file with frames that are not found (laced, several in one) is held for 128 kbit/s although it may have 8. Both
-are charged in full if the provider reports a length. A film holds more than it costs: its images count as audio.
+Known limits: audio of less than 16 kbit/s in an unreadable format costs up to three times its reservation. A WebM or
+MP4 file whose frames are not found (laced, several in one) is held at 128 kbit/s although it may have 8. Both are
+charged in full if the provider reports a length. A film reserves more than it costs, because its images count as audio.
 """
 
 import asyncio
@@ -42,17 +42,18 @@ from gateway.domain.usage import MAX_DURATION_MS
 
 BLOCK_BYTES = 64 * 1024
 MAX_BLOCKS = 24
-"""Of one file. This covers half a minute of an MP3 with variable bitrate, behind the images in its tags."""
+"""Maximum of blocks read per file. This covers half a minute of an MP3 with variable bitrate after the images in its
+tags."""
 MAX_READS = 50_000
-"""Of one file, for all attempts of the parser together: about 50 ms."""
+"""Maximum of reads per file, for all attempts of the parser together: about 50 ms."""
 MAX_MARKS = 2_000
-"""Places of one file that look like the beginning of a page or a cluster: about 1 ms."""
+"""Maximum of places per file that look like the beginning of a page or a cluster: about 1 ms."""
 MAX_READ_BYTES = 256 * 1024
-"""The most bytes of one read: no header is as long."""
+"""Maximum of bytes per read: no header is as long."""
 MAX_TAGS = 4
-"""Before the audio of an MP3."""
+"""Maximum of tags before the audio of an MP3."""
 STRETCHES = 16
-"""Of one file, searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
+"""Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
 PLAIN = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
 MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
@@ -71,11 +72,10 @@ RandomSource = Callable[[], float]
 
 
 async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.random) -> InferenceRequest:
-    """Return ``inference`` with the length of the audio in its files, and the tokens that a model makes of it.
+    """Return ``inference`` with the length of the audio in its files, and the tokens that it makes for a model.
 
-    A file without a known length has none in its upload. The request's own length is one that it hardly exceeds, in
-    whole
-    seconds, as providers count. ``rng`` returns 0 to 1.
+    A file of unknown length has no length in its upload. The request's own length is an upper estimate in whole
+    seconds, as providers count them. ``rng`` returns 0 to 1.
     """
     if not inference.files:
         return inference
@@ -106,7 +106,7 @@ async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
 
 
 def _weigh_container(reported: float | None, seen: float, size: int) -> audio.Length:
-    """Judge a container, whose audio may be unrecognisable and lie beside images."""
+    """Return the length for a container, whose audio may be unrecognisable and mixed with images."""
     return audio.weigh_length(reported, seen, size, SEEN) if seen else audio.weigh_length(reported, None, size, UNSEEN)
 
 
@@ -123,7 +123,7 @@ async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> aud
 
 
 async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> audio.Length:
-    """Judge an MP3 without its tags, which may contain images; what follows them may be anything."""
+    """Return the length of an MP3 without its tags, which may contain images; anything may follow them."""
     start = await _skip_tags(spooled)
     if not frames.is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
         return audio.weigh_length(None, None, spooled.size, MP3)
@@ -132,7 +132,7 @@ async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSour
 
 
 async def _skip_tags(spooled: Spooled) -> int:
-    """Return where the audio begins after tags in ID3v2 (id3.org/id3v2.4.0-structure, 3.1)."""
+    """Return the offset of the audio after ID3v2 tags (id3.org/id3v2.4.0-structure, 3.1)."""
     start = 0
     for _ in range(MAX_TAGS):
         tag = await spooled.read(start, _TAG_HEAD_BYTES)
@@ -156,14 +156,14 @@ async def _sample(spooled: Spooled, start: int, find: frames.FindFrames, rng: Ra
         stretch = min(BLOCK_BYTES, size - at)
         if stretch <= 0:
             break
-        block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may continue behind it
+        block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may extend beyond the block
         seconds += frames.measure_seconds(block, stretch, find)
         looked += stretch
     return seconds * size / looked
 
 
 async def _find_ogg_seconds(spooled: Spooled, head: bytes) -> float | None:
-    """Return the seconds by the last page: a parser would have to go through all pages before it."""
+    """Return the seconds from the last page. A parser would have to read all pages before it."""
     rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first is None:
         return None
@@ -209,14 +209,14 @@ async def _find_last(
 
 
 async def _measure_by_header(spooled: Spooled, partial: "_PartialFile") -> float | None:
-    """Return the seconds; None if the file has no length, or takes too long to parse.
+    """Return the seconds; None if the file states no length, or takes too long to parse.
 
-    If the parser reads a block that is not loaded, the block is loaded and the parser starts again: so it needs no
-    thread
-    to wait in.
+    If the parser reads a block that is not loaded, the block is loaded and the parser starts again. It therefore needs
+    no thread to wait in.
     """
     for _ in range(MAX_BLOCKS):
-        # A client may send headers that lead in circles, and the event loop has others to serve.
+        # The reads are limited because a client's headers may lead in circles, and the event loop serves other
+        # requests.
         seconds = await asyncio.to_thread(_parse_length, partial)
         number = partial.take_missing()
         if number is None:
@@ -229,12 +229,12 @@ def _parse_length(partial: "_PartialFile") -> float | None:
     partial.seek(0)
     try:
         return TinyTag.get(file_obj=cast("BinaryIO", partial), tags=False).duration
-    except (TinyTagException, _NotThereError):  # the parser turns every other error into the first of these
+    except (TinyTagException, _NotThereError):  # the parser converts all other errors to the first of these
         return None
 
 
 class _NotThereError(OSError):
-    """A block must be loaded, or the headers are too long."""
+    """A block must be loaded first, or the headers are too long."""
 
 
 class _PartialFile:
@@ -248,7 +248,7 @@ class _PartialFile:
         self._reads = 0
 
     def take_missing(self) -> int | None:
-        """Return the block that is missing, once; None if none is."""
+        """Return the missing block, once; None if no block is missing."""
         missing, self._missing = self._missing, None
         return missing
 

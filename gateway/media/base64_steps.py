@@ -1,4 +1,4 @@
-"""Encode and decode base64 in steps, so that a large image does not block the event loop."""
+"""Base64 in steps: a large image does not block the event loop."""
 
 import asyncio
 import base64
@@ -6,7 +6,7 @@ import binascii
 from collections.abc import AsyncIterator
 
 _STEP = 3 * 4 * 64 * 1024
-"""Bytes or characters of one step: about 1 ms. A thread would hold the GIL as long."""
+"""Bytes or characters per step: about 1 ms. A thread would not help, because it would hold the GIL as long."""
 
 
 async def encode_base64(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Stream images from a backend that does not stream: a response whose single piece is the whole stream."""
+"""Streams images from a backend that cannot stream: a response whose single piece is the whole stream."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -12,9 +12,9 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class BufferedStream:
-    """Image generation under way, in the form of an ``HttpResponse``.
+    """A running image generation in the form of an ``HttpResponse``.
 
-    ``work``: returns the events and the usage. It runs without a reader too, until the response is closed.
+    ``work``: returns the events and the usage. It also runs without a reader, until the response is closed.
     """
 
     __slots__ = ("_error", "_spent", "_task", "usage")
@@ -51,7 +51,7 @@ class BufferedStream:
         return b"".join(pieces)
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Wait for the images and push them. Raises the error of the generation, or the one given to ``abort``."""
+        """Wait for the images and push them. Raises the generation's error, or the error passed to ``abort``."""
         if self._spent:
             return PumpResult.ENDED
         await asyncio.wait({self._task})
@@ -76,7 +76,7 @@ class BufferedStream:
 
 
 class BufferedPassthrough:
-    """The stream transform of a ``BufferedStream``: everything passes at once."""
+    """The stream transform of a ``BufferedStream``: passes everything on at once."""
 
     __slots__ = ("_reply", "ended", "error", "events")
     noise = 0

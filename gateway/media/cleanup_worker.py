@@ -1,4 +1,4 @@
-"""Delete media that are too old, and the oldest if there are too many."""
+"""Deletes media that are too old, and the oldest ones if there are too many."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class MediaCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        """Run for ever: soon after the start, then regularly."""
+        """Run forever: first soon after the start, then at regular intervals."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()

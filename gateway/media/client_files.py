@@ -1,4 +1,4 @@
-"""Clients' files: received into the store of files, listed, and deleted when they expire."""
+"""Clients' files: received into the file store, listed, and deleted when they expire."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ReceivedFile:
-    """A file on its way in: what a form's reader writes to.
+    """A file that is being received; the form's reader writes to it.
 
-    ``draft``: takes the bytes; the last step of receiving keeps it.
+    ``draft``: receives the bytes; the last step of receiving turns it into a stored file.
     """
 
     def __init__(self, draft: FileDraft) -> None:
@@ -43,11 +43,11 @@ class ReceivedFile:
         self._size += len(data)
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Raise ``NotImplementedError``: the file is written only."""
+        """Raise ``NotImplementedError``: the file is write-only."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Delete the draft unless it was kept."""
+        """Delete the draft unless it was stored."""
         self.draft.discard()
 
 
@@ -55,10 +55,10 @@ class ClientFiles:
     """The files of all accounts.
 
     Args:
-        folder: their bytes.
+        folder: the store of the files' bytes.
         rules: returns the current limits.
         clock: Unix seconds.
-        expiry: the same, of the clock that records are deleted by.
+        expiry: Unix seconds; the clock that decides when records are deleted.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ClientFiles:
         return ReceivedFile(self.folder.open_draft())
 
     def plan(self, new: NewFile, account_id: int, key_id: int, size: int) -> ClientFile:
-        """Return the row of a new file; it is not stored."""
+        """Return the row of a new file, without storing it."""
         now_ms, kept_ms = self.now_ms, self.rules.keep_ms
         if new.kept_s is not None:
             kept_ms = new.kept_s * _SECOND_MS
@@ -105,7 +105,7 @@ class ClientFiles:
         )
 
     async def add(self, new: NewFile, caller: Caller, draft: FileDraft, size: int) -> ClientFile:
-        """Keep a received file of ``size`` bytes. Raises ``RequestTooLarge``, ``StoreUnavailable``."""
+        """Store a received file of ``size`` bytes. Raises ``RequestTooLarge``, ``StoreUnavailable``."""
         file = self.plan(new, caller.account.id, caller.key.id, size)
         await self.folder.keep(draft, file.id)
         try:
@@ -116,18 +116,18 @@ class ClientFiles:
         return file
 
     async def get(self, file_id: str, account_id: int) -> ClientFile:
-        """Return a file of the account. Raises ``NotFound`` for every other, and for one that has expired."""
+        """Return a file of the account. Raises ``NotFound``, also for other accounts' files and expired files."""
         found = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
         if found is None or (found.expires_ms is not None and found.expires_ms <= self.now_ms):
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
         return found
 
     async def open(self, file: ClientFile) -> AnyMedia:
-        """Return where the bytes of a file are. Raises ``NotFound``, ``StoreUnavailable``."""
+        """Return the location of a file's bytes. Raises ``NotFound``, ``StoreUnavailable``."""
         return await self.folder.find(file.id)
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
-        """Return the files that ``wanted`` describes."""
+        """Return the files that match ``wanted``."""
         return await self.store.list_files(wanted)
 
     async def remove(self, file: ClientFile) -> None:
@@ -143,7 +143,7 @@ class ClientFiles:
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Delete expired files, and bytes that belong to no row: those of deleted accounts and ended uploads."""
+        """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads."""
         now_ms = int(self._expiry() * _SECOND_MS)
         try:
             rows = await self.store.sweep_files(now_ms, now_ms - _UPLOADS_KEPT_MS)

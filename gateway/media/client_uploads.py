@@ -1,4 +1,4 @@
-"""Uploads: files that clients send in parts, which any node of a cluster may receive and join."""
+"""Uploads: files that clients send in parts. Any node of a cluster may receive parts and join them."""
 
 import asyncio
 import hashlib
@@ -14,11 +14,11 @@ from gateway.storage.file_folder import make_client_id
 from gateway.storage.media_reading import read_pieces
 
 JOIN_BYTES = 1024 * 1024
-"""Bytes of a part that are in memory while the parts are joined."""
+"""Bytes of a part in memory while the parts are joined."""
 
 
 class ClientUploads:
-    """The uploads of all accounts. ``files`` get what is completed."""
+    """The uploads of all accounts. ``files``: stores completed uploads."""
 
     def __init__(self, files: ClientFiles) -> None:
         self._files = files
@@ -51,7 +51,7 @@ class ClientUploads:
         return upload
 
     async def get(self, upload_id: str, account_id: int) -> ClientUpload:
-        """Return an upload of the account. Raises ``NotFound`` for every other."""
+        """Return an upload of the account. Raises ``NotFound``, also for other accounts' uploads."""
         found = await self._store.find_upload(upload_id, account_id) if is_client_id(upload_id, "upload_") else None
         if found is None:
             text = f"There is no upload with the id {upload_id[:64]!r}"
@@ -67,7 +67,7 @@ class ClientUploads:
         return upload
 
     async def add_part(self, upload: ClientUpload, draft: FileDraft, size: int) -> UploadPart:
-        """Keep a received part. Raises ``Conflict``, ``RequestTooLarge``, ``StoreUnavailable``."""
+        """Store a received part. Raises ``Conflict``, ``RequestTooLarge``, ``StoreUnavailable``."""
         part = UploadPart(make_client_id("part_"), upload.id, size, self.now_ms)
         await self._folder.keep(draft, part.id)
         try:
@@ -78,7 +78,7 @@ class ClientUploads:
         return part
 
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
-        """Join the parts in the order of ``part_ids`` to a file.
+        """Join the parts, in the order of ``part_ids``, into a file.
 
         Parts that ``part_ids`` leaves out are deleted. Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``.
         """
@@ -109,7 +109,7 @@ class ClientUploads:
         return file
 
     async def _join(self, part_ids: Sequence[str], draft: FileDraft) -> str:
-        """Copy the parts into ``draft``; return the MD5 of all, which is no protection but what the client names."""
+        """Copy the parts into ``draft``; return the MD5 of the whole, which clients may state as a checksum."""
         digest = hashlib.md5(usedforsecurity=False)
         for part_id in part_ids:
             async with aclosing(read_pieces(await self._folder.find(part_id), JOIN_BYTES)) as pieces:

@@ -1,4 +1,4 @@
-"""Deliver a generated image in the requested form: check it, fetch it if it is elsewhere, encode or store it."""
+"""Delivers a generated image in the requested form: checks, fetches, encodes or stores it as needed."""
 
 import attrs
 
@@ -16,9 +16,9 @@ FETCH_TIMEOUT_S = 60.0
 
 
 class ImageDelivery:
-    """Converts images to the requested form, after checking that they are images.
+    """Converts images to the requested form after checking that they are images.
 
-    ``fetcher``: opens addresses of the public internet only.
+    ``fetcher``: opens public internet addresses only.
     """
 
     def __init__(self, fetcher: SafeFetcher, keeper: SignedLinks) -> None:
@@ -26,7 +26,7 @@ class ImageDelivery:
         self._keeper = keeper
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no room for another image."""
+        """Raise ``StoreUnavailable`` if the disk has no space for another image."""
         self._keeper.check_room()
 
     async def give(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
@@ -41,7 +41,7 @@ class ImageDelivery:
             raise
 
     async def _give_url(self, attempt: Attempt, inference: InferenceRequest, image: Image) -> Image:
-        """Return the image with a signed link, or with the provider's address if the channel passes addresses on."""
+        """Return the image with a signed link, or with the provider's address if the channel forwards addresses."""
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)
@@ -70,7 +70,7 @@ class ImageDelivery:
 
 
 async def _decode(data: str, keep: int | None = None) -> bytes:
-    """Return the image in ``data``, its first ``keep`` pieces if given; all of the base64 is checked."""
+    """Return the decoded image, or only its first ``keep`` pieces; all of the base64 is checked."""
     pieces: list[bytes] = []
     try:
         async for piece in decode_base64(data):

@@ -33,12 +33,12 @@ from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
-"""Ten images of four thousand pixels square in base64."""
+"""Size of ten images of 4,000 x 4,000 pixels in base64."""
 MOST_FAILURES = 5
-"""In a row, while a task is polled: one failed poll does not lose the task."""
+"""Consecutive failures allowed while a task is polled: one failed poll does not lose the task."""
 LONGEST_WAIT_S = 10.0
 POLL_TIMEOUT_S = 30.0
-"""The timeout of one poll: a silent server must not take the whole time of the request."""
+"""Timeout of one poll: an unresponsive server must not use up the whole time of the request."""
 ABANDON_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 3.0
 _STREAMED = frozenset({"openai_images", "openai_edits"})
@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 
 def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
-    """Return whether the channel streams the requested images, so that its events can be passed on.
+    """Return whether the channel streams the requested images; its events can then be passed on.
 
-    A model of which this is unknown is not asked to stream: its server might answer with addresses instead.
+    If this is unknown for a model, no stream is requested: the server might answer with addresses instead.
     """
     able = attempt.target.capability
     return attempt.target.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(inference, able.max_n)) == 1
@@ -59,8 +59,8 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 class ImageService:
     """Generates images over an attempt.
 
-    ``find_words``: returns the words that prompts must not contain; None for no check. ``clock``: Unix seconds.
-    ``wait_scale``: the factor of the waits for a task.
+    ``find_words``: returns the words that prompts must not contain; None: no check. ``clock``: Unix seconds.
+    ``wait_scale``: factor for the waits for a task.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class ImageService:
     def check(self, inference: InferenceRequest) -> None:
         """Check a request before money is reserved.
 
-        Raises ``SensitiveWords``; ``StoreUnavailable`` without room for images.
+        Raises ``SensitiveWords``; ``StoreUnavailable`` if there is no space for images.
         """
         check_body(self.find_words(), inference.body)
         if inference.image is not None and inference.image.form == "url" and not inference.stream:
             self.check_room()
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no room for images that clients upload and fetch."""
+        """Raise ``StoreUnavailable`` if the disk has no space for images that clients upload and fetch."""
         self._delivery.check_room()
 
     async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
-        """Return a whole answer with images. Raises as ``Proxy.with_failover`` does, and ``StoreUnavailable``."""
+        """Return the whole answer with images. Raises as ``Proxy.with_failover``, and ``StoreUnavailable``."""
 
         async def send(attempt: Attempt) -> ProviderAnswer:
             work = self.answer(attempt, attempt.translator.inference)
@@ -116,7 +116,7 @@ class ImageService:
         return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 
     async def _open_stream(self, proxy: Proxy, attempt: Attempt) -> OpenedStream:
-        """Open the provider's stream, or a stream of one piece if the channel does not stream images."""
+        """Open the provider's stream, or a single-piece stream if the channel does not stream images."""
         inference = attempt.translator.inference
         if can_pass(attempt, inference):
             return await open_provider_stream(proxy, attempt)
@@ -130,7 +130,7 @@ class ImageService:
         return build_answer(images, form, created_s=int(self._clock())), images.usage
 
     def stream(self, attempt: Attempt, inference: InferenceRequest) -> BufferedStream:
-        """Return the same as a stream of events, which contain the images."""
+        """Return a stream of events that contain the images, for the same request as ``answer``."""
 
         async def generate() -> tuple[bytes, Usage]:
             images = await self._generate_as(attempt, inference, "b64_json")
@@ -149,12 +149,12 @@ class ImageService:
         try:
             items = await _gather([self._delivery.give(attempt, inference, image, form) for image in images.items])
         except errors.ProviderError:
-            attempt.pending = False  # the client gets nothing of what was generated, and did not cause that
+            attempt.pending = False  # the client did not cause the failure and gets no image
             raise
         return attrs.evolve(images, items=tuple(items))
 
     async def _generate(self, attempt: Attempt, inference: InferenceRequest) -> Images:
-        """Generate all requested images, by concurrent requests if the model makes fewer at a time.
+        """Generate all requested images, with concurrent requests if the model makes fewer per request.
 
         If one of the requests fails, the others are cancelled.
         """
@@ -197,18 +197,18 @@ class ImageService:
     async def _step_for_sure(
         self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
     ) -> Images | ProviderRequest:
-        """Do the same, but to its end even if the client leaves: then the task that it started is cancelled."""
+        """Run the step to its end even if the client disconnects; then cancel the task that it started."""
         step = self._tasks.start(self._step(attempt, image_backend, provider_request))
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
-            if not step.done():  # else the backend knows by now what to cancel
+            if not step.done():  # else the backend already knows the task to cancel
                 step.add_done_callback(lambda _: self._abandon(attempt, image_backend))
                 asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
     async def _ask(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
-        """Send a provider request, repeatedly if it only polls a task. Return the answer's body."""
+        """Send a provider request, repeatedly if it only polls a task. Return the body of the answer."""
         failures, wait_s = 0, provider_request.wait_s
         while True:
             await asyncio.sleep(wait_s * self._wait_scale)
@@ -223,7 +223,7 @@ class ImageService:
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
     async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
-        """Return the body of a good answer.
+        """Return the body of a successful answer.
 
         Raises ``ProviderError``; without ``timeout_s`` the attempt's timeout applies.
         """
@@ -252,7 +252,7 @@ class ImageService:
             response.close()
 
     def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
-        """Cancel the provider's task of a client that has left, without waiting."""
+        """Cancel the provider's task after the client has disconnected, without waiting."""
         provider_request = image_backend.build_cancel_request()
         if provider_request is not None:
             self._tasks.start(self._give_up(attempt, provider_request))
@@ -284,7 +284,7 @@ def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
 
 
 def _split(inference: InferenceRequest, most: int | None) -> list[int]:
-    """Return how many images each provider request asks for."""
+    """Return the number of images for each provider request."""
     count = inference.image.count if inference.image else 1
     if most is None or count <= most:
         return [count]
@@ -292,7 +292,7 @@ def _split(inference: InferenceRequest, most: int | None) -> list[int]:
 
 
 def _join(parts: Sequence[Images]) -> Images:
-    """Join several answers into one, with the sum of their usage and the other fields of the first."""
+    """Join several answers into one: usage is added up, other fields come from the first answer."""
     usages = [part.usage for part in parts]
     usage = Usage(
         prompt_tokens=sum(one.prompt_tokens for one in usages),
@@ -306,7 +306,7 @@ def _join(parts: Sequence[Images]) -> Images:
 
 
 async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results, or raise the first error after the rest was cancelled and has ended."""
+    """Return all results, or raise the first error after the remaining work has been cancelled and has ended."""
     if len(work) == 1:
         return [await work[0]]
     tasks = [asyncio.get_running_loop().create_task(one) for one in work]

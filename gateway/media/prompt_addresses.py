@@ -1,7 +1,7 @@
-"""Fetches the images and files that a prompt names by their addresses, for providers that take data alone.
+"""Fetches images and files that a prompt references by URL, for providers that accept only inline data.
 
-Nothing is fetched before an attempt: then the request has been checked, and its money is reserved. An address counts as
-something of unknown length there (``formats/provider_reads.py``).
+Fetching starts with the attempt, after the request has been checked and its money reserved. The reservation treats a
+URL as content of unknown length (``formats/provider_reads.py``).
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch import SafeFetcher
 
 FETCH_TIMEOUT_S, TOTAL_TIMEOUT_S = 15.0, 30.0
-"""Without an answer or another piece from one server, and for all files of a request."""
+"""Timeouts in seconds: for an answer or the next piece from one server, and for all files of a request."""
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MOST = 20
-"""Addresses of one request: as many images as one request to Bedrock may have."""
+"""Maximum of URLs per request: the number of images that one request to Bedrock may have."""
 _AT_ONCE = 4
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _WHAT = "The request with the files at its addresses"
 
 
 class PromptAddresses:
-    """Puts the images and files at the addresses of prompts into requests.
+    """Replaces the URLs in prompts by the images and files there.
 
-    ``fetcher``: opens addresses of the public internet only. ``memory``: from which a request borrows what it fetches,
-    before that is read.
+    ``fetcher``: opens public internet addresses only. ``memory``: the budget from which a request borrows before it
+    reads.
     """
 
     def __init__(self, fetcher: SafeFetcher, memory: MemoryBudget) -> None:
@@ -42,10 +42,10 @@ class PromptAddresses:
         self._memory = memory
 
     async def load(self, ctx: RequestContext, attempt: Attempt) -> None:
-        """Replace the addresses in the request of ``attempt`` by what is there. Each is fetched once per request.
+        """Replace the URLs in the attempt's request by their content. Each URL is fetched once per request.
 
-        Raises ``UnsupportedByProvider``: something cannot be used; the field is named. A part of an earlier turn
-        becomes text. Raises ``RequestTooLarge``, ``Overloaded``: there is no memory for it.
+        Raises ``UnsupportedByProvider``, naming the field, if content cannot be used; in an earlier turn the part
+        becomes text instead. Raises ``RequestTooLarge`` or ``Overloaded`` if there is not enough memory.
         """
         inference = attempt.translator.inference
         if inference.plain or next(list_addresses(inference.body), None) is None:
@@ -65,7 +65,7 @@ class PromptAddresses:
         attempt.translator.inference = attrs.evolve(inference, body=body, large=large)
 
     async def _load_all(self, addresses: list[MediaAddress], loaded: dict[str, FetchedMedia], loan: Loan) -> None:
-        """Fetch all addresses, a few at once. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
+        """Fetch all addresses, a few concurrently. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
         slots, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
         refused: list[RequestTooLarge | Overloaded] = []
 
@@ -96,7 +96,7 @@ class PromptAddresses:
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
     async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:
-        """Return the file; None if it is too large. Its memory is borrowed piece by piece, also that of its base64."""
+        """Return the file; None if it is too large. Memory for it and its base64 form is borrowed piece by piece."""
         file_request = FileRequest(one.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         pieces: list[bytes] = []
         size = 0

@@ -1,4 +1,4 @@
-"""Puts files that the gateway keeps for an account into a prompt that names them by their ids."""
+"""Replaces file ids in prompts by the content of the account's files."""
 
 import base64
 
@@ -12,16 +12,16 @@ from gateway.memory_budget import Loan
 from gateway.storage.media_reading import read_whole
 
 MENTION = b'"file_id"'
-"""A body without these bytes names no file."""
+"""A body without these bytes references no file."""
 
 
 async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan, *, size: int, limit: int) -> int:
-    """Replace the ids in ``body``, which has ``size`` bytes, by files of the account, and return its new size.
+    """Replace file ids in ``body``, which has ``size`` bytes, by the account's files; return the new size.
 
-    ``loan`` is taken for each before it is read.
+    Memory for each file is borrowed from ``loan`` before the file is read.
 
     Raises:
-        NotFound: the account has no such file; the part is named.
+        NotFound: the account has no such file; the error names the part.
         RequestTooLarge: the body would have more than ``limit`` bytes, or would need too much memory.
         Overloaded: other requests use the memory.
         StoreUnavailable: the database or the disk does not answer.
@@ -32,7 +32,7 @@ async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan,
 
 
 async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan: Loan, *, room: int) -> int:
-    """Put in a file that has at most ``room`` bytes in base64, and return how many it has."""
+    """Insert a file of at most ``room`` bytes in base64; return its size in base64."""
     try:
         file = await files.get(named.id, account_id)
         size = -(-file.bytes // 3) * 4
@@ -49,5 +49,5 @@ async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan:
 
 
 def _encode(raw: bytes) -> tuple[bytes, str]:
-    """Return the beginning of a file, and all of it in base64."""
+    """Return the beginning of a file, and the whole file in base64."""
     return raw[:SNIFF_BYTES], base64.b64encode(raw).decode("ascii")

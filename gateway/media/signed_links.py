@@ -1,4 +1,4 @@
-"""Store media and build signed links to them; check the links that clients use."""
+"""Stores media, builds signed links to them, and checks the links that clients use."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from gateway.storage.media_store import MediaStore
 class SignedLinks:
     """Stores media and signs links to them.
 
-    ``key``: the signing key. ``ttl_s``: how long a link is valid, in seconds; a function if the setting can change.
+    ``key``: the signing key. ``ttl_s``: lifetime of a link in seconds, or a function that returns the current setting.
     ``clock``: Unix seconds.
     """
 
@@ -34,11 +34,11 @@ class SignedLinks:
         return build_link(self._key, media_id, math.ceil(self._clock() + ttl_s))
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if there is too little room for another file."""
+        """Raise ``StoreUnavailable`` if there is not enough space for another file."""
         self._store.check_room()
 
     async def find(self, media_id: str, expires: str, signature: str) -> AnyMedia:
-        """Return the file of a link. Raises ``NotFound`` without telling what is wrong, ``StoreUnavailable``."""
+        """Return the file of a link. Raises ``NotFound`` without giving the reason, ``StoreUnavailable``."""
         now_s = self._clock()
         if check_link(self._key, media_id, expires=expires, signature=signature, now_s=now_s):
             media = await self._store.find(media_id)
@@ -47,7 +47,7 @@ class SignedLinks:
         raise make_not_found()
 
     def count_seconds_left(self, expires: str) -> int:
-        """Return how long a valid link stays valid."""
+        """Return the remaining lifetime of a valid link, in seconds."""
         return max(0, int(int(expires) - self._clock()))
 
 

@@ -2,11 +2,11 @@
 
 Words and prompts are compared in one spelling: compatibility forms, case, runs of whitespace and invisible characters
 make no difference. Between the words of a phrase an invisible character may replace the space. Marks on letters
-(accents, dots, strokes) are ignored if the listed word has none; a word that is listed with marks matches only with
-them, because without them it is another word. A sign that is spelled with letters or digits (``²``, ``™``, ``ⓐ``) may
-belong to the word beside it or not: both readings are checked.
+(accents, dots, strokes) are ignored if the listed word has none. A word listed with marks matches only with them,
+because without them it is a different word. A sign that consists of letters or digits (``²``, ``™``, ``ⓐ``) may or may
+not belong to the adjacent word: both readings are checked.
 
-A search takes time in proportion to the length of list and prompt.
+The time of a search is proportional to the length of the list and the prompt.
 """
 
 import re
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 
 MAX_CHECKED = 65_536
-"""The most characters of a request's texts that are checked; each value counts for ``_VALUE`` more."""
+"""Maximum of characters checked per request. Each JSON value counts as ``_VALUE`` more."""
 _VALUE = 16
 
 
 def _find_runs(characters: str) -> re.Pattern[str]:
-    """Compile a pattern for runs of characters. ``re`` finds the first of a set twice as fast as a repeated set."""
+    """Compile a pattern for runs of characters. ``re`` finds one of a set twice as fast as a repeated set."""
     return re.compile(f"[{characters}][{characters}]*")
 
 
@@ -43,16 +43,15 @@ _UNSEEN = _find_runs(
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-"""Characters that are not drawn: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation
-selectors), controls except white space, annotation marks, noncharacters, and private use.
-"""
+"""Invisible characters: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation selectors),
+controls except white space, annotation marks, noncharacters, and private use."""
 
 _MARKS = _find_runs(
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff\ua66f-\ua672\ua674-\ua67d\ua69e\ua69f\ufe20-\ufe2f"
 )
-"""Combining marks that decorate a letter. Those of other scripts (India's, Thai, kana) are vowels and voicing."""
+"""Combining marks that decorate a letter. Marks of other scripts (India's, Thai, kana) are vowels and voicing."""
 
 _ODD = (
     "[^\\w\\s\\x00-\u02ff\u2000-\u20cf\u2100-\u2cee\u2cf2-\u2d7e\u2d80-\u2ddf\u2e00-\u3029\u3030-\u3098\u309b-\ua66e"
@@ -62,10 +61,10 @@ _ODD = (
 _STRAY = re.compile(
     f"{_ODD}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_ODD})(?<!{_ODD}{_ODD}){_ODD}*"
 )
-"""Marks on a letter of Latin, Greek or Cyrillic, which have no vowel marks, or on no letter."""
+"""Marks on Latin, Greek or Cyrillic letters, which have no vowel marks, or without a letter."""
 
 _MAYBE_MARKS = re.compile(f"{_ODD}{_ODD}{{30,}}")
-_MANY_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned one may be a mark
+_MANY_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned character may be a mark
 _MOST_MARKS = 30
 """The most marks on one letter: UAX #15, "Stream-Safe Text Format"."""
 
@@ -82,12 +81,12 @@ _RAISED = (
     "\u2070-\u209c\u2120\u2122\u2150-\u215f\u2189\u2460-\u249b\u24ea\u2c7c\u2c7d\u2d6f\u3251-\u325f\u32b1-\u32bf\ua69c"
     "\ua69d\ua770\ua7f2-\ua7f4\ua7f8\ua7f9\uab5c-\uab5f\uab69"
 )
-"""Numbers that are no digits, and superscript and subscript letters."""
+"""Numbers that are not digits, and superscript and subscript letters."""
 _ENCLOSED = (
     "\u20a8\u2100\u2101\u2103\u2105\u2106\u2109\u2116\u2121\u213b\u24b6-\u24e9\u2adc\u3250\u3260-\u327e\u32c0-\u32cf"
     "\u3358-\u337a\u3380-\u33ff\ufdfc"
 )
-"""Other signs that are spelled with letters."""
+"""Other signs that consist of letters."""
 _MAYBE_SIGN = re.compile(f"[{_RAISED}{_ENCLOSED}\U00010781-\U0001f190]")
 _SIGNS = re.compile(
     f"[{_RAISED}\U00010781-\U000107ba\U0001f100-\U0001f10c\U0001f16a-\U0001f16c]+"
@@ -96,18 +95,16 @@ _SIGNS = re.compile(
 
 _ASCII_WORDS = re.compile("([0-9a-z]+)")
 _WORDS = re.compile("(?:[LM].|N[dl])+")  # letters, marks and digits, in categories of two letters each
-_EDGE = "\0"  # of a word; folded texts do not contain it
-_HALVES = "\n"  # between the two readings of a prompt; folded texts do not contain it either
-_IMAGE_HEAD = 128  # characters of an image in base64; fewer are no image
+_EDGE = "\0"  # edge of a word; never part of folded text
+_HALVES = "\n"  # separates the two readings of a prompt; never part of folded text
+_IMAGE_HEAD = 128  # minimum of base64 characters; a shorter text is no image
 
 
 class WordList:
-    """A list of forbidden words, all found in one pass.
+    """A list of forbidden words, which are all found in one pass.
 
-    A word that begins or ends with a letter or digit of a script with spaces matches there only at the edge of a word;
-    with
-    one of a script without spaces, anywhere. Korean has spaces, but its words take particles at their end, so there
-    they
+    An edge of a word that is a letter or digit of a script with spaces matches only at a word boundary. For a script
+    without spaces the edge matches anywhere. Korean has spaces, but its words end in particles, so Korean words also
     match inside a word.
     """
 
@@ -127,7 +124,7 @@ class WordList:
         return len(self._words)
 
     def find(self, text: str) -> str | None:
-        """Return a listed word that ``text`` contains; None if there is none. For the log only."""
+        """Return a listed word that ``text`` contains, for the log only; None if there is none."""
         if self._anywhere is None or self._whole is None:
             return None
         readings = [text]
@@ -154,7 +151,7 @@ class WordList:
 
 
 def parse_words(text: str) -> WordList:
-    """Parse a list: one word or phrase a line, without blank lines and lines that begin with ``#``."""
+    """Parse a list: one word or phrase per line. Blank lines and lines that begin with ``#`` are ignored."""
     words: dict[str, str] = {}
     for line in text.splitlines():
         word = line.strip("\ufeff \t")
@@ -165,7 +162,7 @@ def parse_words(text: str) -> WordList:
 
 
 def check_prompt(words: WordList | None, prompt: str, param: str = "prompt") -> None:
-    """Raise ``SensitiveWords`` if a prompt has a listed word. The error does not name the word."""
+    """Raise ``SensitiveWords`` if a prompt contains a listed word. The error does not name the word."""
     if words is not None and words.find(prompt) is not None:
         raise SensitiveWords("The prompt contains words that this gateway does not allow", param=param)
 
@@ -173,10 +170,10 @@ def check_prompt(words: WordList | None, prompt: str, param: str = "prompt") -> 
 def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
     """Check every text in a request's body, except the model's name and images in base64.
 
-    Providers may draw any of them.
+    Providers may use any text for the image.
 
-    Raises ``SensitiveWords``: a text has a listed word; names the field. Raises ``InvalidRequest``: there is more text
-    than ``MAX_CHECKED``; names the field.
+    Raises ``SensitiveWords`` if a text contains a listed word, ``InvalidRequest`` if there is more text than
+    ``MAX_CHECKED``. Both name the field.
     """
     if words is None or not len(words):
         return
@@ -207,7 +204,7 @@ def _find_texts(value: object) -> Iterator[str]:
 
 
 def _is_image(text: str) -> bool:
-    """Return whether a text is an image in base64, bare or as a data URL: its letters are no words, and may be many."""
+    """Return whether a text is an image in base64, bare or as a data URL. Its letters are not words."""
     data = text[text.find(",", 0, 2 * _IMAGE_HEAD) + 1 :] if text.startswith("data:") else text
     if len(data) < _IMAGE_HEAD or not data.isascii() or len(data.split(None, 1)) != 1:
         return False
@@ -221,7 +218,7 @@ def _build_search(words: Iterable[str]) -> "AhoCorasick | None":
     patterns = tuple(words)
     if not patterns:
         return None
-    # Imported only if there is a list.
+    # Imported only if a list is configured.
     from ahocorasick_rs import AhoCorasick  # noqa: PLC0415
 
     return AhoCorasick(patterns, store_patterns=False)
@@ -234,20 +231,20 @@ def _replace_unseen(text: str, put: str) -> str:
 
 
 def _read_twice(text: str) -> str:
-    """Return ``text`` as compared: without marks on its letters and, if it has any, also with them."""
+    """Return ``text`` in its compared form: without marks on letters, then also with them if there are any."""
     folded = _fold(text)
     bare = _strip_marks(folded)
     return folded if bare == folded else f"{bare}{_HALVES}{folded}"
 
 
 def _fold(text: str) -> str:
-    """Return ``text``, without invisible characters, in the compared spelling.
+    """Return ``text`` in the compared spelling, without invisible characters.
 
     Marks that compose with their letter (``é``) are kept.
     """
     if text.isascii():
         return " ".join(text.lower().split())
-    # A mark that composes with no letter must go before it becomes a letter itself: the iota below.
+    # Remove a mark that composes with no letter before it can become a letter itself, like the iota below.
     seen = normalize("NFKC", _limit_marks(text)).replace("\u0345", "").casefold()
     plain = _STRAY.sub(_drop_marks, _MARKS.sub("", normalize("NFKC", seen)))
     return " ".join(normalize("NFKC", plain).split())
@@ -260,8 +257,8 @@ def _strip_marks(folded: str) -> str:
 
 
 def _limit_marks(text: str) -> str:
-    """Limit the marks on a letter to those of stream-safe text: ``normalize`` takes seconds to sort thousands."""
-    # The two letters that become marks: half-width voicing marks of kana.
+    """Limit the marks on a letter to those of stream-safe text: ``normalize`` needs seconds to sort thousands."""
+    # Half-width voicing marks of kana: the two letters that become marks.
     return _MAYBE_MARKS.sub(_cut_marks, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
 
 

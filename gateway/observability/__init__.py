@@ -1,1 +1,1 @@
-"""What operators see of the running gateway: its process, its metrics and its traces."""
+"""Observability for operators: process health, metrics and traces."""

@@ -1,7 +1,7 @@
-"""Metrics as Prometheus reads them: families of samples, and their text.
+"""Metrics in Prometheus format: families of samples, and their text.
 
-The names follow Prometheus' rules: base units, the unit as a suffix, ``_total`` for counters. What OpenTelemetry's
-conventions for generative AI name has their name, with ``_`` for ``.``.
+The names follow Prometheus' rules: base units, the unit as a suffix, ``_total`` for counters. Metrics that
+OpenTelemetry's conventions for generative AI define keep their names, with ``_`` for ``.``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,11 +27,11 @@ ALWAYS = (
     ("", "refused", "overloaded"),
     ("", "failed", "internal_error"),
 )
-"""Errors that are reported as 0 before the first: a rate needs a value before it."""
+"""Errors that are reported as 0 before their first occurrence: a rate needs an earlier value."""
 
 
 class Families(Collector):
-    """Families that are collected already."""
+    """Families that have already been collected."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -41,7 +41,7 @@ class Families(Collector):
 
 
 def write(families: Iterable[Metric], accept: str) -> tuple[bytes, str]:
-    """Return the text of ``families`` and its media type, in the format that the header ``Accept`` asks for."""
+    """Return the text of ``families`` and its media type, in the format that the ``Accept`` header asks for."""
     encode, media_type = choose_encoder(accept)
     return encode(Families(families)), media_type
 

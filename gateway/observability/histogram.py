@@ -7,8 +7,8 @@ from collections.abc import Iterator
 class Histogram:
     """Counts values by their size.
 
-    ``bounds``: the upper bounds of the buckets, ascending; a bound belongs to its bucket. A last bucket has the rest.
-    ``total``: the sum of all values.
+    ``bounds``: the inclusive upper bounds of the buckets, ascending. A last bucket counts all larger values. ``total``:
+    the sum of all values.
     """
 
     __slots__ = ("_bounds", "_counts", "total")
@@ -23,7 +23,7 @@ class Histogram:
         self.total += value
 
     def accumulate(self) -> Iterator[tuple[float, int]]:
-        """Yield each bound, at last infinity, and the number of values up to it."""
+        """Yield each bound, and finally infinity, with the number of values up to it."""
         reached = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             reached += count

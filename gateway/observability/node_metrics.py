@@ -9,9 +9,9 @@ from gateway.observability.exposition import build_gauge
 
 
 def list_node_families(figures: NodeFigures, ledger_problems: int) -> Iterator[Metric]:
-    """Return what a node says of itself and of its cluster.
+    """Return the metrics of a node and its cluster.
 
-    ``ledger_problems``: how many differences it has found in the ledger, if it leads.
+    ``ledger_problems``: the number of differences that the node has found in the ledger; only the leader checks it.
     """
     yield build_gauge("gateway_live_nodes", "Live nodes of the cluster", figures.live)
     yield build_gauge("gateway_dead_nodes", "Nodes that were declared dead and have not come back", figures.dead)

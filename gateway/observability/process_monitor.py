@@ -1,6 +1,6 @@
 """Reports the health of this process: event-loop lag, memory, CPU, database, queues and folder sizes.
 
-Everything is measured on request, except the lag, which is sampled all the time.
+Everything is measured on request, except the lag, which is sampled continuously.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from gateway.storage.data_folder import JOURNAL
 LAG_EVERY_S = 0.5
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 LAG_KEPT_S = 300
-"""Five minutes of samples take 4.8 KB."""
+"""Period over which lag samples are kept, in seconds. Five minutes of samples take 4.8 KB."""
 FOLDERS_KNOWN_S = 60.0
 """How long the size of a folder is cached: measuring it reads the metadata of every file."""
 _PROC = Path("/proc/self")
@@ -33,9 +33,9 @@ Fields = dict[str, Any]
 
 
 class EventLoopLag:
-    """The event loop's lag: by how much its timers were late in the last five minutes.
+    """The event loop's lag: the delays of its timers in the last five minutes.
 
-    ``histogram``: of every sample since the start, in seconds.
+    ``histogram``: all samples since the start, in seconds.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class EventLoopLag:
         self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
 
     def add(self, late_s: float) -> None:
-        """Add a sample; a timer that was early counts as on time."""
+        """Add a sample; an early timer counts as on time."""
         self._samples.add(max(0, round(late_s * _US)))
         self.histogram.observe(max(0.0, late_s))
 
@@ -56,16 +56,16 @@ class EventLoopLag:
 
 @attrs.define
 class FolderUsage:
-    """The number of files in a folder and their size, cached. ``path`` None: there is no such folder."""
+    """The number of files in a folder and their total size, cached. ``path`` None: there is no such folder."""
 
     path: Path | None
     found: tuple[int, int] | None = None
     looked_at: float = float("-inf")
 
     async def measure(self, now: float) -> Fields | None:
-        """Return files and bytes, measured in a thread at most once a minute; None if the folder cannot be read."""
+        """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
         if self.path is not None and now - self.looked_at >= FOLDERS_KNOWN_S:
-            self.looked_at = now  # concurrent calls get the cached value
+            self.looked_at = now  # concurrent calls get the last value; None during the first measurement
             self.found = await asyncio.to_thread(_measure, self.path)
         return None if self.found is None else {"bytes": self.found[1], "files": self.found[0]}
 
@@ -76,10 +76,10 @@ class ProcessMonitor:
     Args:
         folder: the data folder.
         clock: Unix seconds.
-        media: the folder that has images and videos; None: a bucket has them.
+        media: the folder of images and videos; None: they are in a bucket.
 
     Attributes:
-        lag: how late the event loop is.
+        lag: the lag of the event loop.
         journal: the path of the journal.
         media: the folder of images.
         videos: the folder of videos.
@@ -94,7 +94,7 @@ class ProcessMonitor:
         self._since = time.monotonic()
 
     def describe(self) -> Fields:
-        """Return the version, the age and the resources of the process."""
+        """Return the version, the uptime and the resources of the process."""
         return {
             "version": __version__,
             "started_at": build_time(int(self._started_s)),
@@ -118,19 +118,19 @@ def find_size(path: Path) -> int:
 
 
 def find_memory() -> int:
-    """Return the resident memory in bytes; where the system does not report it, the peak."""
+    """Return the resident memory in bytes; the peak if the system does not report the current size."""
     try:
         pages = int((_PROC / "statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         import resource  # noqa: PLC0415 - only where there is no /proc
 
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024  # see getrusage(2) of each
+        return most if sys.platform == "darwin" else most * 1024  # units differ, see getrusage(2)
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def count_open_files() -> int | None:
-    """Count open files and sockets; None where the system does not report them."""
+    """Return the number of open files and sockets; None if the system does not report it."""
     try:
         return sum(1 for _ in (_PROC / "fd" if _PROC.exists() else _DESCRIPTORS).iterdir())
     except OSError:
@@ -138,7 +138,7 @@ def count_open_files() -> int | None:
 
 
 def _measure(folder: Path) -> tuple[int, int] | None:
-    """Return the number of files below a folder and their bytes; None if there is no folder. Runs in a thread."""
+    """Return the number of files below a folder and their bytes; None if the folder is missing. Runs in a thread."""
     if not folder.is_dir():
         return None
     sizes = [find_size(Path(where) / name) for where, _, names in os.walk(folder) for name in names]
@@ -148,7 +148,8 @@ def _measure(folder: Path) -> tuple[int, int] | None:
 class LoopLagMeter:
     """Samples the event loop's lag.
 
-    ``clock``: monotonic seconds. Not the loop's own clock: uvloop's stands still while a callback runs.
+    ``clock``: monotonic seconds. The loop's own clock is unsuitable: in uvloop it does not advance while a callback
+    runs.
     """
 
     def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:
@@ -156,7 +157,7 @@ class LoopLagMeter:
         self._clock = clock
 
     async def run(self) -> None:
-        """Measure forever by how much a sleep of half a second is too long."""
+        """Measure, forever, the excess duration of a half-second sleep."""
         while True:
             due = self._clock() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)

@@ -1,10 +1,10 @@
 """Sums and histograms of finished requests for ``GET /metrics``.
 
-A request costs its own handler one ``append``: ``Settlement`` leaves the record in a queue, and a background job counts
-the queue four times a second.
+Each request costs its handler only one ``append``: ``Settlement`` puts the record in a queue, and a background job
+counts the queue four times a second.
 
-Labels are bounded. A client may send any model name: only names of the price list and of channels become labels, every
-other is ``other``. Beyond ``MAX_LABEL_SETS`` a new combination loses its model and its channel.
+Labels are bounded. A client may send any model name, but only names in the price list and in channels become labels;
+all others become ``other``. Beyond ``MAX_LABEL_SETS``, a new combination is counted without its model and channel.
 """
 
 import asyncio
@@ -28,20 +28,22 @@ from gateway.observability.histogram import Histogram
 from gateway.routing.router import Router
 
 MAX_LABEL_SETS = 1_000
-"""Combinations of operation, model, channel and outcome. A histogram has some 20 series for each of its own."""
+"""Maximum of combinations of operation, model, channel and outcome. Each histogram has some 20 series per
+combination."""
 MAX_LATENCIES = 250
-"""Combinations of operation, provider, model and error that have histograms of their own."""
+"""Maximum of combinations of operation, provider, model and error with their own histograms."""
 MAX_UNPRICED = 50
-"""Models without a price that are remembered: clients can invent names of models."""
+"""Maximum of remembered models without a price: clients can invent model names."""
 OTHER = "other"
 COUNT_EVERY_S = 0.25
-"""As long as a record waits for the database: a longer wait would keep more of them in memory, and out of the cache."""
+"""As long as a record waits for the database. A longer interval would keep more records in memory, and out of the CPU
+cache."""
 BATCH = 500
-"""Records that are counted before other work of the event loop gets its turn: about a millisecond."""
+"""Records counted before other work of the event loop gets its turn: about a millisecond."""
 _MS = 1_000
 
 SumKey = tuple[str, str, str, str]
-"""Operation, model, channel and outcome; the channel is empty if none was asked."""
+"""Operation, model, channel and outcome; the channel is empty if no channel was tried."""
 LatencyKey = tuple[str, str, str, str]
 """Operation, provider, model and error; the error is empty without one."""
 _RecordKey = tuple[str, str, str | None, str, str | None]
@@ -66,8 +68,8 @@ class RequestSums:
 class Latencies:
     """The histograms of one combination of labels, in seconds.
 
-    ``first_token``: from the request's arrival to the first byte; completed streams only. ``output_token``: per token
-    after the first; completed streams only. ``duration``: of the whole request.
+    ``first_token``: time from the request's arrival to the first byte; completed streams only. ``output_token``: time
+    per token after the first; completed streams only. ``duration``: time of the whole request.
     """
 
     __slots__ = ("duration", "first_token", "output_token")
@@ -87,7 +89,7 @@ class Latencies:
 
 
 class ModelNames:
-    """Decides which model names may be labels: those of channels and of the price list."""
+    """Decides which model names may be labels: names in channels and in the price list."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -108,15 +110,15 @@ class RequestMetrics:
     """Counts finished requests.
 
     Args:
-        ended: records of finished requests; each is removed when it is counted.
+        ended: records of finished requests; each is removed once counted.
         find_model: returns the label of a model.
         find_provider: returns the provider of a channel; empty if the channel is gone.
 
     Attributes:
         sums: by operation, model, channel and outcome.
-        latencies: by operation, provider, model and error; only of requests that a channel was asked for.
+        latencies: by operation, provider, model and error; only for requests that reached a channel.
         errors: requests that ended with an error, by channel, outcome and code.
-        unpriced: models without a price that were asked for, with the time of the last request in Unix milliseconds.
+        unpriced: requested models without a price, with the time of the last request in Unix milliseconds.
     """
 
     def __init__(
@@ -132,13 +134,13 @@ class RequestMetrics:
         self._known: dict[_RecordKey, tuple[RequestSums, Latencies | None]] = {}
 
     async def run(self) -> None:
-        """Count what has ended, forever."""
+        """Count finished requests, forever."""
         while True:
             await asyncio.sleep(COUNT_EVERY_S)
             await self.count_all()
 
     async def count_all(self) -> None:
-        """Count every record that waits."""
+        """Count all queued records."""
         while self._ended:
             self.count_batch()
             await asyncio.sleep(0)
@@ -180,7 +182,10 @@ class RequestMetrics:
         self.errors[key] += 1
 
     def _find(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
-        """Return what a record adds to. The key has the client's own words: it is kept only if its labels have them."""
+        """Return the sums and histograms for a record.
+
+        The key may contain a client's own text. It is cached only if the labels contain the same text.
+        """
         operation, model, channel, outcome, code = key
         label = self._find_model(model)
         sum_key = (operation, label, channel or "", outcome)
@@ -203,5 +208,5 @@ class RequestMetrics:
 
 
 def find_code(code: str | None, codes: Mapping[str, int] = STATUS) -> str:
-    """Return an error code as a label: empty without an error, ``other`` for a code of a provider's own."""
+    """Return an error code as a label: empty without an error, ``other`` for a provider's own code."""
     return "" if code is None else code if code in codes else OTHER

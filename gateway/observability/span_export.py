@@ -1,7 +1,7 @@
 """Exports spans to an OTLP receiver over HTTP. Only this module imports OpenTelemetry; it needs the extra ``tracing``.
 
-The SDK's batch processor keeps spans in a bounded queue and sends them in a thread of its own. If the receiver is slow
-or away, spans are dropped; no request waits for it.
+The SDK's batch processor keeps spans in a bounded queue and sends them in its own thread. If the receiver is slow or
+unreachable, spans are dropped; requests never wait for the receiver.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from gateway import __version__
 from gateway.observability.spans import FinishedSpan
 
 TIMEOUT_S = 5.0
-"""Of one request to the receiver."""
+"""Timeout of one request to the receiver."""
 CLOSE_S = 2.0
-"""How long the gateway waits at its stop until the last spans are sent."""
+"""How long a stopping gateway waits for the last spans to be sent."""
 _SERVICE = "model-gateway"
 _SCOPE = InstrumentationScope("gateway", __version__)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -32,7 +32,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 class SpanExporter:
     """Sends finished spans to an OTLP receiver.
 
-    ``endpoint``: URL of the receiver's traces. ``headers``: of each request to it.
+    ``endpoint``: URL of the receiver's traces. ``headers``: sent with each request to the receiver.
     """
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
@@ -63,13 +63,13 @@ class SpanExporter:
         )
 
     def flush(self) -> None:
-        """Send the queue; blocks until it is sent."""
+        """Send the queue. Blocks until it has been sent."""
         self._processor.force_flush()
 
     async def close(self) -> None:
-        """Send what is left, for at most ``CLOSE_S``; then give up.
+        """Send the remaining spans for at most ``CLOSE_S``, then give up.
 
-        The thread is a daemon: a receiver that does not answer does not keep the process alive.
+        The thread is a daemon: an unresponsive receiver does not keep the process alive.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -83,4 +83,4 @@ class SpanExporter:
             async with asyncio.timeout(CLOSE_S):
                 await done.wait()
         except TimeoutError:
-            self._exporter.shutdown()  # type: ignore[no-untyped-call] # ends a pause between two tries
+            self._exporter.shutdown()  # type: ignore[no-untyped-call] # ends a pause between two attempts

@@ -1,7 +1,7 @@
-"""The spans of a finished request: one of the request, and a child of each attempt.
+"""The spans of a finished request: one for the request, with a child for each attempt.
 
-Names and attributes are those of OpenTelemetry's semantic conventions for generative AI; what they do not name begins
-with ``gateway.``. Neither prompts nor answers are among them.
+Names and attributes are those of OpenTelemetry's semantic conventions for generative AI; others begin with
+``gateway.``. Prompts and answers are never included.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ from gateway.routing.target import Attempt
 from gateway.wording import mask_keys
 
 ERRORS: frozenset[Outcome] = frozenset({"failed", "interrupted"})
-"""Outcomes that are errors of the request's span: a server's span is none if the client is at fault."""
+"""Outcomes that make the request's span an error. Errors of the client do not count, as the conventions require for
+server spans."""
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _ERROR_STATUS = 500
@@ -32,8 +33,8 @@ class FinishedSpan:
     Attributes:
         parent_id: None without a parent.
         remote_parent: the parent is a span of the client.
-        is_server: it is the request's span, not an attempt's.
-        error: why the span is one of an error; None if it is not.
+        is_server: whether this is the request's span, not an attempt's.
+        error: the error type of a failed span; None without an error.
     """
 
     name: str
@@ -50,7 +51,7 @@ class FinishedSpan:
 def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns: int) -> Iterator[FinishedSpan]:
     """Yield the span of a request that has ended at ``now_ns``, then those of its attempts.
 
-    ``status`` is that of the response, or 499 if the client has disconnected.
+    ``status``: the status of the response, or 499 if the client has disconnected.
     """
     record, attempts, path = trace.context.record, trace.context.attempts, mask_keys(path)
     attributes: Attributes = {
@@ -95,7 +96,7 @@ def _describe_record(record: RequestRecord) -> Attributes:
 
 
 def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
-    """Describe what the provider of the last attempt has answered."""
+    """Return attributes for the answer of the last attempt's provider."""
     if last is None:
         return {}
     found = _describe_target(last)

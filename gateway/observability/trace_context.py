@@ -1,7 +1,7 @@
-"""The trace that a request belongs to, as W3C Trace Context has it, and how it gets to providers and into the log.
+"""The trace of a request (W3C Trace Context), and its propagation to providers and into the log.
 
-A request has a trace if its client sends a ``traceparent``, or if it is sampled. Every other request has none, and pays
-a look at its headers and one random number.
+A request has a trace if its client sends a ``traceparent``, or if it is sampled. For all other requests the cost is a
+header look-up and one random number.
 """
 
 import random
@@ -19,7 +19,7 @@ from gateway.upstream.interface import HttpClient, HttpResponse
 
 PARENT, STATE = "traceparent", "tracestate"
 MAX_STATE = 512
-"""Characters of ``tracestate`` that are forwarded at least (Trace Context, 3.3.1.5); a longer one is dropped."""
+"""Characters of ``tracestate`` that must be forwarded (Trace Context, 3.3.1.5); a longer value is dropped."""
 _SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _PRINTABLE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SAMPLED = 1
@@ -28,16 +28,16 @@ LogEvent = MutableMapping[str, Any]
 
 @attrs.define(eq=False)
 class RequestTrace:
-    """The trace of one request under way.
+    """The trace of one running request.
 
     Attributes:
         trace_id: 128 bits.
-        span_id: 64 bits, of the request's own span.
+        span_id: the id of the request's own span, 64 bits.
         parent_id: the client's span; None if the trace begins here.
-        sampled: its spans are exported.
+        sampled: whether the spans are exported.
         state: the client's ``tracestate``; empty without one.
         began_ns: when the request arrived, in Unix nanoseconds.
-        attempt_ids: the ids of the spans of its attempts.
+        attempt_ids: the span ids of the attempts.
     """
 
     trace_id: int
@@ -50,13 +50,13 @@ class RequestTrace:
     attempt_ids: list[int] = attrs.Factory(list)
 
     def find_attempt_id(self, number: int) -> int:
-        """Return the id of the span of an attempt; the first one has the number 0."""
+        """Return the span id of an attempt; the first attempt has the number 0."""
         while len(self.attempt_ids) <= number:
             self.attempt_ids.append(make_id(64))
         return self.attempt_ids[number]
 
     def build_headers(self) -> dict[str, str]:
-        """Return the headers of a request to a provider, whose parent is the attempt under way."""
+        """Return the trace headers of a request to a provider. Their parent is the current attempt."""
         span_id = self.find_attempt_id(max(0, len(self.context.attempts) - 1))
         headers = {PARENT: f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.sampled):02x}"}
         if self.state:
@@ -67,7 +67,7 @@ class RequestTrace:
 class CurrentTrace:
     """The trace of the request that the current task works for.
 
-    ``get``: returns it; None if there is none. ``set``: replaces it.
+    ``get``: returns the trace, or None. ``set``: replaces it.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class CurrentTrace:
     def add_log_fields(
         self, _logger: object, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Add the fields that name it to a line of the log: a processor of structlog."""
+        """Add the trace's fields to a log event; a structlog processor."""
         trace = self.get()
         if trace is not None:
             event["trace_id"], event["span_id"] = f"{trace.trace_id:032x}", f"{trace.span_id:016x}"
@@ -86,15 +86,15 @@ class CurrentTrace:
 
 
 def make_id(bits: int) -> int:
-    """Return a random id that is not 0, which means "none"."""
+    """Return a random id except 0, which means "none"."""
     return random.getrandbits(bits) or 1
 
 
 def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
     """Return the trace of a request; None if it has none. A client's decision to sample is respected.
 
-    ``headers``: of the client; case-insensitive. ``ratio``: the share of requests to sample among those whose client
-    sends no ``traceparent``.
+    ``headers``: the client's headers, case-insensitive. ``ratio``: the share of requests to sample among those whose
+    client sends no ``traceparent``.
     """
     parent = headers.get(PARENT)
     if parent is not None and (found := parse_parent(parent)) is not None:
@@ -109,7 +109,7 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
 
 
 def parse_parent(text: str) -> tuple[int, int, bool] | None:
-    """Return the ids of trace and span of a ``traceparent``, and whether it is sampled; None if it is invalid.
+    """Return trace id, span id and sampling flag of a ``traceparent``; None if it is invalid.
 
     A later version may append fields; version ``ff`` is invalid (Trace Context, 3.2.2 and 4.1).
     """
@@ -123,7 +123,7 @@ def parse_parent(text: str) -> tuple[int, int, bool] | None:
 
 
 class TracedHttpClient:
-    """``HttpClient`` that sends the trace of the current request along."""
+    """``HttpClient`` that adds the current request's trace to each request."""
 
     def __init__(self, client: HttpClient, current: CurrentTrace) -> None:
         self._client = client

@@ -1,1 +1,1 @@
-"""The vendors, one per file: what to send where, as pure functions. Nothing here opens a socket."""
+"""The vendors, one per module: addresses, signing and request adaptation as pure functions, without network access."""

@@ -1,4 +1,4 @@
-"""The description of a vendor: an address, a signer, its API formats and their paths, and small pure quirks."""
+"""The description of a vendor: base URL, request signing, endpoints by API format, and quirks as pure functions."""
 
 import re
 from collections.abc import Callable
@@ -20,37 +20,39 @@ from gateway.providers.priced_fields import EVERYWHERE
 Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
 Quirk = Callable[[Body, str], str | None]
-"""Changes a body in place, just before it is sent with the provider's name of the model: drops a field that the vendor
-rejects, or renames one. Only the outermost dict may be changed; nested values are shared. Returns the name of a field
-that the client would miss, for the record of the request.
+"""Adapts a request body in place just before sending, for example drops or renames a field that the vendor rejects.
+
+The arguments are the body and the provider's name for the model. Only the outermost dict may be changed, because nested
+values are shared. Returns the name of a changed field whose effect the client would miss, which is logged with the
+request; else None.
 """
 
 
 def sign_bearer(key: str) -> dict[str, str]:
-    """Return ``Authorization: Bearer``; nothing without a key."""
+    """Return an ``Authorization: Bearer`` header, or no headers if ``key`` is empty."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def keep_model_id(listed: str) -> str:
-    """Return a model's id as the provider lists it."""
+    """Return the listed model id unchanged."""
     return listed
 
 
 @frozen
 class Endpoint:
-    """Where a vendor takes requests in one API format.
+    """A vendor's endpoint for one API format.
 
     ``{model}`` in a path is replaced by the percent-encoded model name.
 
     Attributes:
-        path: below the base URL.
+        path: the path below the base URL.
         stream_path: the path for streams, if it differs.
         quirks: this vendor's deviations from the format.
-        rooted: the path is below the server's root, whatever path the base URL has.
-        models: globs of provider model names that the endpoint serves; empty: all.
-        one_choice: it makes one choice per request, whatever ``n`` says: several need several requests.
-        fetches: it takes images and files as data alone: the gateway fetches those that a prompt names by address.
-        custom_tools: a chat may have custom tools, which only OpenAI has; elsewhere they become functions.
+        rooted: the path is relative to the server's root, whatever path the base URL has.
+        models: globs of the provider model names that the endpoint serves; empty: all.
+        one_choice: the vendor returns one choice per request and ignores ``n``: several choices need several requests.
+        fetches: the vendor accepts images and files only as data: the gateway downloads those given by URL.
+        custom_tools: a chat may have custom tools, which only OpenAI supports; elsewhere they become functions.
     """
 
     wire: Wire
@@ -72,7 +74,7 @@ class Endpoint:
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def apply_quirks(self, body: Body, model: str) -> tuple[str, ...]:
-        """Change ``body`` as the vendor needs it. Returns the names of what the client would miss."""
+        """Apply all quirks to ``body``. Return the names of changed fields whose effect the client would miss."""
         changed: tuple[str, ...] = ()
         for quirk in self.quirks:
             name = quirk(body, model)
@@ -102,7 +104,7 @@ COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
 @frozen
 class EndpointRequest:
-    """A request to an endpoint, in bytes. ``path`` None: the endpoint's own."""
+    """A request to an endpoint with its serialized body. ``path``: None for the endpoint's own path."""
 
     body: bytes | Content | None = attrs.field(repr=False)
     media_type: str = JSON
@@ -119,25 +121,25 @@ class Provider:
 
     Attributes:
         slug: the value of a channel's ``provider``.
-        title: its name for people.
-        base_url: its address; None if every channel has to give its own.
-        env_key: the environment variable that usually holds its key; None if there is none, or no key.
-        env_base_url: the environment variable with which the vendor's SDK replaces ``base_url``; None if there is none.
-        local_port: its usual port on the same machine; None for remote vendors.
-        endpoints: its API formats and their paths.
+        title: the display name.
+        base_url: the default base URL; None if every channel must set its own.
+        env_key: the environment variable that usually holds the key; None if there is no variable or no key.
+        env_base_url: the environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
+        local_port: the usual port on the same machine; None for remote vendors.
+        endpoints: the endpoints, one per API format or group of models.
         sign: key -> headers.
         sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
-        sign_request: a request, key and Unix seconds -> more headers, for a vendor whose signature covers the request.
-        find_grant: key and base URL -> the credentials for which an access token is fetched; None if the key is sent.
-        sign_list: like ``sign``, for its model list, if that differs.
-        models_path: the path of its model list, with its query; None if it has none.
-        list_format: the API format of that list; Gemini's has ``models`` with a ``name``.
-        parse_model_id: id in the list -> id that clients use.
-        capabilities: what its models support.
-        priced_fields: request fields that change what is bought; see ``priced_fields.py``.
-        priced_variant: a part of its model names with the same effect; None: there is none.
-        substitutes: another model than the requested one may answer, and is billed.
-        reports_cost: its answers say what it charges (``usage.cost``).
+        sign_request: request, key and Unix seconds -> additional headers, if the signature covers the request.
+        find_grant: key and base URL -> the credentials to exchange for an access token; None if the key itself is sent.
+        sign_list: like ``sign``, for the model list, if it differs.
+        models_path: the path of the model list with its query; None if there is no list.
+        list_format: the API format of the model list; Gemini's has ``models`` with a ``name``.
+        parse_model_id: id in the model list -> id that clients use.
+        capabilities: capabilities of the models.
+        priced_fields: request fields that change the price; see ``priced_fields.py``.
+        priced_variant: pattern of the part of a model name that changes the price; None if there is none.
+        substitutes: a model other than the requested one may answer and be billed.
+        reports_cost: answers report their cost (``usage.cost``).
     """
 
     slug: str
@@ -163,16 +165,16 @@ class Provider:
 
     @property
     def signs_once(self) -> bool:
-        """Whether the headers of a request depend on nothing but the key."""
+        """Whether the headers depend only on the key."""
         return self.sign_at is None and self.sign_request is None
 
     def find_variant(self, model: str) -> str | None:
-        """Return the part of ``model`` (provider name) that changes what is bought; None if there is none."""
+        """Return the part of ``model`` (provider name) that changes the price; None if there is none."""
         found = self.priced_variant and self.priced_variant.search(model)
         return found.group() if found else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
-        """Return the endpoint for the first of ``wires`` that the vendor offers with ``model`` (its own name)."""
+        """Return the endpoint for the first of ``wires`` offered for ``model`` (provider name), or None."""
         for wire in wires:
             for endpoint in self.endpoints:
                 if endpoint.wire == wire and endpoint.takes(model):
@@ -180,13 +182,16 @@ class Provider:
         return None
 
     def find_capability(self, model: str) -> Capability | None:
-        """Return what is known about ``model`` (provider name)."""
+        """Return the known capability of ``model`` (provider name)."""
         return find_capability(self.capabilities, model)
 
     def build_request(
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
-        """Build a request to ``endpoint`` at ``now_s``. Headers come from the gateway, ``request`` and the channel."""
+        """Build a request to ``endpoint``, signed at ``now_s`` (Unix seconds).
+
+        Headers come from the gateway, ``request`` and the channel.
+        """
         ours = {
             "Content-Type": request.media_type,
             "Accept": request.accept,
@@ -198,7 +203,7 @@ class Provider:
             del ours["Content-Type"]
         path = request.path or (endpoint.stream_path if request.stream else None) or endpoint.path
         if request.path is None and "{model}" in path:
-            # In a model name with an owner the slash is part of the path.
+            # Rooted paths treat the slash of ``owner/model`` as a separator of path segments: it stays unescaped.
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
         headers = _merge_headers(ours, channel)
@@ -220,7 +225,7 @@ class Provider:
 
 
 def _merge_headers(ours: dict[str, str], channel: Channel) -> dict[str, str]:
-    """Merge the channel's headers over the gateway's; names are case-insensitive."""
+    """Merge headers. The channel's override the gateway's; names are case-insensitive."""
     if not channel.headers:
         return ours
     theirs = {name.lower() for name, _ in channel.headers}
@@ -228,7 +233,7 @@ def _merge_headers(ours: dict[str, str], channel: Channel) -> dict[str, str]:
 
 
 def parse_origin(url: str) -> str:
-    """Return scheme, host and port of a base URL."""
+    """Return the origin (scheme, host and port) of a base URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -5,10 +5,10 @@ channel's ``base_url`` is ``https://bedrock-mantle.REGION.api.aws/v1``; some mod
 need a separate channel (.../inference-responses-api.html). Claude is below ``/anthropic`` at the server's root and
 needs a version (.../inference-messages-api.html). The model list: .../models-get-info.html.
 
-Claude takes images and documents as data alone here (pollinations/pollinations, issue 5862).
+Claude accepts images and documents only as data here, not as URLs (pollinations/pollinations, issue 5862).
 
 The key is a Bedrock API key, sent as a Bearer token. Requests signed with AWS credentials (Signature Version 4) are not
-supported, nor is the Converse API, so models that only that serves are missing.
+supported here, nor is the Converse API; models served only by the latter need provider "bedrock_converse".
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
@@ -17,7 +17,7 @@ from gateway.providers.quirks import leave_out_billing_line
 
 _CLAUDE = "anthropic.*"
 _OTHERS = ("[!a]*", "a[!n]*")
-"""Globs of the models that are not Claude, which the endpoints in OpenAI's format do not serve."""
+"""Globs of all models except Claude, which the endpoints in OpenAI's format do not serve."""
 
 
 def _sign(key: str) -> dict[str, str]:

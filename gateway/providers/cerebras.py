@@ -1,8 +1,8 @@
 """Cerebras; it has no embeddings.
 
 inference-docs.cerebras.ai/resources/openai, .../api-reference/completions: chat and text completions in OpenAI's
-format. The penalties and ``logit_bias`` are rejected; they only tune an answer, so they are not sent. So are
-``parallel_tool_calls`` and ``service_tier``, which are sent unless they have their default.
+format. Cerebras rejects the penalties and ``logit_bias``, which are dropped because they only tune an answer. It also
+rejects ``parallel_tool_calls`` and ``service_tier``, which are dropped only if they have their default values.
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider

@@ -16,7 +16,7 @@ from gateway.providers.quirks import developer_as_system, keep_first_tools, limi
 _rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
 _WORDS: Words = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
-"""The same page: it takes low, high and max, and two other words for these; "none" is spelt otherwise in a chat."""
+"""Same page: the efforts are low, high and max, with two aliases; chats turn reasoning off by another field."""
 _sixteen_stops = limit_stops(16)
 """api-docs.deepseek.com/api/create-chat-completion, ``stop``."""
 

@@ -1,7 +1,7 @@
-"""Says to each vendor and model how hard to think: the words of ``reasoning_effort``, and how none is spelt.
+"""Reasoning effort by vendor and model: the accepted values of ``reasoning_effort``, and how to turn reasoning off.
 
-A word that a model does not know becomes the nearest that it knows. A model that does not think gets no field. Clients
-send both often: Claude Code asks for an effort in every request, and forbids reasoning for titles and summaries.
+An effort that a model does not accept becomes the nearest accepted one. A model that cannot reason gets no such field.
+Both cases are common: Claude Code sends an effort with every request, and turns reasoning off for titles and summaries.
 """
 
 import re
@@ -17,7 +17,8 @@ _MIDDLE = _ORDER.index("medium")
 ORDINARY = ("low", "medium", "high")
 WITH_NONE = ("none", *ORDINARY)
 Words = tuple[tuple[str, tuple[str, ...]], ...]
-"""Patterns of model names, of which the first match counts, and the words that those models know; none: no thinking."""
+"""Pairs of a model name pattern and the efforts that its models accept; the first match counts. No efforts: the model
+cannot reason."""
 
 OPENAI_WORDS: Words = (
     (r"(ft:)?(gpt-[34]|chatgpt-|o1-mini|o1-preview).*", ()),
@@ -32,13 +33,16 @@ OPENAI_WORDS: Words = (
     (r"gpt-5\.[2-5](-.*)?", (*WITH_NONE, "xhigh")),
     (r"gpt-(5\.\d+|[6-9]|\d\d)(\.\d+)?(-.*)?", (*WITH_NONE, "xhigh", "max")),
 )
-"""OpenAI's OpenAPI document, ``ReasoningEffort``: models before GPT-5.1 know no "none", later ones no "minimal", GPT-5
-Pro only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with GPT-5.6. The pages of the models
-(developers.openai.com/api/docs/models) say the rest."""
+"""OpenAI's OpenAPI document, ``ReasoningEffort``: models before GPT-5.1 reject "none", later ones reject "minimal", and
+GPT-5 Pro accepts only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with GPT-5.6. All other values are from the
+model pages (developers.openai.com/api/docs/models)."""
 
 
 def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Replace an unknown effort by the nearest known one; a model without a match keeps what it gets."""
+    """Replace an unsupported effort with the nearest supported one; drop the field if the model cannot reason.
+
+    The effort stays unchanged if no pattern matches the model.
+    """
     find_word = _compile_words(words)
 
     def quirk(body: Body, model: str) -> str | None:
@@ -58,7 +62,7 @@ def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
 
 
 def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Do the same with the Responses API's ``reasoning.effort``."""
+    """Adapt the Responses API's ``reasoning.effort`` as ``fit_effort`` adapts ``reasoning_effort``."""
     find_word = _compile_words(words)
 
     def quirk(body: Body, model: str) -> str | None:
@@ -77,27 +81,27 @@ def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
 
 
 def _compile_words(words: Words) -> Callable[[Any, str], Any]:
-    """Return what finds the word for an effort and a model; None: the model has no such field."""
+    """Return a function that maps an effort and a model to the effort to send; None if the model cannot reason."""
     table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
 
     def find(effort: Any, model: str) -> Any:
         name = model.rpartition("/")[2].lower()
         known = next((known for pattern, known in table if pattern.fullmatch(name)), None)
         if known is None or effort in known or (known and effort not in _ORDER):
-            return effort  # an unknown word is the client's own business
+            return effort  # the vendor itself rejects an unknown value
         return _find_nearest(effort, known) if known else None
 
     return find
 
 
 def _find_nearest(effort: str, known: Sequence[str]) -> str:
-    """Return the nearest of ``known``; of two, the more ordinary one."""
+    """Return the effort in ``known`` nearest to ``effort``; on a tie, the one nearer to "medium"."""
     place = _ORDER.index(effort)
     return min(known, key=lambda word: (abs(_ORDER.index(word) - place), abs(_ORDER.index(word) - _MIDDLE)))
 
 
 def spell_off(field: str, value: Any) -> Quirk:
-    """Forbid reasoning by ``field`` instead of the effort "none"; a client's own field stays."""
+    """Replace the effort "none" with ``field`` set to ``value``. A ``field`` set by the client stays."""
 
     def quirk(body: Body, _model: str) -> None:
         if body.get(FIELD) == "none":
@@ -108,9 +112,10 @@ def spell_off(field: str, value: Any) -> Quirk:
 
 
 def rest_when_forced(field: str, value: Any, models: str) -> Quirk:
-    """Forbid reasoning by ``field`` if the model has to call a tool: ``models`` refuse that while they think.
+    """Turn reasoning off by setting ``field`` if the request forces a tool call.
 
-    They think by default. A client's own field stays.
+    ``models`` matches models that reason by default and reject a forced tool call while they do. A ``field`` set by the
+    client stays.
     """
     thinking = re.compile(models)
 
@@ -138,7 +143,7 @@ reasoning_disabled = spell_off("reasoning", {"enabled": False})
 
 
 def tell_template_off(body: Body, _model: str) -> None:
-    """Forbid reasoning by the arguments of the chat template: Qwen's and GLM's name, and DeepSeek's.
+    """Turn reasoning off by chat template arguments: ``enable_thinking`` for Qwen and GLM, ``thinking`` for DeepSeek.
 
     docs.vllm.ai/en/stable/features/reasoning_outputs; llama.cpp, tools/server/README.md, ``chat_template_kwargs``.
     """

@@ -1,4 +1,4 @@
-"""fal's queue: videos only; images of fal, which are made while the request waits, are provider "fal".
+"""fal's queue: videos only; for fal's images, which are generated synchronously, use provider "fal".
 
 fal.ai/docs/inference-api, see ``formats/vendors/fal_videos.py``: another address with the same key. A channel lists its
 models, and no environment variable creates one (the usual one is ``FAL_KEY``).

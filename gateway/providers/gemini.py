@@ -35,7 +35,7 @@ IMAGES = (
     _describe("gemini-3.1-flash-lite-image*", SMALL_SIZES),
     _describe("gemini-nano-banana-*", WIDE_SIZES),
 )
-"""Their capabilities."""
+"""Capabilities of the image models."""
 
 
 VIDEO_MODELS = ("veo-*",)

@@ -1,7 +1,7 @@
-"""Leaves tools that a vendor runs, and bills, out of a body that goes to a provider of its own format.
+"""Removes tools that the vendor executes and bills from a body that needs no translation.
 
-A client often only offers such a tool, as Codex does with ``web_search``: its model then answers without. A tool that
-the model must call is not left out.
+Clients often only offer such a tool, as Codex does with ``web_search``, and the model can answer without the tool. If
+the model must call the tool, callers use ``must_call`` to refuse the request instead.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ TOOLS = "tools"
 
 
 def list_tools(body: Any) -> Iterator[Any]:
-    """Yield everything in the lists of tools of a body and of the items of its input."""
+    """Yield all entries of the ``tools`` lists of a body and of its input items."""
     for holder in (body, *_list_holders(body)):
         tools = holder.get(TOOLS)
         if isinstance(tools, list):
@@ -28,7 +28,7 @@ def _list_holders(body: Any) -> list[Body]:
 
 
 def must_call(body: Body, names: Collection[str]) -> bool:
-    """Whether the model must call one of the tools ``names`` (``tools.web_search``)."""
+    """Return whether the model must call one of the tools in ``names``, such as ``tools.web_search``."""
     choice = body.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if not isinstance(kind, str) or kind in {"auto", "none"}:
@@ -44,7 +44,7 @@ def must_call(body: Body, names: Collection[str]) -> bool:
 
 
 def leave_out(body: Body, names: Collection[str]) -> Body:
-    """Return a copy of the body without the tools ``names``, and without a choice if no tool is left."""
+    """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains."""
     left = _without(body, names)
     if isinstance(items := body.get("input"), list):
         left["input"] = [_without(item, names) if isinstance(item, dict) and TOOLS in item else item for item in items]
@@ -70,7 +70,7 @@ def _list_allowed(choice: Any, names: Collection[str]) -> list[Any]:
 
 
 def _keep(tool: Any, names: Collection[str]) -> Any:
-    """Return what is left of a tool, which another may be inside of; nothing if it is left out."""
+    """Return a tool without the nested tools in ``names``; None or an empty dict if nothing remains."""
     if not isinstance(tool, dict):
         return tool
     if f"{TOOLS}.{tool.get('type')}" in names:

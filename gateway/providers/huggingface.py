@@ -7,7 +7,7 @@ channel's header ``X-HF-Bill-To`` names.
 A suffix of a model's name selects the vendor, or the fastest or cheapest one (``:fastest``, ``:cheapest``,
 ``:preferred``, ``:VENDOR``), each with its own price.
 
-The variable is not HF_TOKEN: many machines have one to download models with, and must not send requests by it unasked.
+The key's variable is not HF_TOKEN: many machines set that only to download models, so it must not create a channel.
 """
 
 import re

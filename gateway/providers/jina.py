@@ -1,8 +1,8 @@
 """Jina AI: embeddings and rerank only.
 
 api.jina.ai/openapi.json and jina.ai/embeddings: ``dimensions`` as in OpenAI's format; the encoding is an
-``embedding_type``, numbers by default, which the gateway converts to what the client requested. What an input is for is
-the field ``task``, which is forwarded. The model list has OpenAI's shape, with ``jina-ai/`` before each name.
+``embedding_type``, by default numbers, which the gateway converts to the requested encoding. The field ``task``, the
+purpose of an input, is forwarded. The model list has OpenAI's shape, with ``jina-ai/`` before each name.
 """
 
 from gateway.providers.base import EMBEDDINGS, RERANK, Endpoint, Provider

@@ -2,7 +2,7 @@
 
 kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, given as
 ``ACCESS:SECRET``, from which a token is made for every request; the latter works only with the older API version, see
-``formats/vendors/kling_videos.py``. The address is that outside China; inside it is
+``formats/vendors/kling_videos.py``. The default address is for use outside China; inside China it is
 ``https://api-beijing.klingai.com``, with separate keys. There is no model list: a channel lists its models, and no
 environment variable creates one.
 """
@@ -13,7 +13,7 @@ from gateway.providers.base import Endpoint, Provider, sign_bearer
 
 LIFETIME_S = 1_800
 SKEW_S = 5
-"""Lifetime of a token, and how far its start is in the past, as in the documentation's example."""
+"""The lifetime of a token, and the time by which its validity begins in the past, as in the documentation's example."""
 
 
 def sign_at(key: str, now_s: int) -> dict[str, str]:

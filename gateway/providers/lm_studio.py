@@ -1,6 +1,6 @@
 """LM Studio's local server. lmstudio.ai/docs/developer/openai-compat: no key unless one was set; ``max_tokens``.
 
-Images are data alone.
+Images are accepted only as data.
 
 Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key too.
 """

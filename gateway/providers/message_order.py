@@ -1,4 +1,4 @@
-"""What vendors require of the messages of a chat, beyond OpenAI's format, and of its stop sequences."""
+"""Vendors' requirements for chat messages and stop sequences beyond those of OpenAI's format."""
 
 import re
 from typing import Any
@@ -12,11 +12,13 @@ _SYSTEM = ("system", "developer")
 
 
 def order_turns(body: Body, model: str) -> None:
-    """Give the messages the order of roles that Mistral's models require, at any vendor.
+    """Reorder roles as Mistral's models require, at any vendor.
 
-    mistralai/mistral-common, ``protocol/instruct/validator.py``: a user's message may not follow a tool's
-    (NousResearch/hermes-agent, issue 20154: also at NVIDIA), nor a system message an assistant's or a tool's, which
-    then becomes the user's; the first message is not the assistant's, and the last is not a system message.
+    The rules (mistralai/mistral-common, ``protocol/instruct/validator.py``):
+    A user message must not follow a tool message (NousResearch/hermes-agent, issue 20154: also at NVIDIA), so a short
+    assistant message is inserted between them.
+    A system message must not follow an assistant or tool message, nor be the last one, so it becomes a user message.
+    The first message must not be the assistant's, so a short user message is inserted before it.
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not MISTRAL_MODELS.fullmatch(model.lower()):
@@ -38,9 +40,9 @@ def order_turns(body: Body, model: str) -> None:
 
 
 def mark_prefix(body: Body, _model: str) -> None:
-    """Mark a last message of the assistant, which the answer shall continue (docs.mistral.ai/guides/prefix).
+    """Mark a final assistant message as the prefix that the answer continues (docs.mistral.ai/guides/prefix).
 
-    Without it: "Expected last role User or Tool (or Assistant with prefix True)".
+    Mistral rejects an unmarked one: "Expected last role User or Tool (or Assistant with prefix True)".
     """
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
@@ -49,10 +51,10 @@ def mark_prefix(body: Body, _model: str) -> None:
 
 
 def think_before_calls(body: Body, _model: str) -> None:
-    """Give every assistant's message with tool calls a reasoning text, a blank if it has none, unless thinking is off.
+    """Add a blank reasoning text to assistant messages with tool calls but no reasoning, unless thinking is disabled.
 
     Kimi (platform.kimi.ai/docs/guide/use-kimi-k2-thinking-model) and DeepSeek (api-docs.deepseek.com/guides/
-    thinking_mode, "Tool calls") answer 400 without; a turn of another model has none.
+    thinking_mode, "Tool calls") reject such messages with status 400. Turns of other models often have no reasoning.
     """
     messages, thinking = body.get("messages"), body.get("thinking")
     if not isinstance(messages, list) or (isinstance(thinking, dict) and thinking.get("type") == "disabled"):
@@ -68,7 +70,7 @@ def _lacks_thought(message: Any) -> bool:
 
 
 def limit_stops(most: int) -> Quirk:
-    """Refuse more than ``most`` stop sequences: the answer would not stop at the others."""
+    """Reject more than ``most`` stop sequences, because the answer would not stop at the excess ones."""
 
     def quirk(body: Body, _model: str) -> None:
         stop = body.get("stop")

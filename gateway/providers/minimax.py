@@ -1,10 +1,10 @@
 """MiniMax: videos of Hailuo only.
 
-platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. The address is that outside China;
-inside it (platform.minimaxi.com/docs/api-reference) is ``https://api.minimaxi.com``, with separate keys. H3 requires a
-pay-as-you-go key, not that of a plan. Its other models use the OpenAI API format: provider "custom" with ``base_url``
-``https://api.minimax.io/v1``. A channel lists its models, and no environment variable creates one: often that key is
-for the other models.
+platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. The default address is for use
+outside China; in China (platform.minimaxi.com/docs/api-reference) it is ``https://api.minimaxi.com``, with separate
+keys. H3 requires a pay-as-you-go key, not that of a plan. MiniMax's other models use the OpenAI API format: provider
+"custom" with ``base_url`` ``https://api.minimax.io/v1``. A channel lists its models, and no environment variable
+creates one: often that key is for the other models.
 """
 
 from gateway.domain.capability import Capability

@@ -55,7 +55,7 @@ _TIMED = ("srt", "vtt", "verbose_json", "diarized_json")
 
 
 def _shape_transcription(fields: Body, _model: str) -> None:
-    """Keep known fields only. Times require a granularity, which excludes a language."""
+    """Drop unknown fields. Requesting times requires a granularity, which cannot be combined with a language."""
     granularities = fields.pop("timestamp_granularities", None)
     timed = granularities or fields.get("response_format") in _TIMED
     for name in fields.keys() - _TRANSCRIPTION_FIELDS:

@@ -29,7 +29,7 @@ _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "l
 
 
 def may_think(model: str) -> bool:
-    """Return whether ``model`` is the name of a reasoning model."""
+    """Return whether ``model`` is a reasoning model, judging by its name."""
     return _MAY_THINK.fullmatch(model) is not None
 
 

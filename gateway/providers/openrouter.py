@@ -35,7 +35,7 @@ _HASH_USER = hash_user(128, "user", "safety_identifier")
 _EFFORTS = ("none", "minimal", *ORDINARY, "xhigh")
 _TALKING = ("openai/gpt-5*-image*",)
 _SEVERAL = ("openai/gpt-image-*",)
-"""Models that make more than one image per request; most others reject it."""
+"""Models that accept more than one image per request. Most others reject such requests."""
 _IMAGE_ONLY = (
     "black-forest-labs/*",
     "bytedance-seed/seedream*",

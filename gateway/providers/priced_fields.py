@@ -1,8 +1,8 @@
-"""Request fields that change what is bought: which values are harmless, and which models they name.
+"""Request fields that change the price of a request, their harmless values, and the models that they name.
 
-A price is for the tokens of one model. Faster service, a search, or another model's answer has another price, which the
-gateway does not know: such a field is allowed only on a channel whose ``allow_fields`` lists it. The fields of a vendor
-are in the vendor's file (``Provider.priced_fields``).
+A configured price covers the tokens of one model. Faster service, a search or another model's answer costs a different
+amount, which the gateway does not know. Such a field is therefore allowed only on channels that list it in
+``allow_fields``. A vendor's own fields are in the vendor's file (``Provider.priced_fields``).
 
 Tiers: developers.openai.com/api/docs/pricing, docs.x.ai/developers/advanced-api-usage/priority-processing,
 docs.fireworks.ai/serverless/serverless-modes, console.groq.com/docs/service-tiers,
@@ -20,9 +20,9 @@ from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 
 EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
-"""Fields of most vendors. ``tools`` stands for tools that the vendor runs, and bills."""
+"""Priced fields of most vendors. ``tools`` represents the tools that the vendor executes and bills."""
 BETA = "anthropic-beta"
-"""Stands for the features that a client asks for in Anthropic's header of this name."""
+"""Represents the features that a client requests in Anthropic's header of this name."""
 ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 """OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
 .../plugins.
@@ -32,7 +32,7 @@ PRICED_FIELDS = EVERYWHERE | ROUTING | {
     BETA, "billing_policy", "compound_custom", "enable_code_interpreter", "enable_search", "fallbacks", "inference_geo",
     "search_parameters", "search_settings", "speed", "web_search",
 }  # fmt: skip
-"""All vendors' priced fields: a request without one needs no second look."""
+"""All vendors' priced fields: a request without any of them needs no further check."""
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
@@ -43,13 +43,13 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "billing_policy": (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
     "search_parameters": (None, {}, {"mode": "off"}),
 }
-"""Values with the effect of an absent field; client libraries send them."""
+"""Values equivalent to an absent field, which some client libraries send."""
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
-"""The same for every other field."""
+"""Values equivalent to an absent field, for every field without an entry in ``_HARMLESS``."""
 _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
-"""Types of tools that the client runs, or that cost only their tokens. The vendor runs every other one."""
+"""Types of tools that the client executes, or that cost only their tokens. The vendor executes all other types."""
 _CLIENT_FIELDS = frozenset(
     {"_meta", "allowed_callers", "allowed_tools", "annotations", "authorization", "cache_control", "codeExecution",
      "computerUse", "connector_id", "custom", "defer_loading", "description", "display_height", "display_height_px",
@@ -60,12 +60,12 @@ _CLIENT_FIELDS = frozenset(
      "urlContext"},
 )  # fmt: skip
 """Fields of such tools in all formats (OpenAI's OpenAPI document; Anthropic's page "Define tools"; ``Tool`` of the
-Model Context Protocol), and those of Gemini's tools that cost only their tokens
-(ai.google.dev/gemini-api/docs/pricing). A vendor may read any other field as a tool of its own, as Gemini and Zhipu do.
+Model Context Protocol), and of Gemini's tools that cost only their tokens (ai.google.dev/gemini-api/docs/pricing). Any
+other field may declare one of the vendor's own tools, as at Gemini and Zhipu.
 """
 _ABSENT = (None, False)
 _EXTRA = "extrabody"
-"""The folded name of what client libraries for Python merge into the body; LiteLLM's proxy merges it, too."""
+"""The folded name of ``extra_body``, which Python client libraries and LiteLLM's proxy merge into the body."""
 _IDENTITY = ("models", "fallbacks")
 _DATE = r"-\d{4}-?\d{2}-?\d{2}"
 _HARMLESS_BETAS = re.compile(
@@ -76,14 +76,16 @@ _HARMLESS_BETAS = re.compile(
     rf"|structured-outputs|task-budgets|thinking-[a-z-]+|token-counting|token-efficient-tools|tool-examples"
     rf"|tool-search-tool){_DATE}"
 )
-"""Anthropic's features (platform.claude.com/docs/en/api/beta-headers, and the type ``AnthropicBetaParam`` of its Python
-library) that cost only tokens, and keep nothing at the provider that another client could read. Fast mode and the tools
-that Anthropic runs need a field as well, which is checked; fast mode's header alone does nothing.
+"""Anthropic's beta features that cost only tokens and store nothing at the provider that another client could read.
+
+Sources: platform.claude.com/docs/en/api/beta-headers, and the type ``AnthropicBetaParam`` of its Python library. Fast
+mode is listed because its header has no effect without a body field, which is checked. The same applies to the tools
+that Anthropic executes.
 """
 
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
-    """List the ``fields`` that ``body`` has with a priced value; a tool that the vendor runs is ``tools.TYPE``."""
+    """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``."""
     found = _list_later(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
         if name == TOOLS:
@@ -100,10 +102,10 @@ def list_betas(features: str) -> list[str]:
 
 
 def check_spelling(body: Mapping[str, Any], priced: Mapping[str, str]) -> None:
-    """Raise ``InvalidRequest`` for a field that a tolerant server takes for a priced one.
+    """Raise ``InvalidRequest`` for a misspelt field that a tolerant server would read as a priced one.
 
-    ``priced``: the priced fields by their folded names. In ``extra_body``, which proxies put into the body, no priced
-    field is checked: so there it is refused in every spelling.
+    ``priced``: the priced fields by their folded names. Priced fields in ``extra_body``, which proxies merge into the
+    body, are rejected in every spelling, because their values are not checked there.
     """
     for name, value in body.items():
         folded = fold_name(name)
@@ -117,7 +119,7 @@ def check_spelling(body: Mapping[str, Any], priced: Mapping[str, str]) -> None:
 
 
 def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
-    """List the tools that the vendor runs, as ``tools.TYPE``. Raises ``InvalidRequest`` for what is no tool."""
+    """List the tools that the vendor executes, as ``tools.TYPE``. Raises ``InvalidRequest`` for an invalid tool."""
     found: list[str] = []
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, dict):
@@ -136,13 +138,13 @@ def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
 
 
 def _is_local(tool: dict[str, Any]) -> bool:
-    """Whether the client runs a tool of a type that the vendor may run, as the tool says."""
+    """Return whether a shell tool runs in the client's local environment, not at the vendor."""
     environment = tool.get("environment")
     return tool["type"] == "shell" and isinstance(environment, dict) and environment.get("type") == "local"
 
 
 def _list_later(items: object) -> list[str]:
-    """List the hosted tools that items of the Responses API declare or have loaded."""
+    """List the hosted tools declared or loaded by input items of the Responses API."""
     found: list[str] = []
     for index, item in enumerate(items if isinstance(items, list) else ()):
         for name in item if isinstance(item, dict) else ():
@@ -154,9 +156,9 @@ def _list_later(items: object) -> list[str]:
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield the models that one of ``fields`` allows to answer instead, each with its place in ``body``.
+    """Yield each alternative model named by one of ``fields``, with its place in ``body``.
 
-    Raises ``InvalidRequest`` if one is no string and so cannot be checked.
+    Raises ``InvalidRequest`` if a model is not a non-empty string, since access to it could not be checked.
     """
     for field in _IDENTITY:
         value = body.get(field) if field in fields else None

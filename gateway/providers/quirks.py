@@ -1,8 +1,8 @@
-"""Quirks that several vendors share: their deviations from the OpenAI API format.
+"""Quirks shared by several vendors: adaptations to their deviations from the OpenAI API format.
 
 A field that only tunes an answer (a temperature, a penalty) is dropped if the vendor rejects it. A field whose effect
-the client would miss (several choices, log probabilities, a stop sequence) is dropped only if it requests nothing:
-otherwise the vendor's own error tells the client.
+the client would miss (several choices, log probabilities, a stop sequence) is dropped only if its value requests
+nothing. Otherwise the field is sent, and the vendor's own error informs the client.
 """
 
 import re
@@ -15,7 +15,7 @@ from gateway.providers.base import Body, Quirk
 
 
 def leave_out_billing_line(body: Body, _model: str) -> None:
-    """Leave out Claude Code's billing line, which only Anthropic itself removes from the prompt."""
+    """Remove Claude Code's billing line from the prompt, because only Anthropic does so itself."""
     drop_billing_line(body)
 
 
@@ -30,7 +30,7 @@ def drop(*fields: str) -> Quirk:
 
 
 def drop_idle(*fields: str) -> Quirk:
-    """Drop those of ``fields`` that are null, false, zero or empty."""
+    """Drop each of ``fields`` whose value is null, false, zero or empty."""
 
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
@@ -41,7 +41,7 @@ def drop_idle(*fields: str) -> Quirk:
 
 
 def rename(field: str, name: str) -> Quirk:
-    """Rename ``field`` to ``name`` unless that is set. A null counts as not set."""
+    """Rename ``field`` to ``name``, or drop ``field`` if ``name`` is set. Null counts as not set."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -52,7 +52,7 @@ def rename(field: str, name: str) -> Quirk:
 
 
 def replace(field: str, name: str) -> Quirk:
-    """Rename ``field`` to ``name``, replacing that: ``field`` is what was checked and is charged."""
+    """Rename ``field`` to ``name`` and overwrite any existing value: only ``field`` was checked and charged."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -63,10 +63,10 @@ def replace(field: str, name: str) -> Quirk:
 
 
 def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
-    """Replace those of ``fields``, names of an end user, that are too short or too long by their SHA-256.
+    """Replace end-user names in ``fields`` with their SHA-256 unless they have ``least`` to ``most`` characters.
 
-    Vendors reject names that are too long, and some clients send long ones (Claude Code's have 150 characters). The
-    hash has 64 hexadecimal characters, is the same for the same name, and cannot be reversed.
+    Vendors reject long names, but some clients send them (Claude Code's have 150
+    characters). The hash has 64 hexadecimal characters; equal names have equal hashes.
     """
 
     def quirk(body: Body, _model: str) -> None:
@@ -79,13 +79,13 @@ def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
 
 
 def ask_for_times(fields: Body, _model: str) -> None:
-    """Request an answer with times if the client wants subtitles, which the gateway writes from it."""
+    """Request ``verbose_json`` if the client wants subtitles: the gateway writes them from the times in that answer."""
     if fields.get("response_format") in ("srt", "vtt"):
         fields["response_format"] = "verbose_json"
 
 
 def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
-    """Drop ``fields`` from messages; if ``roles`` are given, only from theirs."""
+    """Drop ``fields`` from all messages, or only from messages with one of ``roles`` if given."""
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         if (roles and message.get("role") not in roles) or message.keys().isdisjoint(fields):
@@ -112,10 +112,10 @@ def drop_in_calls(*fields: str) -> Quirk:
 
 
 def keep_first_tools(body: Body, _model: str) -> str | None:
-    """Keep the first tool of each name, in any of the formats of chats.
+    """Keep only the first tool of each name. Handles the tool lists of all chat formats.
 
-    DeepSeek answers "Tool names must be unique" (liliMozi/openhanako, issue 789; decolua/9router, pull request 3333,
-    tested at each of its endpoints). Tools without a name are the vendor's own, and stay.
+    DeepSeek rejects duplicates with "Tool names must be unique" (liliMozi/openhanako, issue 789; decolua/9router, pull
+    request 3333, tested at each of its endpoints). Tools without a name stay: they are the vendor's own.
     """
     tools = body.get("tools")
     if not isinstance(tools, list):
@@ -136,9 +136,9 @@ def _find_tool_name(tool: Any) -> str | None:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Replace ids of tool calls that do not match ``pattern`` by ``length`` digits of their hash.
+    """Replace tool-call ids that do not match ``pattern`` with the first ``length`` hexadecimal digits of their hash.
 
-    A chat may contain ids from another provider.
+    The ids in a chat may be from another provider.
     """
     fits = re.compile(pattern, re.DOTALL)
 
@@ -165,7 +165,10 @@ def _rename_developer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
-    """Apply ``change`` to a copy of the messages: the originals are shared with the request's other attempts."""
+    """Apply ``change`` to each message and put the results into a new list.
+
+    ``change`` must not modify the original messages, because the request's other attempts share them.
+    """
 
     def quirk(body: Body, _model: str) -> None:
         messages = body.get("messages")
@@ -179,18 +182,18 @@ def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quir
 
 
 developer_as_system = _change_messages(_rename_developer)
-"""``developer`` is the newer name of ``system``; many vendors know only the older."""
+"""Renames the role ``developer`` to ``system``, its older name: many vendors accept only that."""
 
 limit_as_max_tokens = rename("max_completion_tokens", "max_tokens")
-"""For vendors that know only the older name of the limit: they would ignore the newer one."""
+"""For vendors that accept only the older name of the output limit and ignore the newer one."""
 
 limit_as_max_completion_tokens = rename("max_tokens", "max_completion_tokens")
 
 _LONGEST_ID = 40
 
 LITELLM_FIELDS = ("provider_specific_fields", "thinking_blocks", "reasoning_items")
-"""What LiteLLM, as a client library, adds to the messages that an application sends back; the first one also to tool
-calls (``litellm/types/utils.py``, ``Message``; BerriAI/litellm, issue 25595: Groq rejects it).
+"""Fields that LiteLLM, as a client library, adds to messages, which applications send back. It adds the first field to
+tool calls too (``litellm/types/utils.py``, ``Message``; BerriAI/litellm, issue 25595: Groq rejects it).
 """
 EXTENSIONS = ("reasoning_content", "reasoning", "reasoning_details", "images", *LITELLM_FIELDS)
 
@@ -198,14 +201,14 @@ DROP_FOREIGN: tuple[Quirk, ...] = (
     drop_in_messages("reasoning_details", "images", "annotations", *LITELLM_FIELDS, roles=("assistant",)),
     drop_in_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
 )
-"""For vendors that reject unknown fields, but take the reasoning of their own models back."""
+"""For vendors that reject unknown fields but accept their own models' reasoning in the history."""
 
 DROP_EXTENSIONS: tuple[Quirk, ...] = (
     drop_in_messages(*EXTENSIONS, roles=("assistant",)),
     DROP_FOREIGN[1],
     fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
 )
-"""For vendors that reject the extensions that other providers, and this gateway, add to an assistant's message: a chat
-may have passed through any of them. (openai/openai-python issues: ``unknown_parameter`` for ``tool_calls[0].index``;
-agno-agi/agno, issue 5382: ``string_above_max_length`` for an id of more than 40 characters.)
+"""For vendors that reject the extensions that other providers and this gateway add to assistant messages: a chat's
+history may contain answers of any of them. (openai/openai-python issues: ``unknown_parameter`` for
+``tool_calls[0].index``; agno-agi/agno, issue 5382: ``string_above_max_length`` for an id of more than 40 characters.)
 """

@@ -1,4 +1,4 @@
-"""Every vendor by slug: each file of this package, apart from ``_SHARED``, defines the provider of its own name."""
+"""All vendors by slug. Each module of this package except those in ``_SHARED`` defines the provider of its own name."""
 
 from collections.abc import Mapping
 from pkgutil import iter_modules
@@ -9,13 +9,13 @@ from gateway.providers.base import Provider
 
 FIRST = ("openai", "anthropic", "gemini", "openrouter")
 LAST = ("custom", "demo")
-"""The other vendors are between these two, by name."""
+"""Slugs at the end of the list. All vendors not in ``FIRST`` or ``LAST`` are in between, in alphabetical order."""
 LOCAL = ("llama_cpp", "lm_studio", "ollama", "vllm")
 """Model servers on the operator's own machine."""
 _SHARED = frozenset(
     {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"}
 )
-"""Modules that several vendors use."""
+"""Modules that define no vendor."""
 
 
 def _find_place(slug: str) -> tuple[int, str]:
@@ -30,4 +30,4 @@ def _find_slugs() -> list[str]:
 
 
 PROVIDERS: Mapping[str, Provider] = defer({slug: f"providers.{slug}:{slug.upper()}" for slug in _find_slugs()})
-"""A vendor's file is imported when the vendor is first asked for."""
+"""Vendors by slug. A vendor's module is imported on first access."""

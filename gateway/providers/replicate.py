@@ -13,7 +13,7 @@ from gateway.providers.base import Endpoint, Provider
 
 
 def _describe() -> Iterator[Capability]:
-    """Yield the capability of each known model, also for its versions; and of all others."""
+    """Yield the capability of each known model and of its versions, then one for all other models."""
     for name, model in MODELS.items():
         able = Capability(
             name,

@@ -1,7 +1,7 @@
 """AWS Signature Version 4.
 
-docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html. Our own, because botocore, whose
-signer it would be, brings 14 MB of service descriptions and its own HTTP machinery for these few lines.
+Source: docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html. botocore is not used,
+because it brings 14 MB of service descriptions and its own HTTP stack for a few lines of signing.
 """
 
 import hashlib
@@ -85,13 +85,13 @@ def sign_request(
 
 
 def _find_host(parts: SplitResult) -> str:
-    """Return the Host header of a URL: its port is in it only if it is not the usual one."""
+    """Return the Host header for a URL, without the port if it is the scheme's default."""
     usual = parts.port == _DEFAULT_PORTS.get(parts.scheme)
     return parts.netloc.rpartition(":")[0] if usual else parts.netloc
 
 
 def _build_query(query: str) -> str:
-    """Return the query with its parameters sorted, and encoded as AWS does it."""
+    """Return the canonical query: parameters sorted and encoded as AWS requires."""
     pairs = [
         (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
         for name, value in parse_qsl(query, keep_blank_values=True)

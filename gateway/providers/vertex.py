@@ -17,9 +17,9 @@ Images: Gemini's image models (.../docs/multimodal/image-generation); Imagen was
 batch of it in github.com/googleapis/python-genai, ``google/genai/models.py``). Videos:
 .../docs/model-reference/veo-video-generation.
 
-The key is a service account's key file (JSON), in base64 and in one line. Each request carries a token that the account
-signs itself, so that none has to be fetched (google.aip.dev/auth/4111, with a scope); a token serves for half an hour.
-Any other key is sent as it is: an access token.
+The key is a service account's key file (JSON), in base64 on one line. Requests carry a token that the gateway signs
+with this file, so that no token has to be fetched (google.aip.dev/auth/4111, with a scope). A token is used for half an
+hour. Any other key is sent unchanged as an access token.
 """
 
 from base64 import b64decode
@@ -36,21 +36,21 @@ from gateway.providers.priced_fields import BETA, EVERYWHERE
 LIFETIME_S = 3_600
 """The longest that google.aip.dev/auth/4111 allows."""
 PERIOD_S = 1_800
-"""A token is signed as of the start of such a period: it is valid for at least half an hour more."""
+"""Tokens are signed as of the start of a period of this length, and so remain valid for at least another half hour."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _EMBED_OPTIONS = ("taskType", "title", "outputDimensionality", "autoTruncate")
 VERSION = "vertex-2023-10-16"
-"""Of the API, in the body of a request to Claude; any other is rejected."""
+"""The API version in the body of requests to Claude. Other versions are rejected."""
 
 
 def _address_in_path(body: Body, _model: str) -> None:
-    """Leave the model to the path, and name the version of the API."""
+    """Remove the model, which is in the path, and add the API version."""
     body.pop("model", None)
     body["anthropic_version"] = VERSION
 
 
 def _name_options(body: Body, _model: str) -> None:
-    """Leave the model of each request to the path, and put its options where Vertex AI has them."""
+    """Remove the model of each request, which is in the path, and move options to ``embedContentConfig``."""
     if "requests" in body:
         body["requests"] = [_build_embed_request(request) for request in list_objects(body["requests"])]
 
@@ -63,9 +63,9 @@ def _build_embed_request(request: Body) -> Body:
 
 @lru_cache(maxsize=64)
 def _sign_token(key: str, issued_s: int) -> str:
-    """Return a token (RFC 7519, RS256) of the account whose key file is ``key``, or ``key`` if it is no key file.
+    """Return a token (RFC 7519, RS256) signed with the key file in ``key``, or ``key`` itself if it is not a key file.
 
-    Raises ``ProviderAuthError`` if the file lacks something: it is not sent.
+    Raises ``ProviderAuthError`` for an invalid key file, which must not be sent.
     """
     file = _decode(key)
     if not file.startswith(b"{"):
@@ -89,7 +89,7 @@ def _decode(key: str) -> bytes:
 
 
 def sign_at(key: str, now_s: int) -> dict[str, str]:
-    """Sign with a token of a service account at ``now_s`` (Unix seconds), or with ``key`` itself.
+    """Return headers with a service account's token as of ``now_s`` (Unix seconds), or with ``key`` as the token.
 
     Raises ``ProviderAuthError``.
     """

@@ -1,7 +1,7 @@
-"""The requests under way: a list of them, and the way to cancel one.
+"""The registry of active requests, to list and cancel them.
 
-A request is registered when it begins and removed when it is settled. Nothing is updated in between: its progress is
-read from its own state on demand.
+A request is registered when it begins and removed when it is settled. Nothing is updated in between: a listing reads
+the progress from the request's own state.
 """
 
 from itertools import islice
@@ -13,39 +13,39 @@ from gateway.errors import NotFound
 from gateway.request_context import RequestContext
 
 Phase = Literal["reading", "waiting", "streaming"]
-"""The body is being read; the request waits for a provider; the client is being answered."""
+"""``reading``: the body is being read. ``waiting``: for a provider. ``streaming``: the client gets the answer."""
 MOST_LISTED = 1_000
-"""Maximum length of a list: the oldest requests."""
+"""Maximum length of a list, which then has the oldest requests."""
 
 Fields = dict[str, Any]
 
 
 class ActiveRequest(Protocol):
-    """One request, as its handler knows it."""
+    """The interface of an active request, implemented by its handler."""
 
     @property
     def context(self) -> RequestContext:
-        """Everything that is known about it."""
+        """The request's data from all stages."""
         ...
 
     @property
     def address(self) -> str | None:
-        """The client's IP address; None if it has left."""
+        """The client's IP address; None if the client has disconnected."""
         ...
 
     def leave(self) -> bool:
-        """Handle that the client has left. Return whether the request goes on, to be charged for its reported usage."""
+        """Handle a disconnected client. Return whether the request continues, to be charged for its reported usage."""
         ...
 
     def cancel(self) -> bool:
-        """Cancel it; False if it has been cancelled before. Raises ``Conflict`` if it can no longer be cancelled."""
+        """Cancel the request. Return False if it was already cancelled. Raises ``Conflict`` if it is too late."""
         ...
 
 
 class ActiveRequests:
-    """Every request under way at this gateway by its id, the oldest first.
+    """All active requests of this process by id, the oldest first.
 
-    ``node``: the id of this node of a cluster, if it is one.
+    ``node``: the id of this node, if the process belongs to a cluster.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ActiveRequests:
         return len(self.calls)
 
     def get(self, request_id: str, actor: Actor) -> ActiveRequest:
-        """Return a request that ``actor`` may see. Raises ``NotFound``, also for one of another account."""
+        """Return a request that ``actor`` may see. Raises ``NotFound``, also for another account's request."""
         found = self.calls.get(request_id)
         if found is None or not actor.may_see(found.context.caller.account.id):
             raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
@@ -69,9 +69,9 @@ class ActiveRequests:
 
 
 def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> Fields:
-    """Return the fields of a request.
+    """Return the fields of a request for listings.
 
-    ``whole``: with those for the operator alone, the channel, the address and the ``node``.
+    ``whole``: include the operators' fields: channel, client address and ``node``.
     """
     ctx, inference = one.context, one.context.parsed
     return {

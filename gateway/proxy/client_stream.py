@@ -1,4 +1,4 @@
-"""The interface of the client's end of a stream, which ``server/stream_response.py`` implements."""
+"""The interface for writing a stream to the client, implemented by ``server/stream_response.py``."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,11 +7,11 @@ from gateway.errors import GatewayError
 
 
 class ClientStream(Protocol):
-    """One streamed answer. After ``open`` no other status can be sent."""
+    """One streamed answer to a client. After ``open`` the status cannot change."""
 
     @property
     def full(self) -> bool:
-        """Whether the client reads more slowly than it is written to: ``drain`` before the next ``write``."""
+        """Whether the write buffer is full: call ``drain`` before the next ``write``."""
         ...
 
     def open(self, media_type: str, data: bytes) -> None:
@@ -19,18 +19,18 @@ class ClientStream(Protocol):
         ...
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
-        """Send data without waiting, and return ``full``. Does nothing once the client has left.
+        """Send data without waiting, and return ``full``. No-op once the client has disconnected.
 
-        ``framed`` is the same data with the chunked framing in which it arrived (RFC 9112, 7.1), if that is known.
+        ``framed``: the same data with its original chunked framing (RFC 9112, 7.1), if known.
         """
         ...
 
     async def drain(self) -> None:
-        """Wait until the client has read. Raises ``ClientDisconnected`` if it has left or does not read in time."""
+        """Wait until the client has read. Raises ``ClientDisconnected`` if it disconnects or does not read in time."""
         ...
 
     def note_page(self, error: GatewayError) -> None:
-        """Set the address of the page about an error that ends the stream."""
+        """Add the documentation link to an error that ends the stream."""
         ...
 
     def wake(self) -> None:
@@ -38,9 +38,9 @@ class ClientStream(Protocol):
         ...
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Drop what is written from now on, because the client has left and the answer is read to its end.
+        """Discard all further writes: the client has disconnected while the answer is read to its end.
 
-        No method raises ``ClientDisconnected`` any more. ``give_up`` is called after more than ``most_bytes``.
+        From then on no method raises ``ClientDisconnected``. ``give_up`` is called after more than ``most_bytes``.
         """
         ...
 
@@ -49,5 +49,5 @@ class ClientStream(Protocol):
         ...
 
     def cut(self) -> None:
-        """Close the connection, so that the client sees that the answer is incomplete."""
+        """Break the connection, which shows the client that the answer is incomplete."""
         ...

@@ -1,8 +1,8 @@
-"""Answers that are read to their end although their clients have left: ``billing.abandoned = "drain"``.
+"""Draining: reading answers to their end after their clients have disconnected (``billing.abandoned = "drain"``).
 
-The request goes on with its attempt and its reservation; only what is written to the client is dropped. The usage that
-the provider reports at the end is charged. A drain is bounded in bytes and in time, and the number of drains is
-bounded; beyond it, the request of a client that leaves is ended.
+The request continues with its attempt and its reservation; only the output for the client is discarded. The usage that
+the provider reports at the end is charged. A drain has limits of bytes and time. The number of drains is limited, too:
+beyond it, a request ends when its client disconnects.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ MIB = 1024 * 1024
 
 
 class DrainService:
-    """The drains under way.
+    """The drains in progress, and their limits.
 
     Attributes:
         most: maximum number of drains.
-        most_bytes: maximum of bytes of a stream after its client has left; ``MAX_ANSWER_BYTES`` bounds a whole answer.
-        longest_s: maximum seconds of a drain; the channel's total timeout may be shorter.
-        attempts: those whose clients have left.
+        most_bytes: limit in bytes for the rest of a stream; an answer that is not streamed has ``MAX_ANSWER_BYTES``.
+        longest_s: time limit of a drain; the channel's total timeout may be shorter.
+        attempts: the attempts being drained.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class DrainService:
     def begin(
         self, attempt: Attempt, total_s: float, first_byte_at: float | None, *, whole: bool
     ) -> "DrainedStream | None":
-        """Drain an attempt whose client has left; None if there are too many drains.
+        """Drain an attempt whose client has disconnected. Return None if there are too many drains.
 
         ``total_s``: the channel's total timeout. ``first_byte_at``: when the first byte was sent to the client (loop
-        time); None if none was. ``whole``: whether ``longest_s`` does not bound it.
+        time); None before the first byte. ``whole``: ignore ``longest_s``.
         """
         if len(self.attempts) >= self.most:
             return None
@@ -43,9 +43,9 @@ class DrainService:
 
 
 class DrainedStream:
-    """One answer that is read without a client, until ``end``.
+    """One answer that is read without a client, until ``end`` is called.
 
-    ``first_byte_at``: when the first byte was sent to the client (loop time); None if it had left before.
+    ``first_byte_at``: when the first byte was sent to the client (loop time); None if the client left before.
     """
 
     __slots__ = ("_attempt", "_drains", "_timer", "first_byte_at")
@@ -59,12 +59,12 @@ class DrainedStream:
         attempt.drain(drains.most_bytes, self._give_up)
 
     def _give_up(self) -> None:
-        """End the attempt at a bound. The channel has not failed: with a client it would have had more time."""
+        """End the attempt at a limit. This is no failure of the channel: with a client it would have had more time."""
         error = ProviderTimeout("The client left, and the provider's answer took too long", phase="drain")
         error.failure_scope = "nobody"
         self._attempt.abort(error)
 
     def end(self) -> None:
-        """Forget the drain: the request is settled."""
+        """Remove the drain once the request is settled."""
         self._timer.cancel()
         self._drains.attempts.discard(self._attempt)

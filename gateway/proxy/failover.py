@@ -1,7 +1,7 @@
-"""Failover: attempts on one channel after another, until one answers.
+"""Failover: try one channel after another until a provider answers.
 
-Before the first byte has been sent to the client an error is raised, and the next attempt may succeed. After it the
-stream ends with one error event and without its end mark; there is no retry (see ``proxy/stream.py``).
+Until the first byte is sent to the client, an error is raised and another attempt may follow. After the first byte
+there is no retry: the stream ends with one error event and without its end mark (see ``proxy/stream.py``).
 """
 
 import asyncio
@@ -34,41 +34,41 @@ from gateway.routing.target import Attempt
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import HttpClient, StaleConnection
 
-if TYPE_CHECKING:  # only gateways that share limits need it
+if TYPE_CHECKING:  # imported only by gateways that share limits
     from gateway.cluster.limits.channels import SharedChannelLimits
 
 log = structlog.stdlib.get_logger(__name__)
 
 RETRY_WAIT_S = 1.0
-"""How long a retry waits for the retry budget before its error becomes the answer."""
+"""Maximum wait of a retry for the retry budget. After it the client gets the error."""
 RETRY_CHECK_S = 0.01
-"""How often a waiting retry checks the retry budget."""
+"""Interval at which a waiting retry checks the retry budget."""
 CROWD = 20
-"""Waiting retries that may check so often. With twice as many, each checks half as often, to spare the event loop."""
+"""Number of waiting retries above which the interval grows in proportion, to limit the load of the event loop."""
 
 T = TypeVar("T")
 
 
 class PromptMedia(Protocol):
-    """Replaces addresses in the request of an attempt by what is there; see ``media/prompt_addresses.py``."""
+    """Replaces media URLs in an attempt's request with the fetched data; see ``media/prompt_addresses.py``."""
 
     async def load(self, ctx: RequestContext, attempt: Attempt) -> None: ...
 
 
 class Proxy:
-    """Makes attempts until one answers, and keeps those that are under way so that they can be ended.
+    """Makes attempts until a provider answers, and tracks the attempts in progress to be able to end them.
 
     Args:
-        load_balancer: gets the outcome of every attempt: a success with the first event of a stream, or with the whole
+        load_balancer: gets the outcome of every attempt. Success means the first event of a stream, or a complete
             answer.
-        clock: Unix seconds.
-        prompt_media: fetches what prompts name by address, for providers that take data alone; None: nothing does.
+        clock: returns Unix seconds.
+        prompt_media: fetches media URLs in prompts for providers that accept only data; None: URLs are not fetched.
 
     Attributes:
-        broken_off: a shutdown has ended all attempts.
-        drains: attempts whose clients have left.
-        timer: for timeouts.
-        waiting: requests that wait for their next attempt.
+        broken_off: whether a shutdown has ended all attempts.
+        drains: the drains of attempts whose clients have disconnected.
+        timer: the timer of all timeouts.
+        waiting: the number of requests waiting for their next attempt.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class Proxy:
 
     @property
     def running(self) -> int:
-        """Attempts under way, and requests that wait for their next."""
+        """Number of attempts in progress and of requests waiting for their next attempt."""
         return len(self._attempts) + self.waiting
 
     def abort(self) -> None:
-        """End every attempt, because the gateway shuts down."""
+        """End all attempts for the shutdown of the gateway."""
         self.broken_off = True
         for attempt in list(self._attempts):
             attempt.abort(_make_shutdown_error())
 
     def _find_attempt(self, ctx: RequestContext) -> Attempt | None:
-        """Return the attempt of a request that is under way."""
+        """Return the attempt in progress of a request, if any."""
         return ctx.attempts[-1] if ctx.attempts and ctx.attempts[-1] in self._attempts else None
 
     def cancel(self, ctx: RequestContext) -> bool:
-        """End the attempt of a request, without another one after it. Return False if there is none at this moment."""
+        """End a request's attempt without another attempt. Return False if no attempt is in progress."""
         attempt = self._find_attempt(ctx)
         if attempt is None:
             return False
@@ -113,10 +113,10 @@ class Proxy:
         return True
 
     def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
-        """Read the answer to its end although the client has left; ``whole``: as long as a client might.
+        """Start to drain a request's answer after its client has disconnected.
 
-        None if no provider works on the request, if some of its images have not been requested yet, or if there are too
-        many drains.
+        ``whole``: apply only the channel's total timeout. Return None if no provider is processing the request, if some
+        of its images have not been requested yet, or if there are too many drains.
         """
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:
@@ -127,15 +127,16 @@ class Proxy:
         return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at, whole=whole)
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
-        """Record a failed attempt and log what the client does not see. ``prompt``: a digest of the prompt."""
+        """Record a failed attempt, and log details that the client does not see. ``prompt``: a digest of the prompt."""
         self.load_balancer.record_failure(attempt.lease, error, prompt)
         _log_failure(attempt, error)
         drop_frames(error)
 
     async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
-        """Run ``send(attempt)`` on one channel of the route after another until one answers.
+        """Run ``send(attempt)`` on the route's channels, one after another, until a provider answers.
 
-        Raises ``ProviderError``, as the client should see it, or ``NoHealthyChannel`` if no channel is free at first.
+        Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free for the first
+        attempt.
         """
         if self.broken_off:
             raise _make_shutdown_error()
@@ -165,26 +166,26 @@ class Proxy:
                 self.load_balancer.end(attempt.lease)
                 if attempt.response is not None:
                     attempt.response.close()  # the connection is closed unless the response was read to its end
-            if attempt in self.drains.attempts:  # the client has left: nothing is tried for it again
+            if attempt in self.drains.attempts:  # no further attempt for a disconnected client
                 break
         raise attempts.error
 
     async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
-        """Fetch what the prompt names by address. Raises ``UnsupportedByProvider`` naming the field."""
+        """Fetch the media URLs in the prompt. Raises ``UnsupportedByProvider``, which names the field."""
         if self._prompt_media is not None:
             fetching = self._prompt_media.load(ctx, attempt)
             await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)
 
 
-# No asynchronous generator: the event loop closes one that an answer leaves behind in a task of its own.
+# Not an asynchronous generator: the event loop would need an extra task to close a generator left unfinished.
 @attrs.define(eq=False)
 class Attempts:
-    """The attempts of one request in their order. Each has its place on a channel when it is returned.
+    """An asynchronous iterator over the attempts of one request. Each attempt already holds a slot of its channel.
 
-    After a failure, which ``note_failure`` reports, the next one waits for the retry budget, and as long as the
-    provider has asked for. The sequence ends when no attempt may follow.
+    After ``note_failure``, the next attempt waits for the retry budget and for the delay that the provider requested.
+    The iteration ends when no attempt may follow.
 
-    ``error``: the error that the client sees if no other attempt answers; set by ``note_failure``.
+    ``error``: the error for the client if no attempt succeeds; set by ``note_failure``.
     """
 
     _proxy: Proxy
@@ -209,12 +210,12 @@ class Attempts:
                 return attempt
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
-        """Note that an attempt has failed, so that another one may follow."""
+        """Record the failure of an attempt before the next one."""
         self.error = error if self._failed is None else choose_error(self.error, error)
         self._failed = attempt, error
 
     async def _may_follow(self, failed: Attempt, error: ProviderError) -> bool:
-        """Return whether another attempt may follow, once the retry budget allows it."""
+        """Wait for the retry budget, and return whether another attempt may follow."""
         proxy, route = self._proxy, self._route
         if not route.may_retry(failed, error):
             return False
@@ -233,7 +234,7 @@ class Attempts:
         return not proxy.broken_off
 
     async def _claim(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
-        """Return whether other gateways leave room for the attempt. If not, the route leaves out its channel."""
+        """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the route."""
         proxy, allowed = self._proxy, False
         proxy.waiting += 1
         try:
@@ -251,18 +252,18 @@ class Attempts:
 
 
 def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
-    """Set the outcome of an attempt that failed before its first byte, at ``now`` (loop time)."""
+    """Set the outcome of an attempt that failed before its first byte. ``now``: loop time."""
     took_s = now - attempt.began_at
     attempt.pending = attempt.pending and may_have_done(error, took_s)
     attempt.failure = FailedAttempt(attempt.channel.name, error.public_code or error.code, round(took_s * 1000))
 
 
 def choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
-    """Return the error that the client sees after one more failed attempt: the first that tells a cause.
+    """Return the error for the client after another failed attempt: the first error that explains the failure.
 
-    That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a limit of
-    output tokens that was then lowered, a connection that the provider had closed before, and a lack of the gateway's
-    own. An error after which no attempt may follow concerns the request itself, and always comes first.
+    A provider's error, or a failure to reach the provider, ranks highest. A stale connection or exhausted resources of
+    the gateway rank lower. An unsupported request, or an output limit that was lowered for the next attempt, ranks
+    lowest. An error that permits no retry concerns the request itself and always wins.
     """
     if before is None or not error.retryable or _rank(error) > _rank(before):
         return error
@@ -287,7 +288,7 @@ def _make_shutdown_error() -> ShuttingDown:
 
 
 def _log_failure(attempt: Attempt, error: ProviderError) -> None:
-    """Log which channel failed, and how; neither a rejection, which the client sees, nor a shutdown."""
+    """Log a failure of a channel. Rejections, which the client sees, and shutdowns are not logged."""
     if error.failure_scope == "nobody" and not isinstance(error, ProviderBadResponse | ResourcesExhausted):
         return
     log.warning(

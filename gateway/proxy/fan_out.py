@@ -1,10 +1,10 @@
-"""Several requests to one channel that answer one request: for several choices (``n``) where a provider makes one.
+"""Fan-out: several requests to one channel for one client request with several choices (``n``).
 
-They are one attempt, with one reservation, one charge and one outcome: if one of them fails, all end. They end
-together with the client's request, too.
+Needed for providers that generate one choice per request. The requests form one attempt with one reservation, one
+charge and one outcome: if one of them fails, all end. They also end when the client's request ends.
 
-Each takes a place of its channel's ``max_concurrency``. Whole answers wait for a free one. Streams cannot: they are
-merged, so all have to run at once, those without a free place too.
+Each request takes a slot of the channel's ``max_concurrency``. Complete answers wait for a free slot. Streams are
+merged, so all have to run at the same time, even without a free slot.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from gateway.routing.target import Attempt, Packed, pack
 from gateway.upstream.interface import HttpResponse, PumpResult, Sink, read_pushed
 
 MAX_HELD_BYTES = 64 * 1024
-"""Bytes that wait for the client; beyond it nothing more is read from the provider."""
+"""Limit of bytes buffered for the client; above it reading from the provider pauses."""
 _NO_HEADERS: Mapping[str, str] = {}
 
 Send = Callable[[Packed], Awaitable[HttpResponse]]
-"""Sends the request once, and returns the response at its headers. Raises ``ProviderError``."""
+"""Sends the request once, and returns the response once its headers have arrived. Raises ``ProviderError``."""
 T = TypeVar("T")
 
 
 class MergedResponse:
-    """The responses of one attempt, in the form of one ``HttpResponse``: its body is the merged stream.
+    """The responses of one attempt as one ``HttpResponse``, whose body is the merged stream.
 
-    ``gates``: the transforms of their streams.
+    ``gates``: the transform of each response's stream.
     """
 
     def __init__(self, attempt: Attempt) -> None:
@@ -62,15 +62,15 @@ class MergedResponse:
         return _NO_HEADERS
 
     def add(self, response: HttpResponse) -> None:
-        """Add a response, which is closed with this one."""
+        """Add a response to merge. It is closed together with this object."""
         self._replies.append(response)
 
     async def read(self, limit: int) -> bytes:
-        """Return the whole body."""
+        """Return the complete body."""
         return await read_pushed(self, limit, None) or b""
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Push what arrives. Raises the first error of a response, or the one given to ``abort``."""
+        """Push arriving data to ``sink``. Raises the first error of a response, or the error passed to ``abort``."""
         if not self._tasks:
             self._tasks = [self._start(at, response) for at, response in enumerate(self._replies)]
         while True:
@@ -93,7 +93,7 @@ class MergedResponse:
         return task
 
     async def _relay(self, index: int, response: HttpResponse) -> None:
-        """Read one response to its end, while there is room. Raises ``ProviderError``."""
+        """Read one response to its end, pausing while the buffer is full. Raises ``ProviderError``."""
         ended = PumpResult.PAUSED
         while ended is PumpResult.PAUSED and not self.gates[index].closed:
             while self._held_bytes > MAX_HELD_BYTES:
@@ -109,7 +109,7 @@ class MergedResponse:
         self._news.set()
 
     def _end(self, index: int, *, whole: bool) -> None:
-        """End one of the streams; ``whole``: its connection has ended. Raises the error that it reported."""
+        """Finish one stream. ``whole``: the response was read to its end. Raises the error that the stream reported."""
         transform = self.gates[index]
         if transform.error is not None:
             raise transform.error
@@ -121,7 +121,7 @@ class MergedResponse:
         transform = self.gates[index]
         if index not in self._begun and (begun := strip_beginning(data)):
             self._begun.add(index)
-            if is_json(begun):  # a provider that does not stream
+            if is_json(begun):  # the provider does not stream
                 build, secrets = self._attempt.translator.build_whole, self._attempt.channel.secrets
                 transform = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
         self._put(self._merger.feed(index, transform.feed(data)))
@@ -152,7 +152,10 @@ class MergedResponse:
 
 
 async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
-    """Send the requests of an attempt and return their responses at their headers. Raises ``ProviderError``."""
+    """Send the requests of an attempt, and return the merged response once all headers have arrived.
+
+    Raises ``ProviderError``.
+    """
     merged = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
     await attempt.lease.widen(attempt.requests - 1)
@@ -165,9 +168,9 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
 
 
 async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
-    """Send the requests of an attempt and return the merged answer and its usage. Raises ``ProviderError``.
+    """Send the requests of an attempt, and return the merged answer and its usage. Raises ``ProviderError``.
 
-    ``limit``: the most bytes of one answer.
+    ``limit``: the maximum size of each answer, in bytes.
     """
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
@@ -188,7 +191,7 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
 
 
 async def _pack(attempt: Attempt) -> Packed:
-    """Build the body, once for all requests. Raises ``UnsupportedByProvider``."""
+    """Build the request body, which all requests share. Raises ``UnsupportedByProvider``."""
     if attempt.requests > MAX_REQUESTS:
         raise UnsupportedByProvider(f"'n' must be at most {MAX_REQUESTS} with this provider", param="n")
     translator, target = attempt.translator, attempt.target
@@ -198,7 +201,7 @@ async def _pack(attempt: Attempt) -> Packed:
 
 
 async def _run_all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run ``works`` at the same time and return their results. If one fails, the others are cancelled."""
+    """Run ``works`` concurrently, and return their results. If one fails, cancel the others."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""Forwarding of one request to a provider: a whole answer is read and checked, a stream is passed on as it arrives."""
+"""Forward one request to a provider: read and check a complete answer, or relay a stream as it arrives."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
@@ -38,25 +38,28 @@ OK = range(200, 300)
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
 _CHAT: tuple[Wire, ...] = ("openai_chat",)
 _NO_COUNT = frozenset({404, 405, 501})
-"""Statuses of a server that cannot count tokens."""
+"""HTTP statuses that mean that a server cannot count tokens."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 OpenedStream = tuple[HttpResponse, StreamTransform, Callable[[], StreamTransform] | None]
-"""The provider's response, its transform, and what makes the transform if the provider sends one JSON answer instead
-of a stream (None if it cannot)."""
+"""The provider's response, its transform, and the factory of the transform for one JSON answer instead of a stream
+(None if that is impossible)."""
 StreamOpener = Callable[[Proxy, Attempt], Awaitable[OpenedStream]]
 
 
 @quick_frozen
 class ProviderAnswer:
-    """A whole answer for the client."""
+    """A complete answer for the client."""
 
     body: bytes = attrs.field(repr=False)
     media_type: str = PLAIN.media_type
 
 
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
-    """Send the request and return the response at its headers. Raises ``ProviderError`` unless it is a good answer."""
+    """Send the request, and return the response once its headers have arrived.
+
+    Raises ``ProviderError`` for an error status or an answer of the wrong type.
+    """
     inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.
     waits_for_event = inference.stream and not inference.files and inference.image is None
@@ -95,13 +98,13 @@ async def _parse_error_response(proxy: Proxy, response: HttpResponse, attempt: A
 
 
 def _is_optional(target: Target) -> bool:
-    """Return whether the provider also has the endpoint for chats, which serves every request of an optional one."""
+    """Return whether the endpoint is optional: the provider's chat endpoint serves the same requests."""
     provider = PROVIDERS[target.channel.provider]
     return target.endpoint.wire in OPTIONAL_WIRES and provider.find_endpoint(_CHAT, target.model) is not None
 
 
 def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
-    """Return whether an answer says that the server lacks the path, and not the model or what the request names."""
+    """Return whether the error means that the server lacks the path, and not the model or an object in the request."""
     if status == _NOT_ALLOWED:
         return True
     error = parse_error(raw, attempt.channel.secrets) if status == _NOT_FOUND else None
@@ -112,7 +115,7 @@ def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
 async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
     """Raise ``ProviderBadResponse`` if the provider did not answer with audio.
 
-    Whether an answer is a stream of events, its beginning says; see ``proxy/stream.py``.
+    Streams of events are recognized by their first bytes instead; see ``proxy/stream.py``.
     """
     if is_sound_type(response.headers.get("Content-Type", "").lower()):
         return
@@ -123,15 +126,15 @@ async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
 
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
-    """Return a whole answer. Raises as ``Proxy.with_failover`` does."""
+    """Return a complete answer. Raises the errors of ``Proxy.with_failover``."""
     if not ctx.route.targets:
-        return _estimate(ctx.inference)  # a request to count tokens, for a model that no channel can count for
+        return _estimate(ctx.inference)  # no channel can count this model's tokens
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
     return _count(answer, ctx.inference) if OPERATIONS[ctx.inference.operation].counts_only else answer
 
 
 async def _count(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:
-    """Return a provider's count of tokens; the gateway's estimate if the provider's server cannot count."""
+    """Return the provider's token count, or the gateway's estimate if the provider cannot count."""
     try:
         return await answer
     except ProviderRejected as error:
@@ -162,7 +165,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
 
 
 async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
-    """Send the request, and return the provider's stream at its headers. Raises ``ProviderError``."""
+    """Send the request, and return the stream once its headers have arrived. Raises ``ProviderError``."""
     if attempt.several is not None:
         return await _open_several(proxy, attempt, attempt.several)
     response = await open_response(proxy, attempt)
@@ -174,7 +177,7 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
 
 
 async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequest) -> OpenedStream:
-    """Send the requests that make the choices of ``inference``, and return their merged stream."""
+    """Send the requests for the choices of ``inference``, and return their merged stream."""
     timeouts = attempt.timeouts
     opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
     merged = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
@@ -183,7 +186,7 @@ async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequ
 
 
 async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
-    """Send one of the requests of an attempt, and return its response at the headers. Raises ``ProviderError``."""
+    """Send one request of an attempt, and return the response once its headers arrived. Raises ``ProviderError``."""
     response = await proxy.client.send(attempt.build_request(attempt.translator.inference, packed))
     if response.status not in OK:
         attempt.pending = False
@@ -204,14 +207,14 @@ async def stream(
 ) -> ProviderError | None:
     """Stream an answer to the client.
 
-    ``settle`` is called with the error, if any, before the end mark is sent: the client must not have an answer that no
-    record charges. So the handler hands it down instead of settling itself. Returns the error that ended the stream
-    after its first byte. Raises ``ClientDisconnected``, and as ``with_failover`` while nothing has been sent.
+    ``settle`` is called with the error, if any, before the end mark is sent: a client must not get a complete answer
+    without being charged. Returns the error that ended the stream after its first byte. Raises ``ClientDisconnected``
+    and, before the first byte, the errors of ``with_failover``.
     """
 
     async def send(attempt: Attempt) -> ProviderError | None:
         inference, mode, timeouts = attempt.translator.inference, attempt.translator.mode, attempt.timeouts
-        if inference.files or inference.image is not None:  # the first byte follows the whole upload or image
+        if inference.files or inference.image is not None:  # the first byte takes as long as the upload or the image
             timeouts = attrs.evolve(timeouts, first_byte_s=timeouts.total_s)
         attempt.client = client_stream
         keep_alive = partial(client_stream.write, b"" if mode.binary else KEEPALIVE)
@@ -231,13 +234,13 @@ async def stream(
             return await opened.run(partial(_end, proxy, attempt, settle))
         finally:
             watch.stop()
-            attempt.client = None  # it references the request, which has the attempt: a cycle
+            attempt.client = None  # breaks a reference cycle with the request
 
     return await proxy.with_failover(ctx, send)
 
 
 def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:
-    """Record the success of an attempt, and what its first event, which ends ``received``, says about the answer."""
+    """Record the success of an attempt, and the facts about the answer in its first event, the last of ``received``."""
     proxy.load_balancer.record_success(attempt.lease)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(b"".join(filter(None, received)))
@@ -248,7 +251,7 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
 def _end(
     proxy: Proxy, attempt: Attempt, settle: Callable[[ProviderError | None], None], error: ProviderError | None
 ) -> None:
-    """Record the end of a stream of which something has been sent, before the client sees its end."""
+    """Record the end of a stream that the client has begun to receive, before the end is sent."""
     if error is None:
         attempt.pending = False
     else:
@@ -257,19 +260,19 @@ def _end(
 
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
-    """Return the gateway's own estimate of the tokens of a prompt."""
+    """Return the gateway's estimate of a prompt's tokens."""
     google = OPERATIONS[inference.operation].api == "google"
     build = late(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
 
 def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-    """Parse a large answer like ``Translator.parse_answer``, unless it has more values than any answer needs."""
+    """Parse a large answer with ``Translator.parse_answer``, unless it has more JSON values than any answer needs."""
     check_parts(raw)
     return translator.parse_answer(raw, secrets)
 
 
 def _find_type(response: HttpResponse, mode: ResponseMode) -> str:
-    """Return the media type of an audio stream: the provider's if it names an audio type."""
+    """Return the media type of an audio stream: the provider's, if that is an audio type."""
     named = response.headers.get("Content-Type", "").strip().lower()
     return named if named.startswith("audio/") and named.isascii() and named.isprintable() else mode.media_type

@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a request with one is processed once, and a repetition gets the same answer."""
+"""``Idempotency-Key``: a request with a key is processed once; a repeated request gets the same answer."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,10 +13,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class IdempotencyService:
-    """Records requests with a key and their answers.
+    """Records requests with an idempotency key, and their answers.
 
-    ``owner``: this process. ``clock``: Unix seconds. ``expiry``: the clock by which records expire, in Unix seconds;
-    None: ``clock``.
+    ``owner``: the id of this process. ``clock``: returns Unix seconds. ``expiry``: the clock for the expiry of records,
+    in Unix seconds; None: ``clock``.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class IdempotencyService:
         self._running: set[str] = set()
 
     async def open(self) -> None:
-        """Mark the requests that an earlier process had under way as lost. For the only process of a database."""
+        """Mark requests left unfinished by an earlier process as lost. Only for the single process of a database."""
         await self._store.interrupt_replays(self._owner)
 
     async def sweep(self, before_ms: int) -> int:
@@ -44,10 +44,10 @@ class IdempotencyService:
     async def begin(
         self, key_id: int, name: str, digest: str, request_id: str
     ) -> tuple[IdempotencyRecord, IdempotencyRecord | None]:
-        """Record a request. Return its record, and the earlier one with this key if there is one.
+        """Record a request. Return its record, and the earlier record with the same key, if any.
 
-        The earlier one is answered, or lost: its outcome is unknown here. If it had none, ``take`` allows another try.
-        Raises ``IdempotencyConflict``, ``StoreUnavailable``.
+        The earlier request is either answered or lost, that is, its outcome is unknown here. If a lost request had no
+        effect, ``take`` claims it for another try. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
         """
         now_ms = int(self._clock() * 1000)
         mine = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
@@ -78,7 +78,7 @@ class IdempotencyService:
         return mine, known
 
     async def take(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
-        """Process a lost request again. Raises ``IdempotencyConflict`` if another request does."""
+        """Claim a lost request to process it again. Raises ``IdempotencyConflict`` if it is already claimed."""
         self._running.add(mine.request_id)
         taken = False
         try:
@@ -90,7 +90,7 @@ class IdempotencyService:
             raise _make_running()
 
     async def end(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
-        """Record the answer. Never raises: the client gets its answer even if it cannot be recorded."""
+        """Record the answer. Never raises: the client gets its answer even if recording fails."""
         kept = len(body) <= MAX_ANSWER_BYTES
         answered = attrs.evolve(
             mine, state="answered", status=status if kept else 0, media_type=media_type, body=body if kept else b""
@@ -98,7 +98,7 @@ class IdempotencyService:
         await self._note(self._store.end_replay, answered)
 
     async def lose(self, mine: IdempotencyRecord) -> None:
-        """Record that the outcome is recorded elsewhere, or unknown."""
+        """Mark the request as lost: its outcome is unknown, or recorded elsewhere."""
         await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
 
     async def forget(self, mine: IdempotencyRecord) -> None:

@@ -1,4 +1,4 @@
-"""Relay of a stream: what happens before its first event, and from there to its end, which is the hot path."""
+"""Relay of a stream: first the wait for its first event, then the hot path to its end."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -22,27 +22,27 @@ from gateway.upstream.large_answers import READING, ReadingShare
 
 EVENTS = "text/event-stream; charset=utf-8"
 KEEPALIVE_AFTER_S = 15.0
-"""A client that has received nothing for so long gets a comment; most proxies give up after 30 or 60 seconds."""
+"""Silence after which the client gets a comment, to keep proxies from closing the connection after 30 or 60 seconds."""
 MAX_HELD_BYTES = 64 * 1024
-"""Maximum of held bytes before the first event, without noise; beyond it the client is answered without one."""
+"""Limit of output buffered before the first event, without noise. Beyond it the response begins without an event."""
 _READ_ASIDE = (TranslatingStream, PassthroughStream, JsonOrStream)
-"""Transforms that a thread may use for a large event, or for an answer that is no stream."""
+"""Transforms that can parse a large event, or an answer that is not a stream, in a thread."""
 _ReadAside = TranslatingStream | PassthroughStream | JsonOrStream
 
 
 class StreamTimeouts:
-    """Ends one stream that is too slow (first event, idle, total), and sends comments to a client that waits.
+    """The timeouts of one stream (first event, idle, total), and the comments that keep its client's connection alive.
 
-    All are one deadline. It is that of the next possible expiry and is computed anew then, so that an event stores a
-    time and sets no timer.
+    All share one timer, which is set to the earliest possible expiry and computed again when it fires. An event
+    therefore only stores a time and sets no timer.
 
     Args:
-        give_up: called once, with the timeout that expired.
+        give_up: called once, with the error of the timeout that expired.
         keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
 
     Attributes:
         event_at: when the last complete event came (loop time); None before the first. ``proxy/stream.py`` sets it.
-        written_at: when the client was last written to (loop time); None before it is answered.
+        written_at: when the client was last written to (loop time); None before the response has begun.
     """
 
     __slots__ = (
@@ -69,27 +69,28 @@ class StreamTimeouts:
         self.wind()
 
     def find_silence_s(self) -> float:
-        """Return the seconds until the first comment, after which no other attempt can follow.
+        """Return the seconds until the first comment. After a comment no other attempt is possible.
 
-        If the first event is due within twice the usual time, no comment goes before it: another attempt may follow.
+        If the timeout of the first event is at most twice the usual time, the first comment waits until after that
+        timeout, and another attempt stays possible.
         """
         first_s = self._timeouts.first_byte_s
         return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
 
     def wind(self) -> None:
-        """Set the deadline to the next possible expiry; to be called again once the client has been answered."""
+        """Set the deadline to the next possible expiry. Call this again once the response has begun."""
         due, _ = self._deadline()
         self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
         self.timer.enter(self)
 
     def wait_for_whole(self) -> None:
-        """Wait for a whole answer instead of events: from now on only the total timeout counts."""
+        """Switch to a complete answer instead of events: only the total timeout applies from now on."""
         total_s = self._timeouts.total_s
         self._timeouts = attrs.evolve(self._timeouts, first_byte_s=total_s, idle_s=total_s)
         self.wind()
 
     def stop(self) -> None:
-        """End the timeouts."""
+        """Stop all timeouts."""
         self.timer.leave(self)
 
     def _deadline(self) -> tuple[float, str]:
@@ -101,7 +102,7 @@ class StreamTimeouts:
         return (waited, what) if waited <= total else (total, "The provider took too long to finish")
 
     def expire(self, now: float) -> None:
-        """Give up, or send a comment, if one of these is due."""
+        """Give up if a timeout has expired, or send a comment if one is due; then set the next deadline."""
         due, what = self._deadline()
         if now >= due:
             self.stop()
@@ -114,21 +115,21 @@ class StreamTimeouts:
 
 
 class ProviderStream:
-    """Reads one provider's stream. Until the client is answered an error is raised, so that another attempt can follow.
+    """Reads one provider's stream. Before the response to the client begins, errors are raised to permit a retry.
 
-    The client is answered with the first event, or when it has waited so long that a comment is due; from then on an
-    ``OpenStream`` relays what is read.
+    The response begins with the first event, or with a comment after a long wait; from then on an ``OpenStream`` relays
+    the stream.
 
     Args:
         transform: transforms the provider's bytes into the client's.
         answered: called with the received pieces when the first event is complete.
-        open_whole: makes the transform for a provider that sends one JSON answer instead of a stream, whatever its
-            Content-Type is; None if it cannot, or once the answer has begun.
+        open_whole: creates the transform for a provider that sends one JSON answer instead of a stream, whatever its
+            Content-Type; None if that is impossible, or once the answer has begun.
 
     Attributes:
-        held: the output for the client before it is answered.
-        share: the room for large events that is taken; None: none was.
-        large_bytes: of the large event that is being read.
+        held: output buffered until the response to the client begins.
+        share: this stream's share of the memory for large events; None before its first large event.
+        large_bytes: bytes read so far of the current large event.
     """
 
     __slots__ = (
@@ -159,16 +160,16 @@ class ProviderStream:
         self._time = asyncio.get_running_loop().time
 
     async def await_first_event(self, *, comments: bool) -> None:
-        """Pump until an event is complete, or with ``comments`` until one is due; ``held`` has what the client gets.
+        """Read until an event is complete or, with ``comments``, a comment is due. ``held`` has the output.
 
-        Raises ``ProviderError``: nothing has been sent.
+        Raises ``ProviderError``; then nothing has been sent to the client.
         """
         pumped, succeeded = PumpResult.PAUSED, False
         try:
             try:
                 with Timeout(self.timeouts.timer, self.timeouts.find_silence_s()) if comments else nullcontext():
                     pumped = await self.response.pump(self._hold)
-                    # Written out, here and in ``_push``: a call of ``is_heavy`` would be one more for every request.
+                    # Inlined here and in ``_push``: calling ``is_heavy`` would cost one more call per request.
                     if isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
                         pumped = await self._hold_large(pumped)
             except TimeoutError:
@@ -192,13 +193,13 @@ class ProviderStream:
         return isinstance(self.transform, _READ_ASIDE) and self.transform.heavy
 
     def record_first(self, received: Iterable[bytes]) -> None:
-        """Report the first event once, also if the client was answered with a comment before it."""
+        """Report the first event, once. A comment may have been sent before it."""
         if self.transform.events and not self._noted:
             self._noted = True
             self._answered(received)
 
     def detect(self, data: bytes) -> None:
-        """Detect by its beginning whether an answer is a stream or JSON: its Content-Type may be missing, or wrong."""
+        """Detect from the first bytes whether an answer is a stream or JSON: the Content-Type is not reliable."""
         begun = strip_beginning(data)
         if not begun or self.open_whole is None:
             return
@@ -212,7 +213,7 @@ class ProviderStream:
                 self.transform.error = ProviderBadResponse("The provider did not answer with an event stream")
 
     def check_noise(self) -> None:
-        """Fail the stream if too many bytes have come since the last event."""
+        """Set the stream's error if more than ``MAX_NOISE_BYTES`` have arrived without an event."""
         transform = self.transform
         noise, events = transform.noise, transform.events
         if events != self._events_before_noise:
@@ -223,7 +224,7 @@ class ProviderStream:
             )
 
     async def pump_large(self, transform: _ReadAside, send: Callable[[bytes], object]) -> PumpResult:
-        """Pump one piece of a large event, which a thread reads, and ``send`` the output."""
+        """Read one piece of a large event, parse complete events in a thread, and ``send`` the output."""
         pieces = list[bytes]()
         if transform.waiting:
             await work_aside(transform.read, b"")
@@ -248,29 +249,29 @@ class ProviderStream:
         return PumpResult.PAUSED
 
     async def finish(self) -> bytes:
-        """Return the rest of the answer: all of it if the provider has sent JSON."""
+        """Return the rest of the output; for a JSON answer that is the entire output."""
         transform = self.transform
         if isinstance(transform, _READ_ASIDE) and transform.ends_heavily:
             return await work_aside(transform.finish)
         return transform.finish()
 
     async def _take_room(self, size: int) -> None:
-        """Count ``size`` more bytes of a large event, and wait while other answers leave no room for them."""
+        """Count ``size`` more bytes of a large event, and wait while other answers use up the memory for them."""
         share = self.share = self.share or READING.open_share()
         self.large_bytes += size
         if share.resize(self.large_bytes):
             return
-        if self.timeouts.written_at is None:  # the client is not answered yet: the first event is due nevertheless
+        if self.timeouts.written_at is None:  # the response has not begun: the first event's timeout continues
             await share.wait()
             return
-        # The provider is not read meanwhile: see ``OpenStream._wait_for_reader``.
+        # Restart the timeouts afterwards, as in ``OpenStream._wait_for_reader``: the provider is not read meanwhile.
         self.timeouts.stop()
         await share.wait()
         self.timeouts.event_at = self.timeouts.written_at = self._time()
         self.timeouts.wind()
 
     def _hold(self, data: bytes, _raw_chunks: bytes | None) -> bool:
-        """The sink before the client is answered."""
+        """The sink before the response to the client has begun."""
         if self.open_whole is not None:
             self.detect(data)
         transform = self.transform
@@ -288,7 +289,7 @@ class ProviderStream:
         )
 
     async def _hold_large(self, pumped: PumpResult) -> PumpResult:
-        """Read a large event to its end, or until the transform needs no thread for what follows."""
+        """Read a large event to its end, or until the transform no longer needs a thread."""
         while pumped is PumpResult.PAUSED and isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
             pumped = await self.pump_large(self.transform, self.held.append)
             if pumped is PumpResult.PAUSED and not (self.transform.events or self.transform.closed or self.is_heavy):
@@ -297,14 +298,14 @@ class ProviderStream:
 
 
 class OpenStream:
-    """Relays a provider's stream to a client from its first bytes to its end: an error ends it as one error event.
+    """Relays a provider's stream to a client, from the first bytes to the end. An error is sent as one last event.
 
-    ``provider``: what is read; ``held`` has what the client gets first. ``ctx``: the request; its usage and the time of
-    its first byte are set here. ``sound_type``: the media type of an audio answer, in which neither a comment nor an
-    error can be sent; None for a stream of events.
+    ``provider``: the provider's stream, whose ``held`` is sent first. ``ctx``: the request, whose usage and time of the
+    first byte are set here. ``sound_type``: the media type of an audio answer, which cannot contain comments or error
+    events; None for a stream of events.
     """
 
-    # ``_last`` holds the end mark, and what arrived in one piece with it, until the request is settled.
+    # ``_last`` holds the end mark, with the data that arrived in the same piece, until the request is settled.
     __slots__ = ("_client_stream", "_ctx", "_last", "_provider", "_sound_type", "_time", "_timeouts", "_transform")
 
     def __init__(
@@ -319,10 +320,10 @@ class OpenStream:
         self._time = asyncio.get_running_loop().time
 
     async def run(self, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
-        """Relay the stream to its end. Return the error that ended it; None if it is complete.
+        """Relay the stream to its end. Return the error that ended it; None for a complete stream.
 
-        ``settle`` is called before the end mark is sent: a client that has the whole answer has paid for it, even if
-        this process ends between the two. Raises ``ClientDisconnected``.
+        ``settle`` is called before the end mark is sent: no client gets a complete answer without being charged, even
+        if this process dies between the two. Raises ``ClientDisconnected``.
         """
         provider, error = self._provider, None
         self._open(provider.held)
@@ -338,7 +339,7 @@ class OpenStream:
             if provider.share is not None:
                 provider.share.resize(0)
             self._ctx.usage = self._transform.parse_usage()
-        self._timeouts.stop()  # from here on nothing waits for the provider
+        self._timeouts.stop()  # nothing is read from the provider any more
         settle(error)
         if error is not None and self._sound_type is not None:
             self._client_stream.cut()
@@ -347,10 +348,10 @@ class OpenStream:
         return error
 
     def _open(self, held: list[bytes]) -> None:
-        """Answer the client, with what was held so far."""
+        """Begin the response to the client with the buffered output."""
         rest = b""
         if self._transform.closed and len(held[-1]) > LARGE_EVENT_BYTES:
-            rest = held.pop()  # it is not copied together with the others
+            rest = held.pop()  # avoids copying it in the join below
         first = b"".join(held)
         held.clear()
         if self._transform.closed:
@@ -360,10 +361,10 @@ class OpenStream:
         self._timeouts.wind()
 
     async def _push(self) -> PumpResult:
-        """Pump to the end mark or to the end of the response; wait while the client reads slowly."""
+        """Relay up to the end mark or the end of the provider's response, no faster than the client reads."""
         provider = self._provider
         while not self._transform.closed:
-            if provider.share is not None and not provider.large_bytes:  # the client has read the last large event
+            if provider.share is not None and not provider.large_bytes:  # no large event is in memory
                 provider.share.resize(0)
             if isinstance(self._transform, _READ_ASIDE) and self._transform.heavy:
                 if await provider.pump_large(self._transform, self._send) is PumpResult.ENDED:
@@ -380,14 +381,14 @@ class OpenStream:
         return PumpResult.PAUSED
 
     async def _wait_for_reader(self) -> None:
-        # The provider is not read meanwhile, so its timeouts start again afterwards.
+        # The provider is not read while the client is slow, so its timeouts restart afterwards.
         self._timeouts.stop()
         await self._client_stream.drain()
         self._timeouts.event_at = self._timeouts.written_at = self._time()
         self._timeouts.wind()
 
     def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
-        """The sink of the hot path. Every call in here is one more for every event."""
+        """The sink of the hot path: each function call in here is paid for every event."""
         transform, timeouts = self._transform, self._timeouts
         before = transform.events
         out = transform.feed(data)
@@ -407,7 +408,7 @@ class OpenStream:
         return self._client_stream.write(out, raw_chunks if out is data else None)
 
     def _pass_first(self, data: bytes, raw_chunks: bytes | None) -> bool:
-        """The sink until the first bytes, if the client was answered with a comment before them."""
+        """The sink for the provider's first bytes if a comment was sent before them."""
         self._provider.detect(data)
         self._transform = self._provider.transform
         self._pass(data, raw_chunks)
@@ -423,7 +424,7 @@ class OpenStream:
             self._client_stream.write(out, None)
 
     def _write_error(self, met: GatewayError, error: ProviderError) -> None:
-        """Let the client, and the transform, whose usage depends on it, know the error that ends the stream."""
+        """Add the error event to the output, and set the error in the transform, whose usage depends on it."""
         if self._sound_type is None:
             self._client_stream.note_page(met)
             written = self._transform.write_error(met, self._ctx.id)
@@ -434,7 +435,7 @@ class OpenStream:
 
 
 def _build_ours(met: GatewayError) -> ProviderError:
-    """Wrap an error of the gateway itself: it ends the stream like any other, and counts for no channel."""
+    """Wrap an error of the gateway itself as a ``ProviderError`` that does not count as a failure of the channel."""
     error = ProviderBadResponse(met.message, phase="gateway")
     error.failure_scope = "nobody"
     return error

@@ -1,4 +1,4 @@
-"""The health of a channel in one word, and its live state as JSON. Pure functions of the state of the load balancer."""
+"""The health of a channel in one word, and its live state as JSON. Pure functions of the load balancer's state."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,18 +10,19 @@ from gateway.routing.channel_state import FAILED, ChannelState, KeyState
 from gateway.routing.load_balancer import LoadBalancer
 
 Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
-"""Of a channel: the provider has not been asked; it answers; it does not, or rejects every key; the circuit breaker
-holds requests back; a part of the usual requests tests it after that; an operator has disabled it."""
+"""The health of a channel, in this order: the provider has not been asked yet; it answers; it does not answer, or
+rejects every key; the circuit breaker is open; the channel gets a reduced share of requests after a failure; an
+operator has disabled the channel."""
 
 MOST_CIRCUITS = 50
-"""Maximum number of circuits reported for one channel or key: clients can invent names of models."""
+"""Maximum number of circuits reported per channel or key. Without it, clients could invent model names endlessly."""
 MOSTLY_ANSWERED = 0.9
-"""The ratio of successful requests below which a channel that is otherwise healthy says so."""
+"""The success ratio below which an otherwise healthy channel reports its failures."""
 _FEWEST = 10
-"""Requests before that ratio says something."""
+"""The minimum number of requests for that ratio to be meaningful."""
 _GETS_NOTHING: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
 _SHOWABLE = 16
-"""Characters of a key from which its last four give nothing away."""
+"""The minimum length of a key whose last four characters may be shown."""
 
 Fields = dict[str, Any]
 
@@ -36,7 +37,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
     """Describe the live state of a channel and of its keys."""
     now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
     wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
-    if breaker.state == "closed" and state.state != "closed":  # each model that it serves has tripped
+    if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
         wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0]["reason"]
     share = round(breaker.share(now, rules), 2)
@@ -69,7 +70,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
 def _find_health(
     state: ChannelState, *, share: float, reason: str | None, keys: Sequence[Fields]
 ) -> tuple[Health, str | None]:
-    """Return the health of a channel, and why it is not healthy. A later successful request outweighs a failed test."""
+    """Return a channel's health, and the reason if it is not healthy. A later success overrides a failed test."""
     test = state.test
     if state.channel.status != "active":
         return "disabled", None
@@ -94,7 +95,7 @@ def _has_failed_test(state: ChannelState) -> bool:
 
 
 def _describe_failures(state: ChannelState) -> str | None:
-    """Return how many of the last requests failed, in words; None if hardly any did."""
+    """Return in words how many recent requests failed. None if hardly any did, or there were too few requests."""
     count = len(state.recent)
     failed = sum(1 for figure in state.recent if figure == FAILED)
     if count < _FEWEST or count - failed >= MOSTLY_ANSWERED * count:
@@ -103,9 +104,9 @@ def _describe_failures(state: ChannelState) -> str | None:
 
 
 def _describe_key(key: KeyState, number: int, now: float, error: str | None) -> Fields:
-    """Describe a key. The circuit of a rejected key is open until a request with it succeeds.
+    """Describe a key. A rejected key is reported as not closed until a request with it succeeds.
 
-    ``error``: why its last test failed, or why the channel is held since before the start.
+    ``error``: why its last test failed, or why the channel has been held since before the start.
     """
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
@@ -142,7 +143,7 @@ def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
 
 
 def _describe_figures(state: ChannelState) -> Fields:
-    """Describe the statistics of its requests; without requests they are None."""
+    """Describe the statistics of a channel's requests. Latencies and ratio are None without data."""
     answered = sorted(figure for figure in state.recent if figure != FAILED)
     return {
         "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
@@ -155,5 +156,5 @@ def _describe_figures(state: ChannelState) -> Fields:
 
 
 def show_end(key: str) -> str:
-    """Return the last four characters of a key; nothing of a short one."""
+    """Return the last four characters of a key; an empty string for a short key."""
     return key[-4:] if len(key) >= _SHOWABLE else ""

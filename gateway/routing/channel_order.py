@@ -1,4 +1,4 @@
-"""In which order channels are asked: what an operator drags into place, as priorities."""
+"""Converts an order of channels, as an operator arranges it in the console, into priorities."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ class ChannelOrder:
 
 
 def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Channel]:
-    """The channels in the order of ``names``. Raises ``InvalidRequest`` unless each is named, once."""
+    """Return the channels in the order of ``names``. Raises ``InvalidRequest`` unless each is named exactly once."""
     known = {channel.name: channel for channel in channels}
     if sorted(names) != sorted(known):
         raise InvalidRequest(f"'names' must name every channel once: {', '.join(known)}", param="names")
@@ -26,9 +26,9 @@ def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Cha
 
 
 def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
-    """Those of stored channels that need another priority for the order, with it. Others keep theirs.
+    """Return the stored channels whose priority must change for the order, with the new priority.
 
-    Raises ``Conflict`` where the order cannot be had so.
+    The priorities of other channels are fixed. Raises ``Conflict`` if they make the order impossible.
     """
     if all(one.priority > other.priority for one, other in pairwise(ordered)):
         return []
@@ -50,11 +50,11 @@ def _make_conflict(fixed: Sequence[Channel]) -> Conflict:
 
 
 HIGHEST, LOWEST = 1_000_000, -1_000_000
-"""What a priority may be."""
+"""The bounds of a priority."""
 
 
 class NoCapacity(Exception):
-    """An order cannot be had beside what is taken; ``places`` of the order are those that are in its way."""
+    """The fixed priorities make an order impossible. ``places`` are the conflicting positions in the order."""
 
     def __init__(self, places: Sequence[int]) -> None:
         super().__init__(places)
@@ -62,10 +62,10 @@ class NoCapacity(Exception):
 
 
 def rank(taken: Sequence[int | None]) -> list[int]:
-    """A priority for every place of an order, lower than that of the place before it.
+    """Return a priority for every position of an order, each lower than the one before it.
 
-    ``taken`` has those that cannot be changed, and None where one is to be found. Neighbours that cannot be changed may
-    have the same: which of them is asked first is not for an order to say. Raises ``NoCapacity``.
+    ``taken`` has the fixed priorities, and None where one is to be assigned. Neighbours with fixed priorities may have
+    equal ones, because their order cannot be chosen. Raises ``NoCapacity``.
     """
     ranked: list[int] = []
     waiting = 0

@@ -25,7 +25,7 @@ _FRAMING = frozenset(
         "trailer", "transfer-encoding", "upgrade",
     },
 )  # fmt: skip
-"""What says how a request is sent, and not what it is: RFC 9110, 7.6.1 and 10.1.1."""
+"""Header fields that control how a request is transmitted: RFC 9110, 7.6.1 and 10.1.1."""
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}\Z")
 
@@ -50,7 +50,7 @@ def _is_word(value: str) -> bool:
     return 0 < len(value) <= _LONGEST_WORD and value.isprintable()
 
 
-_LONGEST_WORD = 256  # as long as the name of a model may be that a caller asks for
+_LONGEST_WORD = 256  # the maximum length of a model name in a request
 _WORD = must("a printable word of 1 to 256 characters", _is_word)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _NAMES = must(
@@ -105,7 +105,7 @@ class ChannelSpec:
     status: Status = "active"
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Key and problem for what concerns more than one key."""
+        """Yield the key and problem of rules that involve several keys."""
         provider = PROVIDERS[self.provider]
         if self.provider == "demo":
             yield (
@@ -129,7 +129,7 @@ class ChannelSpec:
             yield "sync", f"expected false: provider {self.provider!r} has no list of models to ask for"
 
     def apply(self, channel: Channel) -> Channel:
-        """``channel`` as this says it should be; where it came from, and its id, stay."""
+        """Return ``channel`` with these settings; its origin and id stay."""
         base_url = self.base_url or PROVIDERS[self.provider].base_url or ""
         return attrs.evolve(
             channel,
@@ -159,12 +159,12 @@ class ChannelSpec:
         )
 
     def channel(self) -> Channel:
-        """The channel that a file declares."""
+        """Return the channel as declared in the configuration file."""
         return self.apply(Channel(self.name, self.provider, ""))
 
 
 def build_channel(channel: Channel) -> dict[str, Any]:
-    """A channel as JSON shows it, without what is secret; the other keys of ``ChannelSpec`` can be read back."""
+    """Return a channel as JSON without its secrets. ``ChannelSpec`` can parse its own keys from it."""
     timeouts = {f"{name.removesuffix('_s')}_timeout_s": value for name, value in attrs.asdict(channel.timeouts).items()}
     return {
         "name": channel.name,
@@ -195,5 +195,5 @@ def build_channel(channel: Channel) -> dict[str, Any]:
 
 
 def build_secrets(channel: Channel) -> dict[str, Any]:
-    """What ``build_channel`` leaves out, as ``ChannelSpec`` reads it: for a change that keeps it."""
+    """Return the secret settings that ``build_channel`` leaves out, for ``ChannelSpec``: a change may keep them."""
     return {"api_keys": list(channel.api_keys), "headers": dict(channel.headers), "proxy": channel.proxy}

@@ -1,4 +1,4 @@
-"""The live state of one channel and of its keys, and the place that an attempt takes on them."""
+"""The live state of one channel and of its keys, and the lease that an attempt holds on them."""
 
 import math
 from collections.abc import Hashable
@@ -16,34 +16,36 @@ from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
-"""Why a channel is unavailable: cooldown; a trial request is under way; maximum concurrency; requests a minute; the
-provider rate-limits every key for the model; the provider has rejected every key."""
+"""Why a channel is unavailable, in this order: it is in its cooldown; a trial request is running; its maximum
+concurrency is reached; its requests per minute are used up; the provider rate-limits every key for the model; the
+provider has rejected at least one key, and no other key is usable."""
 AFTER_FAILURES = frozenset({"cooling_down", "recovering", "refused"})
-"""Obstacles despite which a few requests are sent if no other channel serves; see ``find_insisting_s``."""
+"""Obstacles caused by failures. A few requests are sent despite them if no other channel serves the model; see
+``find_insisting_s``."""
 RATE_LIMITS = frozenset({"rate", "keys"})
 """Obstacles that only time removes: the channel's own limit, or its provider's."""
 
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
-"""The reported wait if its end is unknown."""
+"""The wait to report if the real one is unknown."""
 MOST_LIMITS = 1_000
-"""Models of a channel whose limit of output tokens is kept."""
+"""Maximum number of models per channel whose output limit is kept."""
 RECENT_CALLS = 512
-"""The window of a channel's statistics."""
+"""The number of requests in a channel's statistics."""
 FAILED = -1
-"""In the window: the attempt failed, instead of its milliseconds to the first byte."""
+"""Recorded for a failed attempt instead of its milliseconds to the first byte."""
 INSISTING_RPM = 60
-"""Requests a minute of one account on a channel in its cooldown, if no other channel serves the model."""
+"""Requests per minute that one account may send despite failures, if no other channel serves the model."""
 ALL_INSISTING_RPM = 600
-"""The same for all accounts together."""
+"""The same limit for all accounts together."""
 MOST_INSISTING = 1_000
-"""Maximum number of accounts whose rate is kept."""
+"""Maximum number of accounts whose rate of such requests is kept."""
 HEARD_S = 10.0
-"""How long a success shows that a channel works although the requests of one account fail."""
+"""How long after a success a channel counts as working although one account's requests fail."""
 SEVERAL_MODELS = 3
-"""Number of failing models that trips the whole channel."""
+"""The number of failing models that trips the whole channel."""
 SEVERAL_WIRES = 2
-"""Number of API formats with rejections that trips the whole key."""
+"""The number of API formats with rejections that trips the whole key."""
 MOST_LIMITED = 1_000
 """Maximum number of rate limits kept for a key, and of request templates."""
 _INSISTING_RATE = INSISTING_RPM, find_smooth_burst(INSISTING_RPM)
@@ -52,7 +54,7 @@ _ALL_INSISTING_RATE = ALL_INSISTING_RPM, find_smooth_burst(ALL_INSISTING_RPM)
 
 @frozen
 class RateLimit:
-    """A provider's rate limit for a model: its end, and the account that met it (None: several)."""
+    """A provider's rate limit for a model: its end, and the account that hit the limit (None: several accounts)."""
 
     until: float
     account: int | None
@@ -60,13 +62,17 @@ class RateLimit:
 
 @attrs.define(eq=False)
 class KeyState:
-    """One API key of a channel. ``limited``: the provider's rate limits by model.
+    """One API key of a channel.
 
-    ``breaker`` is that of the whole key, ``circuits`` those of models and API formats. A rejection trips them at once,
-    so that requests need not be counted: as long as none has tripped, a success changes nothing.
-    ``templates``: of requests sent with it, by their kind; see ``routing/target.py``.
-    ``test_error``: why the last test with this key failed; None if it did not, or a request has succeeded since.
-    ``test_refused``: because the provider refused the key.
+    A single rejection trips a circuit, so successes need not be recorded while none has tripped.
+
+    Attributes:
+        breaker: the circuit breaker of the whole key.
+        limited: the provider's rate limits, by model.
+        templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
+        test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
+        test_refused: the test failed because the provider refused the key.
+        circuits: the circuit breakers per model and API format.
     """
 
     key: str = attrs.field(repr=False)
@@ -82,13 +88,13 @@ class KeyState:
         return Circuits(self.breaker, several=SEVERAL_WIRES, part=0)
 
     def keep(self, kind: Hashable, template: RequestTemplate) -> None:
-        """Cache the template of a kind of requests."""
+        """Cache the template for a kind of request."""
         if len(self.templates) >= MOST_LIMITED:
             self.templates.clear()
         self.templates[kind] = template
 
     def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
-        """Return the seconds until the key may be used, rate limits aside; None if unknown."""
+        """Return the seconds until the key may be used, ignoring rate limits. None while a trial runs."""
         wait = self.breaker.wait_s(now)
         if wait is None or not self.circuits:
             return wait
@@ -96,7 +102,7 @@ class KeyState:
         return None if kind_s is None else max(wait, kind_s)
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
-        """Return the seconds until the provider's rate limit for ``model`` ends; 0 if there is none."""
+        """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 if there is none."""
         limit = self.limited.get(model)
         if limit is None or limit.account not in {None, account}:
             return 0.0
@@ -106,7 +112,7 @@ class KeyState:
         return limit.until - now
 
     def limit(self, model: str, account: int, until: float, now: float) -> None:
-        """Record a rate limit until ``until``: for this account, or for all if it is the second account."""
+        """Record a rate limit until ``until``: for ``account``, or for all accounts if another one already has it."""
         before = self.limited.pop(model, None)
         if before is not None and before.until > now:
             until = max(until, before.until)
@@ -120,10 +126,10 @@ class KeyState:
 
 @frozen
 class TestResult:
-    """The result of the last test of a channel, which lists its models.
+    """The result of a channel's last test.
 
-    ``at_s``: Unix seconds. ``took_ms``: until the answer or the failure. ``error``: why it failed; None if it did not.
-    ``successes``: the successful requests of the channel until then.
+    ``at_s`` is in Unix seconds. ``took_ms`` is the time until the answer or the failure. ``error`` is None if the test
+    passed. ``successes`` is the number of the channel's successful requests until then.
     """
 
     at_s: int
@@ -137,18 +143,19 @@ class ChannelState:
     """The live state of one channel.
 
     Attributes:
-        offered: the channel is enabled and not held, exists, and has kept its base URL and provider.
-        running: places taken by attempts.
-        tat: state of its requests a minute; see ``domain/rate_limit.py``.
-        turn: index of the next key.
-        calls: successes and failures so far; a client error or a cancelled request is neither.
-        failures: failures so far.
-        recent: the last ``RECENT_CALLS``: milliseconds to the first byte (to the end if not streamed), or ``FAILED``.
-        probed_at: time of the last probe.
-        probe_failed: the last probe failed.
-        test: the result of the last test; None before the first.
+        offered: the channel exists, is enabled and not held, and still has the same base URL and provider.
+        running: the number of places taken by attempts.
+        tat: the state of its requests-per-minute limit; see ``domain/rate_limit.py``.
+        turn: the index of the next key.
+        calls: the number of successes and failures; client errors and cancelled requests do not count.
+        failures: the number of failures.
+        recent: of the last ``RECENT_CALLS``, the milliseconds to the first byte (to the end if not streamed), or
+            ``FAILED``.
+        probed_at: the time of the last probe.
+        probe_failed: whether the last probe failed.
+        test: the result of the last test; None before the first test.
         missing: API formats whose endpoint the server turned out to lack.
-        output_limits: the most output tokens of models, as the provider named when it refused more.
+        output_limits: maximum output tokens by model, as named by the provider when it refused a higher limit.
     """
 
     channel: Channel
@@ -175,9 +182,9 @@ class ChannelState:
         return Circuits(self.breaker, several=SEVERAL_MODELS, part=1)
 
     def replace(self, channel: Channel, now: float) -> None:
-        """Replace the channel. Keys that stay keep their state, unless the channel's headers have changed.
+        """Replace the channel's configuration. Unchanged keys keep their state, unless the headers have changed.
 
-        The headers may have been what the provider rejected, or may be the credentials.
+        Headers can carry the credentials, and may have been the reason for a rejection.
         """
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
@@ -189,14 +196,14 @@ class ChannelState:
         self.turn = 0
 
     def learn_limit(self, model: str, limit: int) -> None:
-        """Note the most output tokens of a model. The model that was not limited for the longest time makes room."""
+        """Record a model's maximum of output tokens. If needed, drop the model whose limit was recorded longest ago."""
         self.output_limits.pop(model, None)
         if len(self.output_limits) >= MOST_LIMITS:
             del self.output_limits[next(iter(self.output_limits))]
         self.output_limits[model] = limit
 
     def is_free(self, endpoint_key: EndpointKey) -> bool:
-        """Return True if the channel is clearly available. False says nothing: see ``find_obstacle``."""
+        """Return True if the channel is clearly available; a quick check. If False, ``find_obstacle`` decides."""
         key, most = self.keys[self.turn], self.channel.max_concurrency
         return (
             self.offered
@@ -211,7 +218,7 @@ class ChannelState:
 
     @property
     def has_spare(self) -> bool:
-        """Whether a request of low priority may take a place: the last ones are for others."""
+        """Whether a low-priority request may take a place: the last places are reserved for others."""
         most = self.channel.max_concurrency
         return most is None or self.running < most - find_spare(most)
 
@@ -251,7 +258,10 @@ class ChannelState:
         return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
     def find_witness(self, endpoint_key: EndpointKey) -> int:
-        """Return the account whose failures tripped this model, if no request succeeded since; 0 if there is none."""
+        """Return an account for which this model is tripped or rate limited; 0 if there is none.
+
+        A tripped circuit counts only if no request has succeeded since the last failure.
+        """
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
@@ -261,14 +271,14 @@ class ChannelState:
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
     def list_ill(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
-        """Return the circuit breakers of the channel, without its keys, that are not "closed" for this model."""
+        """Return the channel's circuit breakers, without those of its keys, that are not "closed" for this model."""
         found = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
         return [breaker for breaker in found if breaker.state != "closed"]
 
     def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
-        """Return the seconds until a request is allowed despite failures, if no other channel serves; None: not at all.
+        """Return the seconds until a request is allowed despite failures. None if it is not allowed at all.
 
-        A rate limit is no failure, and is respected.
+        Only for requests that no other channel can serve. Rate limits are no failures and are respected.
         """
         if not self.offered or self._find_limit(now) is not None:
             return None
@@ -278,14 +288,14 @@ class ChannelState:
         return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
 
     def note_insisting(self, account: int, now: float) -> None:
-        """Count a request despite failures."""
+        """Count a request that is sent despite failures."""
         self._insisting = take(self._insisting, ALL_INSISTING_RPM, 1, now)
         self._insisting_of[account] = take(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
     def pick_key(self, endpoint_key: EndpointKey, account: int, now: float) -> KeyState:
-        """Return the next available key; if there is none, the one that is available first."""
+        """Return the next available key in turn; if there is none, the key with the shortest wait."""
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
         for step in range(count):
@@ -306,9 +316,9 @@ class ChannelState:
 
     @property
     def state(self) -> State:
-        """The state of the channel: "open" also if each of its named models has tripped.
+        """The state of the channel's breaker. If all its named models have tripped, the channel is not "closed" either.
 
-        A circuit of one account counts only if no other request has succeeded meanwhile.
+        A circuit of one account counts only if it failed more than ``HEARD_S`` after the channel's last success.
         """
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
@@ -332,9 +342,9 @@ class ChannelState:
         return self.state != "open" or any(breaker.until <= now for *_, breaker in self.list_tripped())
 
     def is_probe_due(self, now: float, every_s: float) -> bool:
-        """Return whether to probe: it has tripped, but was neither tripped nor probed during the last ``every_s``.
+        """Return whether to probe the channel: it is open, and neither tripped nor was probed in the last ``every_s``.
 
-        A provider's Retry-After is respected.
+        A provider's ``Retry-After`` is respected.
         """
         if self.breaker.state == "open":
             tripped = [self.breaker]
@@ -345,32 +355,39 @@ class ChannelState:
         return any(now >= one.tripped_at + every_s and now >= one.rest_until for one in tripped)
 
     def tidy(self, now: float, keep_s: float) -> None:
-        """Forget expired failures."""
+        """Drop expired failures."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             if circuits:
                 circuits.tidy(now, keep_s)
 
 
 class SharedLimits(Protocol):
-    """The limits of channels that several gateways keep together; see ``cluster/limits/channels.py``."""
+    """Channel limits shared by several gateways; see ``cluster/limits/channels.py``."""
 
     async def widen(self, lease: "Lease", parts: int, places: int) -> int:
-        """Count ``parts`` requests more of an attempt, and take ``places`` for them; return how many were free."""
+        """Count ``parts`` more requests of an attempt, and take up to ``places`` places. Return the number taken."""
         ...
 
     def end(self, lease: "Lease") -> None:
-        """Give back the places of an attempt."""
+        """Release the places of an attempt."""
         ...
 
 
 @attrs.define(eq=False)
 class Lease:
-    """The place of one attempt on a channel and a key; release it with ``LoadBalancer.end``.
+    """An attempt's use of a channel and a key. Release it with ``LoadBalancer.end``.
 
-    ``endpoint_key``, ``account``: API format and model, and the account. ``insisting``: used despite failures, and no
-    trial. ``begun``, ``key_begun``: the circuits at the start. ``streak``: failures in a row when the provider
-    answered; None if it did not. ``places``: of the channel's concurrency. ``first_byte_ms``: for the statistics;
-    None: nothing. ``shared``, ``permits``: what counts it at several gateways, and its permits there.
+    Attributes:
+        endpoint_key: API format and model.
+        account: the id of the caller's account.
+        retry: counts against the retry budget.
+        generation: the generation of the channel's breaker at the start; ``key_generation`` that of the key's.
+        insisting: the channel is used despite its failures, and the attempt is no trial.
+        begun: the channel's circuits at the start; ``key_begun`` those of the key.
+        streak: the failures in a row before the provider answered; None if it has not answered.
+        places: the number of places taken of the channel's concurrency.
+        first_byte_ms: the value for the statistics; None: the attempt does not count.
+        shared: the limits shared with other gateways, if any; ``permits`` are the lease's permits there.
     """
 
     state: ChannelState
@@ -392,9 +409,9 @@ class Lease:
     permits: tuple[RateLimitPermit, ...] = ()
 
     async def widen(self, more: int) -> int:
-        """Take up to ``more`` places for parts that run at the same time, and return how many were free.
+        """Take up to ``more`` places for parts that run concurrently. Return the number taken.
 
-        Each part counts for the requests a minute, whether or not a place was free.
+        Each part counts towards the requests per minute, even without a free place.
         """
         state, rpm, most = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
@@ -411,6 +428,6 @@ class Lease:
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
-    """Return the keys of a channel; one that it had before keeps its state."""
+    """Return the states of a channel's keys. Keys in ``before`` keep their state."""
     known = {state.key: state for state in before}
     return tuple(known.get(key) or KeyState(key) for key in channel.api_keys or ("",))

@@ -1,4 +1,4 @@
-"""Tests channels: asks a provider for its models, which costs nothing, and records whether and how fast it answered."""
+"""Tests channels: lists the provider's models, which is free, and records the outcome and the time of the answer."""
 
 import asyncio
 import time
@@ -22,14 +22,14 @@ Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
 """Lists the models of a channel's provider. Raises ``ProviderError``."""
 
 _NO_LIST = frozenset({404, 405})
-"""Statuses of a server that has no list of models, or has it at another path."""
+"""HTTP statuses of a server that has no model list, or has it at another path."""
 
 
 @frozen
 class Answer:
-    """What a provider answered to a test: its models (None: not listed), or why it failed.
+    """The result of asking a provider: its models (None: not listed), or the error.
 
-    ``requested`` is False if nothing was learned about the channel: the provider has no list of models.
+    ``requested`` is False if the answer says nothing about the channel, because the provider has no model list.
     """
 
     listing: Sequence[ModelInfo] | None = None
@@ -39,12 +39,12 @@ class Answer:
 
     @property
     def passes(self) -> bool:
-        """Whether nothing speaks against requests to the channel."""
+        """Whether the channel may get requests: it succeeded, or could not be tested."""
         return self.error is None or not self.requested
 
 
 class ChannelTester:
-    """Tests channels. ``clock``: Unix seconds."""
+    """Tests channels. ``clock`` returns Unix seconds."""
 
     def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: SendChat, clock: Callable[[], float]) -> None:
         self._load_balancer = load_balancer
@@ -55,7 +55,7 @@ class ChannelTester:
     async def ask(self, channel: Channel) -> Answer:
         """Ask a channel's provider for its models.
 
-        A server without a list passes, untested, if the channel names its models: its requests may well succeed.
+        A server without a model list passes untested unless the channel is synchronised: requests may still work.
         """
         if PROVIDERS[channel.provider].models_path is None and not channel.sync:
             return Answer(requested=False)
@@ -64,7 +64,7 @@ class ChannelTester:
             listing = await self._fetch(channel)
         except ProviderError as error:
             took_ms = _count_ms(began)
-            if error.phase == "connect":  # callers do not learn the address; administrators do
+            if error.phase == "connect":  # error messages leave out the address, but administrators may see it
                 error.message += f" ({urlsplit(channel.base_url).netloc.rpartition('@')[2]})"
             if not isinstance(error, ProviderRejected) or error.status not in _NO_LIST:
                 return Answer(error=error, took_ms=took_ms)
@@ -78,10 +78,9 @@ class ChannelTester:
     async def ask_chat(
         self, channel: Channel, answer: Answer, model: str | None = None
     ) -> tuple[Answer, dict[str, Any]]:
-        """Send one real request of one token; its outcome replaces ``answer``, which keeps the list of models.
+        """Send one real request of one token. Return ``answer`` with its outcome, and a report as JSON.
 
-        ``model``: None takes one that the channel names or lists. Returns the request as JSON, too. Raises
-        ``InvalidRequest`` if there is none.
+        ``model`` None: use a model that the channel names or lists. Raises ``InvalidRequest`` if there is none.
         """
         chosen = model or find_chat_model(channel, [listed.id for listed in answer.listing or ()])
         if chosen is None:
@@ -97,7 +96,7 @@ class ChannelTester:
         return Answer(answer.listing, error, took_ms), sent
 
     async def _answers_below_v1(self, channel: Channel) -> bool:
-        """Return whether the list of models is at ``/v1`` below the channel's address."""
+        """Return whether the model list is at ``/v1`` below the channel's address."""
         if channel.base_url.endswith("/v1"):
             return False
         try:
@@ -109,7 +108,7 @@ class ChannelTester:
         return True
 
     def record(self, channel: Channel, answer: Answer, by_key: Sequence[Answer] = ()) -> None:
-        """Record the result of a test. ``by_key``: the answers to each key, if each was tested; else to the first."""
+        """Record a test's result. ``by_key``: the answer for each key; empty if only the first key was tested."""
         state = self._load_balancer.channels.get(channel.name)
         if not answer.requested or state is None:
             return
@@ -118,10 +117,10 @@ class ChannelTester:
             key.test_error, key.test_refused = _read_error(tested), isinstance(tested.error, ProviderAuthError)
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> dict[str, Any]:
-        """Ask a channel's provider for its models with every key, and return the answer to each.
+        """List the provider's models with every key of a channel, and return the results as JSON.
 
-        A provider without a list of models cannot be tested without costs: its channel passes. ``request``: send one
-        real request too, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
+        A provider without a model list cannot be tested for free, so its channel passes. ``request``: also send one
+        real request, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
         """
         keys = channel.api_keys or ("",)
         answers = await asyncio.gather(
@@ -132,7 +131,7 @@ class ChannelTester:
         if request and (not failed or not found.requested):
             found, sent = await self.ask_chat(channel, answers[0], model)
         passing = next((answer for answer in answers if answer.passes), found)
-        self.record(channel, found if sent else passing, answers)  # one key that works is enough for its requests
+        self.record(channel, found if sent else passing, answers)  # one working key is enough for the channel
         results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
         models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
         return {

@@ -1,7 +1,7 @@
-"""The channels: those of the configuration file, those added at run time, else those that were discovered.
+"""The channel service: channels of the configuration file and those added at run time, else the discovered ones.
 
-Every change is live when its method returns: in the catalogue, in the load balancer, and with its models synchronised.
-Requests under way keep the channel with which they began.
+When a method that changes a channel returns, the catalog and the load balancer use the change, and the models are
+synchronised. Running requests keep the channel configuration with which they began.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
 Found = tuple[Channel, Sequence[ModelInfo] | None]
-"""A discovered channel, with its models if they were listed to discover it."""
+"""A discovered channel, with its models if discovery listed them."""
 DemoMode = Literal["auto", "on", "off"]
-"""Whether the demo is offered: while no channel has answered, and then as long as it is used; always; or never."""
+"""When the demo is offered. "auto": until a channel has answered, and then while the demo is in use."""
 DEMO_STAYS_S = 3_600
-"""How long after its last use the demo stays beside channels that have answered."""
+"""How long after its last use the demo stays available next to channels that have answered."""
 Check = Literal["refuse", "hold", "none"]
-"""What happens if the provider of a new channel does not answer: the channel is refused; it is held, which means that
-it gets no requests until the provider answers; or the provider is not asked."""
+"""What happens if a new channel's provider does not answer. "refuse": the channel is not added. "hold": it gets no
+requests until the provider answers. "none": the provider is not asked."""
 
 
 @frozen
 class Demo:
     """The built-in demo of a gateway.
 
-    ``find_mode``: returns the setting ``routing.demo``. ``start``: starts the demo if it does not run, and returns its
-    channel. ``find_last_use``: returns when the request log last has a request for it, not before the argument; Unix
-    seconds.
+    ``find_mode`` returns the setting ``routing.demo``. ``start`` starts the demo unless it runs, and returns its
+    channel. ``find_last_use`` returns the time of the latest logged request for the demo since its argument, or None;
+    both are Unix seconds.
     """
 
     find_mode: Callable[[], DemoMode]
@@ -60,14 +60,14 @@ class ChannelService:
     """Reads and changes the channels.
 
     Args:
-        store: keeps the channels that are not in the configuration file.
-        discover: looks for local servers and provider keys; returns the demo too if no server has answered.
-        clock: Unix seconds.
-        leads: returns whether this process tests channels that are held.
-        demo: the demo; None: it is only among what ``discover`` finds.
+        store: the repository of the channels that are not in the configuration file.
+        discover: looks for local servers and provider keys; also returns the demo if no server has answered.
+        clock: returns Unix seconds.
+        leads: returns whether this process is the one that tests held channels.
+        demo: the demo; None: it is offered only if ``discover`` returns it.
 
     Attributes:
-        listed: called with each list of models.
+        listed: a callback for the answer to each listing of a channel's models.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ChannelService:
         self._demo_used_s: float | None = None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
-        """The file declares exactly these; what is stored is read anew. Raises ``StoreUnavailable``."""
+        """Replace the channels of the configuration file, and reload the stored ones. Raises ``StoreUnavailable``."""
         async with self._changing:
             stored = await self._store.list_channels()
             self._declared = tuple(channels)
@@ -110,18 +110,18 @@ class ChannelService:
             await self._test_declared()
 
     async def adopt_stored(self) -> list[Channel]:
-        """Bring into force what another node has stored; return the channels that are new or changed."""
+        """Apply the channels that another node has stored. Return those that are new or changed."""
         async with self._changing:
             before = {channel.name: channel for channel in self._catalog.channels}
             await self._offer(await self._store.list_channels())
             return [channel for channel in self._catalog.channels if before.get(channel.name) is not channel]
 
     async def _offer(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
-        """Bring into force what there is.
+        """Apply the declared, stored and, if needed, discovered channels to the catalog and the load balancer.
 
-        Discovered channels and the demo stay until a configured channel is not held. A channel of the file is never
-        held: a restart must not stop its requests. But a demo that is offered stays until one of them has answered, and
-        ``_set_demo`` may keep it longer.
+        Discovered channels are offered only while every configured channel is held. A channel of the file is never
+        held, because a restart must not stop its requests. A demo that is already offered stays until a configured
+        channel has answered; ``_set_demo`` may keep it longer.
         """
         names = {channel.name for channel in self._declared}
         for channel in stored:
@@ -140,7 +140,7 @@ class ChannelService:
             channels += [channel for channel in self._found or () if channel.origin == "demo"]
         channels = await self._set_demo(channels)
         before = {channel.name: channel for channel in self._catalog.channels}
-        # One that has not changed stays the very same: its provider may be naming its models at this moment.
+        # Unchanged channels keep their object, because a listing of their models may be under way.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
         self._catalog.use(channels)
         self._load_balancer.use(channels)
@@ -150,7 +150,7 @@ class ChannelService:
         _log_changes(before, channels)
 
     async def _set_demo(self, channels: list[Channel]) -> list[Channel]:
-        """Return ``channels`` with the demo or without it, as ``routing.demo`` and its use say."""
+        """Add the demo to ``channels`` or remove it, according to ``routing.demo`` and the demo's use."""
         if self._demo is None:
             return channels
         self._demo_mode = self._demo.find_mode()
@@ -165,7 +165,7 @@ class ChannelService:
         return channels
 
     def _demo_in_use(self) -> bool:
-        """Return whether a request for the demo was seen in the last hour. Its calls are read, not followed."""
+        """Return whether the demo got a request in the last hour, as seen by polling its number of calls."""
         now_s, demo = self._clock(), next((one for one in self._catalog.channels if one.origin == "demo"), None)
         state = None if demo is None else self._load_balancer.channels.get(demo.name)
         calls = 0 if state is None else state.calls
@@ -175,7 +175,7 @@ class ChannelService:
         return self._demo_used_s is not None and now_s - self._demo_used_s < DEMO_STAYS_S
 
     async def review_demo(self) -> None:
-        """Offer the demo, or stop, as the setting and the last use say now. Raises ``StoreUnavailable``."""
+        """Offer the demo or withdraw it, according to its setting and last use. Raises ``StoreUnavailable``."""
         beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
         if beside or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
             async with self._changing:
@@ -186,7 +186,10 @@ class ChannelService:
         return any(channel.origin == "demo" for channel in self._catalog.channels)
 
     def _has_answered(self, channel: Channel) -> bool:
-        """Return whether a channel takes the demo's place: it has answered, or was added here, where it is tested."""
+        """Return whether a channel replaces the demo: its provider has answered.
+
+        Only channels of the file are checked for answers, if they can be tested; any other channel must not be held.
+        """
         if channel.origin != "file" or (PROVIDERS[channel.provider].models_path is None and not channel.sync):
             return not channel.held
         state = self._load_balancer.channels.get(channel.name)
@@ -195,7 +198,7 @@ class ChannelService:
         return state.calls > state.failures or (state.test is not None and state.test.error is None)
 
     async def _retire_demo(self) -> None:
-        """Stop offering the demo: a discovered provider has answered."""
+        """Stop offering the demo because a discovered provider has answered."""
         async with self._changing:
             if self._found is not None and any(channel.origin == "demo" for channel in self._found):
                 self._found = tuple(channel for channel in self._found if channel.origin != "demo")
@@ -204,10 +207,10 @@ class ChannelService:
     async def add(
         self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none", request: bool = False
     ) -> Fields:
-        """Add a channel, which gets requests at once unless ``check`` holds it.
+        """Add a channel. It gets requests at once unless ``check`` holds it.
 
-        ``request``: the check sends one real request of one token, too.
-        Raises ``InvalidRequest`` (also if ``check`` refuses it), ``Conflict``, ``StoreUnavailable``.
+        If ``request`` is set, the check also sends one real request of one token.
+        Raises ``InvalidRequest`` (also if ``check`` refuses the channel), ``Conflict``, ``StoreUnavailable``.
         """
         spec = parse_spec(fields, ChannelSpec)
         draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
@@ -236,7 +239,7 @@ class ChannelService:
         return self.describe(self.get(channel.name))
 
     async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields; null takes a setting back. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
+        """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
             changed = _parse_change(channel, fields).apply(channel)
@@ -250,7 +253,7 @@ class ChannelService:
         return self.describe(self.get(changed.name))
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
-        """Remove a channel; calls under way finish. Those that were found come back after the last one.
+        """Remove a channel; running requests finish. After the last one, the discovered channels are offered again.
 
         Raises ``NotFound``, ``Conflict``.
         """
@@ -264,7 +267,7 @@ class ChannelService:
         await asyncio.gather(*map(self.sync, unknown))
 
     async def order(self, fields: Fields, by: Actor = OPERATOR) -> list[Fields]:
-        """Ask the channels in that order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
+        """Set priorities to match the given order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
         names = parse_spec(fields, ChannelOrder).names
         async with self._changing:
             ordered = pick_channels(self._catalog.channels, names)
@@ -278,12 +281,12 @@ class ChannelService:
         return self.list_channels()
 
     async def sync(self, channel: Channel) -> ProviderError | None:
-        """Ask a synchronised channel for its models, now. Returns why that failed, if it did."""
+        """Fetch a synchronised channel's model list now. Return the error if that failed."""
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel
         answer = await self._tester.ask(channel)
-        if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
+        if self._catalog.find_channel(channel.name) == channel:  # otherwise the channel was changed meanwhile
             self._tester.record(channel, answer)
         self._note_answer(channel, answer)
         if answer.error is None and channel.origin in {"environment", "local"}:
@@ -293,7 +296,7 @@ class ChannelService:
         return answer.error
 
     def _note_answer(self, channel: Channel, answer: Answer) -> None:
-        """Take in the list of models of a channel that synchronises, or why there is none."""
+        """Update the catalog with a synchronised channel's model list, or record why fetching it failed."""
         if not channel.sync:
             return
         self.listed(channel, answer)
@@ -308,7 +311,7 @@ class ChannelService:
                 )
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> Fields:
-        """Test a channel with every key; see ``ChannelTester``. A held channel that passes gets requests from now."""
+        """Test a channel with every key; see ``ChannelTester``. A held channel that passes is released."""
         result = await self._tester.test(channel, request=request, model=model)
         if channel.held and result["ok"]:
             await (self.sync(channel) if channel.sync else self._release(channel))
@@ -317,7 +320,7 @@ class ChannelService:
         return result
 
     async def retry(self) -> None:
-        """Test the channels that are held, and look for local servers while no configured channel serves."""
+        """Test held channels again, review the demo, and look for local servers while no configured channel serves."""
         if self.leads():
             await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
         if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):
@@ -328,7 +331,7 @@ class ChannelService:
             await self.rediscover()
 
     async def _test_declared(self) -> None:
-        """Test the channels of the file that have not answered, and stop offering the demo if one does."""
+        """Test the channels of the file that have not answered yet. If one answers, the demo may be withdrawn."""
         await asyncio.gather(*(self.test(channel) for channel in self._declared if not self._has_answered(channel)))
         async with self._changing:
             await self._offer(await self._store.list_channels())
@@ -344,9 +347,9 @@ class ChannelService:
         await self._decide_held(channel, None if answer.passes else answer.error)
 
     async def rediscover(self) -> None:
-        """Look for local servers that were started since the last time. One that is known stays.
+        """Look for local servers that have been started since the last search. Known ones stay.
 
-        The demo stays until one of them, or a provider whose key is in the environment, has answered.
+        The demo stays until a local server, or a provider whose key is in the environment, has answered.
         """
         listings = await self._discover()
         async with self._changing:
@@ -365,19 +368,19 @@ class ChannelService:
         await asyncio.gather(*map(self.sync, unlisted))
 
     async def _decide_held(self, channel: Channel, error: ProviderError | None) -> None:
-        """Let a held channel get requests if there is no ``error``; else keep why not, for after a restart."""
+        """Release a held channel if there is no ``error``; otherwise store the reason, which survives a restart."""
         if error is None:
             await self._release(channel)
         elif error.message != channel.held_reason:
             await self._put_held(attrs.evolve(channel, held_reason=error.message), channel)
 
     async def _release(self, channel: Channel) -> None:
-        """Let a held channel, whose provider has answered, get requests."""
+        """Let a held channel get requests, because its provider has answered."""
         if await self._put_held(attrs.evolve(channel, held=False, held_reason=""), channel):
             log.info("channel_released", channel=channel.name, reason="its provider answered")
 
     async def _put_held(self, changed: Channel, channel: Channel) -> bool:
-        """Store a held channel with its new state; return False if it was changed meanwhile."""
+        """Store a held channel's new state. Return False if the channel was changed meanwhile."""
         async with self._changing:
             if self._catalog.find_channel(channel.name) != channel:
                 return False
@@ -386,18 +389,18 @@ class ChannelService:
             return True
 
     def list_channels(self) -> list[Fields]:
-        """Every channel, in order."""
+        """Describe every channel, in order."""
         return [self.describe(channel) for channel in self._catalog.channels]
 
     def get(self, name: str) -> Channel:
-        """The channel itself. Raises ``NotFound``."""
+        """Return the channel with that name. Raises ``NotFound``."""
         channel = self._catalog.find_channel(name)
         if channel is None:
             raise NotFound(f"No channel is called {name[:64]!r}")
         return channel
 
     def describe(self, channel: Channel) -> Fields:
-        """A channel without its secrets, how it stands, and what is known of its models."""
+        """Describe a channel for the admin API: settings without secrets, live state, and its models."""
         offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
         state = self._load_balancer.channels.get(channel.name)
         return {
@@ -408,7 +411,7 @@ class ChannelService:
             "sync_error": synced.error,
             "models_added": (added := list(synced.added)),
             "models_removed": (removed := list(synced.removed)),
-            "came": added,  # the names until 0.8: for clients of one more version
+            "came": added,  # the names until 0.8, kept for one more version
             "went": removed,
             "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
             "on_hold": channel.held,
@@ -434,10 +437,10 @@ class ChannelService:
 
 
 def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
-    """What stands, with ``change`` over it; null takes a setting back."""
+    """Merge ``change`` into the channel's current settings; null resets a setting. Raises ``InvalidRequest``."""
     names = {field.name for field in attrs.fields(ChannelSpec)}
     before = {**build_channel(channel), **build_secrets(channel)}
-    if "api_key" in change:  # the one takes the place of the other
+    if "api_key" in change:  # api_key replaces api_keys
         del before["api_keys"]
     if "provider" in change and "base_url" not in change:
         del before["base_url"]
@@ -447,17 +450,20 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
 
 
 def _find_field(error: ProviderError) -> str:
-    """Return the field of a channel that an error of its test is about."""
+    """Return the channel field that a test's error points to."""
     return {ProviderAuthError: "api_key", ProxyRefused: "proxy"}.get(type(error), "base_url")
 
 
 def _build_change(before: Channel, after: Channel) -> str:
-    """What differs, for the audit trail; of what is secret, only that it does."""
+    """Return the changed fields for the audit log; of a secret field, only the fact that it changed."""
     return build_change(*({**build_channel(each), **build_secrets(each)} for each in (before, after)))
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:
-    """A secret goes to the server it was given for. Raises ``InvalidRequest`` where it would go to another unasked."""
+    """Raise ``InvalidRequest`` if the base URL now names another server but a secret is kept.
+
+    A secret must only reach the server for which it was entered.
+    """
     if urlsplit(before.base_url)[:2] == urlsplit(after.base_url)[:2]:
         return
     for names, kept in ((("api_keys", "api_key"), before.api_keys), (("headers",), before.headers)):
@@ -479,7 +485,7 @@ def _log_changes(before: dict[str, Channel], channels: Sequence[Channel]) -> Non
 
 
 def find_changes(one: Channel, other: Channel) -> list[str]:
-    """The names of the fields in which two channels differ; what is in them may be secret."""
+    """Return the names of the fields in which two channels differ, without the values, which may be secret."""
     return [
         field.name
         for field in attrs.fields(Channel)

@@ -1,4 +1,4 @@
-"""A real chat request of one token to a channel: it shows whether key, model and endpoint work together."""
+"""A real chat request of one token, to test whether a channel's key, model and endpoint work together."""
 
 import asyncio
 import time
@@ -26,10 +26,10 @@ _OK = range(200, 300)
 
 
 async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s: int) -> int:
-    """Send one chat request of one token with the channel's first key, and return the milliseconds of the answer.
+    """Send a chat request of one token with the channel's first key, and return the response time in milliseconds.
 
-    Raises ``InvalidRequest``: the channel's provider has no chat for ``model``. Raises ``ProviderError``: it refused
-    the request, or did not answer it.
+    Raises ``InvalidRequest`` if the channel's provider has no chat for ``model``, ``ProviderError`` if it refuses or
+    does not answer.
     """
     provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
     endpoint = provider.find_endpoint(OPERATIONS["chat"].formats, theirs)
@@ -58,7 +58,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
 
 
 def find_chat_model(channel: Channel, listed: list[str]) -> str | None:
-    """Return a model of a channel for the request: one that an operator names, else the first with a chat endpoint."""
+    """Return the first model with a chat endpoint: of those named by the operator, else of ``listed``. None if none."""
     named = [ours for ours, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
     provider = PROVIDERS[channel.provider]
     for model in (*named, *listed):

@@ -1,4 +1,4 @@
-"""The endpoint of a channel that answers with a summary of the conversation; see ``formats/openai/compaction.py``."""
+"""Finds a channel's endpoint for compacting a conversation into a summary; see ``formats/openai/compaction.py``."""
 
 import attrs
 
@@ -9,9 +9,10 @@ from gateway.routing.target import Target
 
 
 def find_compacting(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return the same channel and model with the endpoint that compacts; None if there is none.
+    """Return ``target`` with the endpoint for compaction. None if there is none.
 
-    A provider without ``/responses/compact`` does not know the trigger either: its model is asked for a summary.
+    A provider without ``/responses/compact`` does not support the trigger item either, so its model is asked for a
+    summary at another endpoint.
     """
     provider, (responses, *others) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
     if provider.find_endpoint(("openai_compact",), target.model) is not None:

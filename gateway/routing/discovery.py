@@ -16,11 +16,11 @@ from gateway.upstream.interface import HttpClient
 log = structlog.stdlib.get_logger(__name__)
 
 LOCAL_TIMEOUT_S = 0.5
-"""A server on this machine answers sooner, or is not there."""
+"""A local server answers within this time, or there is none."""
 
 
 def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
-    """A synchronised channel for every provider whose usual key variable is set."""
+    """Return a synchronised channel for every provider whose usual key variable is set."""
     return [
         Channel(provider.slug, provider.slug, base_url, (key,), sync=True, origin="environment")
         for provider in PROVIDERS.values()
@@ -31,9 +31,9 @@ def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
 
 
 def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
-    """Return the address for a key of the environment; None if the variable for it has no usable URL.
+    """Return the address for a key from the environment. None if the address variable has no usable URL.
 
-    The key belongs to the server that the variable names: it is not sent to the provider's own address instead.
+    The key belongs to the server that the variable names, so the provider's own address must not get it instead.
     """
     given = environ.get(provider.env_base_url or "", "").strip().rstrip("/")
     if not given:
@@ -45,7 +45,7 @@ def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
 
 
 async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list[tuple[Channel, Sequence[ModelInfo]]]:
-    """The model servers that answer on this machine, each with its models. The gateway's own port is not asked."""
+    """Return the model servers that answer on this machine, each with its models. Skips the gateway's own port."""
 
     async def ask(provider: Provider) -> tuple[Channel, Sequence[ModelInfo]] | None:
         channel = Channel(provider.slug, provider.slug, provider.base_url or "", sync=True, origin="local")

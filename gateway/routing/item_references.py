@@ -1,7 +1,7 @@
-"""Puts kept items in place of references to them in the input of a Responses request.
+"""Replaces references to items in the input of a Responses request with the kept items.
 
-An item that the gateway has written has the digits of its response in its id: ``msg_`` or the like, the digits, its
-place. Every other id is its provider's: ``response_owners.py`` knows whose it is.
+The id of an item written by the gateway contains the digits of its response: a prefix such as ``msg_``, the digits, and
+the item's position. Every other id is the provider's; ``response_owners.py`` knows its owner.
 """
 
 import re
@@ -28,18 +28,18 @@ def find_responses(items: object) -> frozenset[str]:
 
 
 def read_output(body: bytes) -> dict[str, Body]:
-    """Return the output items of a response by their ids."""
+    """Return the output items of a response, by id."""
     return {item["id"]: item for item in exact_json.loads(body)["output"]}
 
 
 def measure_references(items: Any, known: Mapping[str, Body]) -> int:
-    """Return the bytes of the items that ``items`` refers to, each as often as it is named."""
+    """Return the total bytes of the items referenced in ``items``, counted once per reference."""
     named = Counter(item_id for item in items if (item_id := _read_reference(item)) in known)
     return sum(len(exact_json.dumps(known[item_id])) * times for item_id, times in named.items() if item_id is not None)
 
 
 def replace_references(items: list[Any], known: Mapping[str, Body]) -> list[Any]:
-    """Return the items with ``known`` ones in place of references. Raises ``NotFound`` naming one to no item."""
+    """Return ``items`` with references replaced by ``known`` items. Raises ``NotFound`` for an unknown reference."""
     replaced = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)
@@ -54,7 +54,7 @@ def replace_references(items: list[Any], known: Mapping[str, Body]) -> list[Any]
 
 
 def _read_reference(item: object) -> str | None:
-    """Return the id in a reference (OpenAI's OpenAPI document, ``ItemReferenceParam``); None if the item is none."""
+    """Return the id in a reference (OpenAI's OpenAPI document, ``ItemReferenceParam``). None for any other item."""
     if not isinstance(item, dict) or item.get("type", "item_reference") != "item_reference" or "role" in item:
         return None
     item_id = item.get("id")

@@ -1,7 +1,7 @@
-"""Keeps responses of the Responses API for clients if their providers do not: those that were translated.
+"""Keeps responses of the Responses API that their providers do not store, because they were translated.
 
-A conversation that goes on is sent as a whole, so that any channel can serve it. What a request loads of it is counted
-in the database and borrowed from the gateway's memory budget first.
+A continued conversation is sent as a whole, so that any channel can serve it. Before a request loads stored responses,
+their sizes are read from the database and borrowed from the gateway's memory budget.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from gateway.storage.encryption import DecryptionFailed
 from gateway.storage.kept_responses import KeptResponseRepository, TooLarge
 
 MOST_PENDING = 256
-"""Responses on their way into the database."""
+"""Maximum number of responses that wait for the database."""
 MOST_PENDING_BYTES = 64 * 1024 * 1024
-"""Their bytes, with those of the prompts that they answer."""
+"""Maximum bytes of these responses, including their prompts."""
 MOST_REFERRED = 1_000
-"""Responses whose items one request may refer to: each is read from the database."""
+"""Maximum number of responses to whose items one request may refer: each is read from the database."""
 MOST_TURNS = 100
-"""Responses that are read to continue one: the next one is stored with the input of the whole conversation."""
+"""Maximum number of responses read to continue a conversation. The next response is stored with the whole input."""
 MOST_ACCOUNTS = 10_000
-"""Accounts whose stored bytes are in memory."""
+"""Maximum number of accounts whose stored bytes are cached."""
 _GROUP = 4 * MAX_ON_LOOP
-"""Memory of the responses that are read together."""
+"""Maximum memory of responses that are read together."""
 _MOST_UNKNOWN = 32 * 1024 * 1024
-"""What a response had at most while its size was not stored."""
+"""The maximum size of responses from versions that did not store it."""
 _PACKED = 1_032
-"""How many bytes zlib packs into one at most (zlib's technical details, "Maximum Compression Factor")."""
+"""zlib's maximum compression ratio (zlib's technical details, "Maximum Compression Factor")."""
 _DAY_MS = 24 * 3_600 * 1000
 _CONVERSATION = "The conversation has become too long to be continued: it"
 _ITEMS = "What 'input' refers to"
@@ -51,7 +51,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Turn:
-    """What a request adds to a conversation: its own ``input`` after the response ``before_id``, the ``number``-th."""
+    """A request's addition to a conversation: its own ``input`` after ``before_id``, the ``number``-th response."""
 
     before_id: str
     number: int
@@ -61,7 +61,7 @@ class Turn:
 class KeptResponses:
     """Keeps responses, finds them, and continues their conversations.
 
-    ``clock``: Unix seconds. ``find_rules``: returns the current rules.
+    ``clock`` returns Unix seconds. ``find_rules`` returns the current rules.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class KeptResponses:
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._writing_bytes = 0
         self._stored: dict[int, int] = {}
-        """Bytes by account, at least; the database has fewer if responses were deleted since."""
+        """Stored bytes by account, an upper bound: the database has fewer if responses were deleted since."""
         self._loading = asyncio.Lock()
 
     def wants(self, inference: InferenceRequest) -> bool:
-        """Return whether the response to ``inference`` is kept if the provider does not keep it."""
+        """Return whether to keep the response to ``inference`` if the provider does not store it."""
         return self._find_rules().keep_days > 0 and inference.body.get("store") is not False
 
     def note(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
-        """Keep a response, or what it has become. It is stored in the background.
+        """Keep a response or its new state. It is stored in the background.
 
-        ``turn``: what ``inference`` has added to the conversation before; None if it begins one.
+        ``turn``: the request's addition to the conversation it continues; None if it begins one.
         """
         size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
@@ -108,20 +108,20 @@ class KeptResponses:
         self._writing_bytes -= size
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
-        """Return a response of the account, not loaded; None if the gateway keeps none. Raises ``StoreUnavailable``."""
+        """Return an account's response without its body. None if not kept. Raises ``StoreUnavailable``."""
         if len(response_id) > LONGEST_ID:
             return None
         await self._await_written([response_id])
         return self._check_found(await self._store.find_response(response_id), account_id)
 
     async def load(self, response: KeptResponse, loan: Loan) -> KeptResponse | None:
-        """Return a response with its body, for which ``loan`` is taken; None if it is gone or cannot be read."""
+        """Return a response with its body, whose memory is borrowed with ``loan``. None if it is gone or unreadable."""
         async with self._loading:
             loaded = await self._load([response], loan, items=False)
         return loaded[0] if loaded else None
 
     async def load_items(self, response: KeptResponse, loan: Loan) -> list[Body]:
-        """Return the input items of the conversation up to ``response``; ``loan`` is taken for them."""
+        """Return the input items of the conversation up to ``response``. Their memory is borrowed with ``loan``."""
         items, _ = await self._load_conversation(response, loan, "id", whole=False)
         return items
 
@@ -133,7 +133,7 @@ class KeptResponses:
     async def extend(
         self, inference: InferenceRequest, before: KeptResponse, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn]:
-        """Return the request with the conversation up to ``before`` in front of its own input, and what it adds.
+        """Return the request with the conversation up to ``before`` prepended to its input, and its own addition.
 
         Raises ``RequestTooLarge``, ``Overloaded``, ``NotFound``, ``StoreUnavailable``.
         """
@@ -145,7 +145,7 @@ class KeptResponses:
         return _extend(inference, before.id, items), turn
 
     async def inline(self, inference: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
-        """Return the request with kept items in place of references to them. Raises ``NotFound`` naming one.
+        """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference.
 
         Raises ``RequestTooLarge``, ``Overloaded``, ``StoreUnavailable``.
         """
@@ -165,18 +165,18 @@ class KeptResponses:
             for group in _group(kept):
                 for loaded in await self._load(group, loan, items=False, taken=True):
                     known |= await work_by_size(len(loaded.body), read_output, loaded.body)
-            # An item that is named often is in memory once, and in the provider's request as often as it is named.
+            # A repeated item is in memory once, but repeated in the provider's request.
             loan.take(await work_aside(measure_references, references, known), _ITEMS, "input")
         if loan.held > MAX_ON_LOOP or inference.large:
             return attrs.evolve(await work_aside(_inline, inference, known), large=True)
         return _inline(inference, known)
 
     async def sweep(self, now_ms: int) -> int:
-        """Delete the responses that have expired; how many. Raises ``StoreUnavailable``."""
+        """Delete expired responses and return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_responses(now_ms)
 
     async def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until all pending responses are stored."""
         await asyncio.gather(*self._writing.values())
 
     async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
@@ -193,7 +193,7 @@ class KeptResponses:
     async def _load_conversation(
         self, last: KeptResponse, loan: Loan, param: str, *, whole: bool
     ) -> tuple[list[Body], int]:
-        """Return the items up to ``last``, with its output if ``whole``, and the number of responses that have them."""
+        """Return the items up to ``last`` (with its output if ``whole``), and the number of responses read."""
         chain = await self._store.list_chain(last.id, MOST_TURNS + 1)
         if not chain or chain[-1].before_id is not None or any(one.account_id != last.account_id for one in chain):
             message = f"A response before {last.id!r} is missing: send the whole conversation as 'input'"
@@ -211,7 +211,7 @@ class KeptResponses:
     async def _load(
         self, responses: Sequence[KeptResponse], loan: Loan, *, items: bool, taken: bool = False
     ) -> list[KeptResponse]:
-        """Return ``responses`` as the repository loads them; the sizes of old rows are borrowed as soon as known."""
+        """Load ``responses``. Their memory is borrowed first; unknown sizes of old rows are corrected once known."""
         if not taken:
             _take(loan, responses, "The response", "id", items=items)
         room = max(_measure(one, items=True) or 0 for one in responses)
@@ -236,7 +236,7 @@ class KeptResponses:
     async def _keep(
         self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None, before: asyncio.Task[None] | None
     ) -> None:
-        """Store a response with its items, after its state before."""
+        """Store a response with its items, after its previous state is stored."""
         if before is not None:
             await before
         try:
@@ -244,7 +244,7 @@ class KeptResponses:
         except GatewayError as error:
             log.warning("response_not_kept", response_id=response.id, reason=error.message)
         finally:
-            if self._writing.get(response.id) is asyncio.current_task():  # no newer state is on its way
+            if self._writing.get(response.id) is asyncio.current_task():  # no newer state is waiting
                 del self._writing[response.id]
 
     async def _put(self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None) -> None:
@@ -266,7 +266,7 @@ class KeptResponses:
         await self._make_room(stored)
 
     async def _make_room(self, stored: KeptResponse) -> None:
-        """Delete the account's oldest responses if they are too many."""
+        """Delete the account's oldest responses if it exceeds its maximum of stored bytes."""
         account_id, most = stored.account_id, self._find_rules().max_total_bytes
         if not most:
             return
@@ -287,19 +287,19 @@ def make_missing(response_id: str, param: str | None = None) -> NotFound:
 
 
 def _measure(response: KeptResponse, *, items: bool) -> int | None:
-    """Return the memory that a response needs; None if it is unknown."""
+    """Return the memory that a response needs. None if unknown."""
     if response.body_memory is None:
         return None
     return response.body_memory + ((response.items_memory or 0) if items else 0)
 
 
 def _take(loan: Loan, responses: Sequence[KeptResponse], what: str, param: str, *, items: bool) -> None:
-    """Borrow what ``responses`` need, as far as that is known."""
+    """Borrow the memory that ``responses`` need, as far as it is known."""
     loan.take(sum(_measure(one, items=items) or 0 for one in responses), what, param)
 
 
 def _group(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
-    """Return ``responses`` in groups that are read together; one of unknown size is alone."""
+    """Group ``responses`` that are read together. A response of unknown size is in a group of its own or ends one."""
     groups: list[list[KeptResponse]] = []
     left = 0
     for one in responses:
@@ -313,7 +313,7 @@ def _group(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
 
 
 def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Body]:
-    """Return the items of responses and their outputs, except the output of ``last_id``."""
+    """Return the input and output items of the loaded responses, except the output of ``last_id``."""
     items: list[Body] = []
     for one in loaded:
         items += exact_json.loads(one.items)

@@ -1,7 +1,7 @@
-"""The live state of all channels: circuit breakers, keys, requests under way, requests a minute.
+"""The live state of all channels: circuit breakers, keys, running requests, requests per minute.
 
-All of it is in memory and changes only on the event loop. Each attempt holds a ``Lease``; its outcome is recorded with
-the lease and moves the circuit breakers.
+The state is in memory and changes only on the event loop. Each attempt holds a ``Lease``. The attempt's outcome is
+recorded with the lease and updates the circuit breakers.
 """
 
 import random
@@ -26,11 +26,11 @@ if TYPE_CHECKING:  # only gateways that share limits need it
 log = structlog.stdlib.get_logger(__name__)
 
 KEY_COOLDOWNS = 12
-"""The maximum cooldown of a key, in first cooldowns of a channel."""
+"""The maximum cooldown of a key, as a multiple of a channel's first cooldown."""
 REFUSED_S = 1.0
-"""The first cooldown of a key that was rejected; it doubles each time."""
+"""The first cooldown of a rejected key. It doubles with each rejection."""
 PROBE_EVERY_S = 5.0
-"""How often a tripped channel is probed. A single model, which no probe covers, is tried as often."""
+"""How often a tripped channel is probed. No probe covers a single model, so its first cooldowns are as short."""
 _NOTHING_BEGUN = StartedAttempt()
 
 
@@ -41,8 +41,8 @@ class RetrySettings:
     Attributes:
         rules: settings of the circuit breakers.
         max_attempts: maximum attempts for one request.
-        retry_ratio: maximum share of retries among the requests under way.
-        least_retries: retries that are allowed whatever the ratio is, so that a single request can fail over.
+        retry_ratio: maximum share of retries among the running requests.
+        least_retries: number of retries allowed regardless of the ratio, so that a single request can fail over.
         failover_after_s: first-byte timeout of a stream while another channel could serve the request.
     """
 
@@ -63,16 +63,17 @@ class LoadBalancer:
     and API format of the request (``domain/circuits.py``).
 
     Args:
-        clock: seconds of a monotonic clock.
+        clock: returns seconds of a monotonic clock.
         rng: returns a random number from 0 to below 1.
-        shared: the limits of channels, if several gateways keep them together; None: this one is alone.
+        shared: the channel limits shared with other gateways; None in a single process.
 
     Attributes:
         settings: limits for retries.
-        channels: every channel by its name; another object after each change of the channels.
-        running: attempts under way.
-        retrying: those of them that are retries and not answered yet.
-        changes: counts what may have made a channel unavailable; while it stays the same, an available one stays so.
+        channels: the channel states by name. The mapping is replaced whenever the channels change.
+        running: the number of running attempts.
+        retrying: the number of running retries that are not answered yet.
+        changes: a counter of events that may make a channel unavailable. While it is unchanged, an available channel
+            stays available.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class LoadBalancer:
         self.changes = 0
 
     def use(self, channels: Iterable[Channel]) -> None:
-        """Replace the channels. One that stays keeps its state, unless its base URL or provider has changed."""
+        """Replace the channels. A known channel keeps its state unless its base URL or provider has changed."""
         self.changes += 1
         channel_states: dict[str, ChannelState] = {}
         before, self.channels = self.channels, channel_states
@@ -107,7 +108,7 @@ class LoadBalancer:
             ):
                 state = ChannelState(channel, list_keys(channel, ()))
             else:
-                # The same object, because attempts under way release their place in it.
+                # Keep the object, because running attempts release their places in it.
                 state.replace(channel, self._clock())
             state.offered = channel.serving
             channel_states[channel.name] = state
@@ -128,19 +129,19 @@ class LoadBalancer:
         return self._rng(), self._rng()
 
     def may_retry(self) -> bool:
-        """Return whether the retry budget allows another retry. If everything is down, retries only add load."""
+        """Return whether the retry budget allows another retry: if everything is down, retries only add load."""
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
     def note_missing(self, state: ChannelState, wire: Wire) -> None:
-        """Note that the server of a channel lacks the endpoint of an API format."""
+        """Record that a channel's server lacks the endpoint of an API format."""
         state.missing |= {wire}
-        self.channels = dict(self.channels)  # another object: what was derived from the channels is derived again
+        self.channels = dict(self.channels)  # a new object invalidates caches that depend on the channels
 
     def lease(
         self, state: ChannelState, endpoint_key: EndpointKey, account: int, *, retry: bool, insisting: bool = False
     ) -> Lease:
-        """Take a place on an available channel; ``insisting``: despite its failures. ``retry``: it is a retry."""
+        """Take a place on a channel. ``insisting``: use it despite its failures. ``retry``: count it as a retry."""
         now, rpm = self._clock(), state.channel.rpm
         key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now)
         if rpm is not None:
@@ -163,9 +164,9 @@ class LoadBalancer:
         return lease
 
     def record_success(self, lease: Lease) -> None:
-        """Record that the provider answered: once, at the first event or with the whole answer.
+        """Record that the provider answered: once, at the first event of a stream or with the whole answer.
 
-        From then on a retry no longer counts against the retry budget.
+        From then on, a retry no longer counts against the retry budget.
         """
         now = self._clock()
         if lease.retry:
@@ -179,11 +180,11 @@ class LoadBalancer:
         else:
             lease.streak = state.circuits.find_streak(lease.endpoint_key, lease.account) if state.circuits else (0, 0)
             self._note_well(lease, now)
-        if key.breaker.trips or key.circuits or key.test_error:  # see ``KeyState``: otherwise nothing is to record
+        if key.breaker.trips or key.circuits or key.test_error:  # otherwise nothing to record, see ``KeyState``
             self._note_key_well(lease, now)
 
     def record_failure(self, lease: Lease, error: ProviderError, prompt: int | None = None) -> None:
-        """Record a failure, before the first byte or after it. ``prompt``: a digest of the prompt."""
+        """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
         self.changes += 1
         if error.failure_scope != "nobody":
             lease.first_byte_ms = FAILED
@@ -203,17 +204,17 @@ class LoadBalancer:
                     self._note_key_well(lease, self._clock())
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
-        """Record that a probe succeeded; it began in ``generation`` of the channel's circuit breaker."""
+        """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
         now = state.probed_at = self._clock()
         if state.breaker.state == "open" and state.breaker.generation == generation:
             state.breaker.recover(now)
             log.info("channel_recovered", channel=state.channel.name, reason="probe")
-        if state.probe_failed:  # if the probes never failed, they say nothing about the tripped models
+        if state.probe_failed:  # if no probe failed, a success says nothing about tripped models
             state.probe_failed = False
             state.circuits.let_try(now)
 
     def note_probe_failed(self, state: ChannelState, generation: int, error: ProviderError) -> None:
-        """Record that a probe failed, which began in ``generation``: the next cooldown is longer."""
+        """Record a failed probe that began in ``generation``. A cooldown that has ended is followed by a longer one."""
         self.changes += 1
         breaker, now = state.breaker, self._clock()
         state.probed_at, state.probe_failed = now, True
@@ -231,7 +232,7 @@ class LoadBalancer:
             )
 
     def tidy(self) -> None:
-        """Forget expired failures."""
+        """Drop expired failures."""
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 
@@ -239,7 +240,7 @@ class LoadBalancer:
         state, rules = lease.state, self.settings.rules
         breaker = state.breaker
         was = breaker.state
-        if was == "open" and breaker.generation == lease.generation:  # a request despite the cooldown
+        if was == "open" and breaker.generation == lease.generation:  # the request was sent despite the cooldown
             breaker.recover(now)
         breaker.record_success(lease.generation, now, rules)
         if was != breaker.state:
@@ -333,7 +334,7 @@ class LoadBalancer:
         )
 
     def end(self, lease: Lease) -> None:
-        """Release the place. An attempt without a recorded outcome counts neither as success nor as failure."""
+        """Release a lease. An attempt without a recorded outcome counts neither as success nor as failure."""
         if lease.ended:
             return
         lease.ended, state = True, lease.state

@@ -1,7 +1,7 @@
-"""Prefers channels that serve what a request asks for to those that have to leave some of it out.
+"""Prefers channels that support everything a request asks for to channels that leave part of it out.
 
-Log probabilities, a required schema, a tool that the provider runs and the like are left out where a provider has not
-got them, so that the request works there. A channel that has them comes first, whatever its priority.
+Log probabilities, a required schema, a tool that the provider runs and similar features are left out at a provider that
+lacks them, so that the request works there. A channel that has them is preferred, whatever its priority.
 """
 
 import attrs
@@ -17,12 +17,12 @@ _WISHES = frozenset(
      "generationConfig"}
 )  # fmt: skip
 _MAY_ASK = _WISHES | {"tools"}
-"""Fields that may ask for something which some providers leave out."""
+"""Fields that may request a feature some providers lack."""
 _OF_CLIENT = frozenset({None, "function", "custom"})
 
 
 def grade(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
-    """Return the channels with their losses, and whether these differ. Only a translated request loses something."""
+    """Return the targets with their losses, and whether these differ. Only a translated request can lose anything."""
     body = inference.body
     if _MAY_ASK.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:
         return targets, False

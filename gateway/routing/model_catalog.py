@@ -1,4 +1,4 @@
-"""What can be called now: the channels, and the models each of them offers."""
+"""The model catalog: the channels, and the models that each of them offers."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,14 +16,14 @@ from gateway.wording import did_you_mean
 
 @attrs.define
 class SyncStatus:
-    """What is known of a channel's own list: when it was last asked, and what came of it. Times are Unix seconds.
+    """The state of a channel's model listing. Times are Unix seconds.
 
     Attributes:
-        at_s: the last listing that succeeded.
-        error: why the last one failed; None where it did not.
-        added: models that came with the last listing that changed anything.
-        removed: those that went with it.
-        changed_s: when that was.
+        at_s: the time of the last successful listing.
+        error: why the last listing failed; None if it succeeded.
+        added: the models added by the last listing that changed the list.
+        removed: the models removed by it.
+        changed_s: the time of that listing.
     """
 
     at_s: int | None = None
@@ -34,10 +34,11 @@ class SyncStatus:
 
 
 class ModelCatalog:
-    """Channels in order and their models.
+    """The channels, in order, and their models.
 
-    ``clock``: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
-    listed when its channel was. ``state``: another object whenever what is offered has changed.
+    ``clock`` returns Unix seconds. The creation time of a declared model is when it was first offered. For an alias of
+    an unlisted model, it is when the channel was first offered. ``state`` is replaced by another object whenever the
+    catalog changes.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -50,11 +51,11 @@ class ModelCatalog:
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Every channel, in order, disabled ones too."""
+        """Every channel, in order, including disabled ones."""
         return self._channels
 
     def use(self, channels: Iterable[Channel]) -> None:
-        """Offer exactly these. What is known of one that was there before stays known, unless it leads elsewhere."""
+        """Replace the channels. A known channel keeps its model list unless its server or declared models changed."""
         self.state = object()
         before = {channel.name: channel for channel in self._channels}
         offered, synced = self._offered, self._synced
@@ -83,13 +84,13 @@ class ModelCatalog:
         return {name: ModelInfo(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
 
     def find_channel(self, name: str) -> Channel | None:
-        """A channel by its name."""
+        """Return the channel with that name. None if there is none."""
         return next((channel for channel in self._channels if channel.name == name), None)
 
     def apply_listing(self, channel: Channel, listing: Sequence[ModelInfo]) -> tuple[set[str], set[str]]:
-        """Take in a provider's successful listing; returns the models that came and those that went."""
+        """Update a channel's models from its provider's listing. Return the added and the removed models."""
         if self.find_channel(channel.name) != channel:
-            return set(), set()  # it was changed or removed while its provider was asked
+            return set(), set()  # the channel was changed or removed during the listing
         before = self._offered.get(channel.name) or {}
         after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
         self._offered[channel.name] = after
@@ -102,26 +103,26 @@ class ModelCatalog:
         return added, removed
 
     def note_failure(self, channel: Channel, error: str) -> None:
-        """A provider's listing failed: nothing changes but that it is known."""
+        """Record that a channel's listing failed. Its models stay."""
         if self.find_channel(channel.name) == channel:
             synced = self._synced[channel.name]
             if synced.error is None:
-                self.state = object()  # what it may serve has changed
+                self.state = object()  # ``_may_serve`` now answers differently
             synced.error = error
 
     def find_synced(self, channel: Channel) -> SyncStatus:
-        """What is known of a channel's listings."""
+        """Return the state of a channel's model listing."""
         return self._synced.get(channel.name) or SyncStatus()
 
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
-        """The models of one channel, sorted; None while a synchronised one has never answered."""
+        """Return a channel's models, sorted by id. None if a synchronised channel has never listed any."""
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels that serve ``model`` to ``caller``; None: to any caller.
 
-        Each comes with whether that is sure: it is not while the provider's list of models is not known.
+        Each is paired with whether this is certain. It is not while the provider's model list is unknown.
         """
         serving = []
         for channel in self._open_to(caller):
@@ -134,10 +135,10 @@ class ModelCatalog:
         return serving
 
     def _may_serve(self, channel: Channel, model: str) -> bool:
-        """Return whether a synchronised channel without a list may serve ``model``.
+        """Return whether a synchronised channel whose model list is unknown may serve ``model``.
 
-        Until the provider is asked for its list, it may have any model that passes the filter; if it has not answered,
-        only those that an operator names.
+        Before the first listing, it may have any model that passes the filter. If the listing failed, only aliases and
+        models that pass a filter set by the operator count.
         """
         if channel.find_alias(model) is not None:
             return True
@@ -146,14 +147,14 @@ class ModelCatalog:
 
     @property
     def serves_anything(self) -> bool:
-        """Whether there is a model that is sure to be served, be it one that cannot be listed."""
+        """Whether at least one model is certain to be served, even if it cannot be listed (an alias or a glob)."""
         return any(
             self._offered.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
             for channel in self._open_to(None)
         )
 
     def list_models(self, caller: Caller | None = None) -> list[ModelInfo]:
-        """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
+        """Return every model and alias that ``caller`` may use, sorted by id; None: all models and aliases."""
         found: dict[str, ModelInfo] = {}
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name) or {}
@@ -172,13 +173,13 @@ class ModelCatalog:
 
 
 def _lists_alike(one: Channel, other: Channel) -> bool:
-    """Whether two channels of a name ask the same server for the same list."""
+    """Return whether two versions of a channel have the same model list: same server, same declared models."""
     same_server = (one.provider, one.base_url, one.sync) == (other.provider, other.base_url, other.sync)
     return same_server and (one.sync or one.models == other.models)
 
 
 def model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
-    """Return the error for a model that no channel serves; ``listed``: the models that the caller may know."""
+    """Return the error for a model that no channel serves. ``listed`` are the models that the caller may see."""
     names = [known.id for known in listed]
     if model.startswith("demo-") and not any(name.startswith("demo-") for name in names):
         hint = ": the built-in demo is off. `gateway channels add demo` offers its models beside those of your channels"
@@ -188,6 +189,6 @@ def model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
 
 
 def build_etag(models: Iterable[ModelInfo]) -> str:
-    """An entity tag of a list of models, quoted."""
+    """Return a quoted entity tag for a list of models."""
     content = orjson.dumps([(listed.id, listed.created_s, listed.owned_by) for listed in models])
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -1,4 +1,4 @@
-"""Asks a provider for its models."""
+"""Lists a provider's models."""
 
 import asyncio
 from contextlib import suppress
@@ -20,7 +20,7 @@ MAX_LISTING_BYTES = 16 * 1024 * 1024
 async def fetch_models(
     upstream: HttpClient, channel: Channel, *, now_s: int, timeout_s: float = LISTING_TIMEOUT_S
 ) -> list[ModelInfo]:
-    """A channel's own list of models, under the names callers use; of its keys the first that is accepted will do.
+    """Return the model list of a channel's provider, under callers' names. Keys are tried until one is accepted.
 
     Raises ``ProviderError``.
     """

@@ -1,4 +1,4 @@
-"""Models as they are offered to people: who serves each, and what it costs."""
+"""Model offers for display: the channels that serve each model, and its price."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,9 +13,9 @@ from gateway.routing.pricing_policy import PricingPolicy
 
 @frozen
 class Offer:
-    """A model, the channels that serve it, best first, and the price at the first of them that has one.
+    """A model, the channels that serve it (highest priority first), and the price at the first one that has a price.
 
-    ``multiplier_ppm`` is what that channel and the group ask of the price, in parts per million.
+    ``multiplier_ppm`` combines the multipliers of that channel and the group, in parts per million.
     """
 
     listed: ModelInfo
@@ -25,7 +25,7 @@ class Offer:
 
 
 def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account | None) -> list[Offer]:
-    """Every model; for an account, those that a key of it could call, at what its first group pays."""
+    """Return an offer for every model; for an account, only for models its keys may use, at its first group's price."""
     is_open = _open_to(account)
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
@@ -38,8 +38,8 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
 
 
 def _open_to(account: Account | None) -> Callable[[Channel], bool]:
-    """Whether a key of the account could use a channel: one of no group, or of any that the account may use."""
-    if account is None or not account.groups:  # then it may use every group there is
+    """Return a test whether a channel serves any key of the account: one without a group or in one of its groups."""
+    if account is None or not account.groups:  # without groups, the account may use every group
         return lambda _: True
     groups = (None, *account.groups)
     return lambda channel: any(map(channel.serves, groups))

@@ -1,4 +1,4 @@
-"""Lets through what changes what is bought, if the channel allows it and the caller may have it."""
+"""Checks the fields of a request that affect the price: the channel must allow them, and the caller may need rights."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -23,27 +23,28 @@ from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Target
 
 _THREADS = "message-threads-"
-"""Begins the name of the feature that keeps a conversation at Anthropic; its client goes on without (``thread``)."""
+"""Prefix of the Anthropic feature that stores a conversation there. Its client can continue without (``thread``)."""
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
-"""API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
+"""API formats, by prefix, whose bodies the gateway builds itself, so unknown fields are not sent."""
 
 _IMPLIED_BY: Mapping[str, tuple[str, ...]] = {
     "file_id": (f"{BETA}.files-api-2025-04-14",),
     "skill_id": (f"{BETA}.skills-2025-10-02",),
     "vector_store_ids": ("tools.file_search",),
 }
-"""Ids that a channel takes if it allows another field, which is of no use without them."""
+"""Id fields that a channel accepts if it allows another field that would be useless without them."""
 
 
 def allows(channel: Channel, name: str) -> bool:
-    """Whether the channel lets callers send the field ``name``."""
+    """Return whether the channel lets callers send the field ``name``."""
     return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
 
 
 def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
-    """Keep the channels that take ids of things that were not made through the gateway.
+    """Keep the channels that accept ids of objects that were not created through the gateway.
 
-    ``foreign``: what a channel must allow for each id, and the place of the id. Raises ``NotFound`` naming a place.
+    ``foreign`` has, for each id, the field that a channel must allow, and the place of the id. Raises ``NotFound``
+    naming a place.
     """
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
@@ -55,7 +56,7 @@ def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> 
 
 
 def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:
-    """What in a model's name changes what is bought, and is neither declared nor allowed; None: nothing."""
+    """Return the variant in a model's name that changes the price and is neither declared nor allowed. None if fine."""
     variant = provider.find_variant(theirs)
     if variant is None or theirs in channel.models or any(theirs == named for _, named in channel.model_map):
         return None
@@ -63,7 +64,7 @@ def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> s
 
 
 def refuse_variant(model: str, variant: str) -> InvalidRequest:
-    """The fault of a call for a variant that no channel allows."""
+    """Return the error for a model variant that no channel allows."""
     return InvalidRequest(
         f"The variant {variant!r} of the model {model!r} changes what is bought, and no channel allows it "
         f"(allow_fields = ['model{variant}'])",
@@ -74,11 +75,11 @@ def refuse_variant(model: str, variant: str) -> InvalidRequest:
 def keep_allowed(
     targets: list[Target], caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> list[Target]:
-    """Those of ``targets`` that may be sent what ``inference`` says, with the prices of the models that it names.
+    """Return the targets that allow the request's priced fields, with the prices of the models that it names.
 
-    If no channel allows a tool that the provider runs, and the model need not call it, it is left out.
+    If no channel allows a tool that the provider runs, and the model need not call the tool, it is left out.
 
-    Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
+    Raises ``InvalidRequest`` naming a field that no channel allows, or the error for a model the caller may not use.
     """
     if OPERATIONS[inference.operation].counts_only:  # nothing is bought
         return targets
@@ -127,7 +128,7 @@ def _check(
 
 
 def _check_betas(channel: Channel, features: str, model: str) -> None:
-    """Raise ``InvalidRequest`` for a feature of Anthropic's header that is neither harmless nor allowed."""
+    """Raise ``InvalidRequest`` for a feature in Anthropic's beta header that is neither harmless nor allowed."""
     for name in list_betas(features):
         if not allows(channel, f"{BETA}.{name}"):
             if name.startswith(_THREADS):
@@ -144,9 +145,9 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
 def _list_prices(
     target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
-    """The provider's names of the models that ``inference`` names, each with its price.
+    """Yield the models that the request body names, by the provider's names, each with its price.
 
-    Raises the error of one that is refused: the key excludes it, the channel does not offer it, or it has no price.
+    Raises an error if the key excludes a model, the channel does not offer it, or it needs a price and has none.
     """
     fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(inference.body, fields):

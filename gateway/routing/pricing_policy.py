@@ -1,4 +1,4 @@
-"""What calls cost, and which are served at all."""
+"""The pricing policy: the cost of requests, and which unpriced models are served."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -12,7 +12,7 @@ from gateway.errors import ModelNotPriced
 from gateway.frozen import frozen
 
 Unpriced = Literal["refuse_limited", "free", "refuse"]
-"""What a model without a price is: refused to callers with a spending limit, free, or refused."""
+"""The treatment of models without a price: refused to callers with a spending limit, free, or refused."""
 
 _TEXT: frozenset[Unit] = frozenset({"token", "image", "call"})
 _IMAGE: frozenset[Unit] = frozenset({"image", "token", "call"})
@@ -30,15 +30,15 @@ _BOUGHT: Mapping[Operation, frozenset[Unit]] = {
     "video_remixes": _VIDEO,
     "rerank": _RERANK,
 }
-"""The units that an operation is paid by; every other one by ``_TEXT``."""
+"""The units by which an operation may be billed; operations that are missing here: ``_TEXT``."""
 
 
 @frozen
 class PricingPolicy:
-    """What calls cost, and which are served at all; replaced as a whole when the configuration is.
+    """The pricing policy, replaced as a whole when the configuration changes.
 
-    ``groups``: price multipliers of groups, in parts per million; a group that is not there has none. ``unpriced``:
-    what a model without a price is.
+    ``groups`` are the price multipliers of groups, in parts per million; a missing group pays the full price.
+    ``unpriced`` is the treatment of models without a price.
     """
 
     prices: PriceList = attrs.field(factory=PriceList)
@@ -46,14 +46,14 @@ class PricingPolicy:
     unpriced: Unpriced = "refuse_limited"
 
     def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """Return the price of ``theirs``, the provider's name of ``model``: what answers is what is paid.
+        """Return the price of ``theirs``, the provider's name of ``model``, because that model does the work.
 
-        A name without a price, such as that of a deployment, costs what the client's name does.
+        If that name has no price, for example the name of a deployment, the price of the client's name applies.
         """
         return self.prices.find(theirs, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:
-        """What a group (None: no group) pays of it, in parts per million."""
+        """Return the price multiplier of a group (None: no group), in parts per million."""
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
 
     def refuses_unpriced(self, caller: Caller) -> bool:
@@ -75,12 +75,12 @@ class PricingPolicy:
         )
 
     def may_be_free(self, caller: Caller, providers: frozenset[str]) -> bool:
-        """Return whether a call of ``caller`` to one of ``providers`` may cost nothing."""
+        """Return whether a request of ``caller`` to one of ``providers`` may be free."""
         if self.unpriced == "free" or not self.find_multiplier(caller.key.group):
             return True
         return self.prices.is_free_at(providers)
 
 
 def pays_for(price: Price | None, operation: Operation) -> bool:
-    """Return whether a price has what an operation is paid by; one without any amount is for whatever is free."""
+    """Return whether a price covers a unit by which the operation is billed. A deliberate price of 0 covers all."""
     return price is not None and (not (units := price.units) or not units.isdisjoint(_BOUGHT.get(operation, _TEXT)))

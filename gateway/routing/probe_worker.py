@@ -1,4 +1,4 @@
-"""Looks whether channels that failed are well again, so that no call has to find out."""
+"""Probes failed channels for their recovery, so that no client's request has to test them."""
 
 import asyncio
 import random
@@ -18,10 +18,10 @@ LOOK_EVERY_S = 1.0
 class ChannelProber:
     """Probes tripped channels by listing their models, which costs nothing.
 
-    A list is not yet an answer: a channel that passes warms up with a small share of the requests, and one failure
-    trips it again, for longer than before.
+    A successful listing does not prove that requests work. So a channel that passes warms up with a small share of the
+    requests, and one failure trips it again for longer than before.
 
-    ``find_share``: returns how likely this process probes in a second: of many nodes not all need to.
+    ``find_share`` returns the probability that this process probes in a given second: not every node needs to.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ChannelProber:
         self._fetch = fetch
 
     async def run(self) -> None:
-        """Look every second, for ever."""
+        """Probe every second, or with the probability ``find_share``, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             share = self._find_share()
@@ -41,7 +41,7 @@ class ChannelProber:
                 await self.probe()
 
     async def probe(self) -> None:
-        """Probe every channel that has tripped, as a whole or for some calls, and forget old failures."""
+        """Probe every channel that is due: it has tripped, entirely or for some requests. Drop old failures first."""
         self._load_balancer.tidy()
         now, channels = self._load_balancer.now, self._load_balancer.channels
         due = [

@@ -1,4 +1,4 @@
-"""A request about a response that a provider keeps, at the channel that has made it."""
+"""Requests about a response stored at a provider, sent to the channel that made the response."""
 
 import asyncio
 from typing import Literal
@@ -27,7 +27,7 @@ async def ask_provider(
     below: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``below``: the rest of the path (``/input_items``) with its query.
+    """Return the provider's answer. ``below`` is the end of the path (``/input_items``) with its query.
 
     Raises ``NotFound`` if the channel has no Responses API any more, ``ProviderError``.
     """

@@ -1,4 +1,4 @@
-"""Keeps what one account continues apart from what others have made, and at the channel that has made it."""
+"""Owners of provider-side objects: an account may continue only its own, at the channel that made them."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -19,21 +19,21 @@ from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, m
 from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
-"""Owners in memory: of responses that are on their way into the store, and of those that are likely to go on."""
+"""Maximum number of owners in memory: of responses being stored, and of recent ones likely to be continued."""
 _MOST_MADE = 500
-"""Ids of one answer that are recorded."""
+"""Maximum number of ids recorded per answer."""
 _RESPONSES = "responses"
 _PART = "part:"
-"""Before the ids of what a response has made: none of them is the id of a response."""
+"""Prefix for the ids of objects that a response has made, to distinguish them from response ids."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class ResponseOwners:
-    """Knows whose each stored response is, and each item, container or recording that a provider has made.
+    """Finds the owner of each response, item, container or recording stored at a provider.
 
-    ``clock``: Unix seconds. ``pauses_s``: how long ``locate`` waits before it looks again: another node may be storing
-    what it looks for.
+    ``clock`` returns Unix seconds. ``pauses_s`` are the waits before each further lookup of an unknown id, because
+    another node may be storing it.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class ResponseOwners:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def find(self, response_id: str, account_id: int) -> ResponseOwner | None:
-        """Return the owner of a response if that is the account. Raises ``StoreUnavailable``."""
+        """Return the owner record of a response if it belongs to the account. Raises ``StoreUnavailable``."""
         owner = (await self._find_all([response_id])).get(response_id)
         return owner if owner is not None and owner.account_id == account_id else None
 
     async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
-        """Return the owners of those ``ids`` that have one."""
+        """Return the known owners of ``ids``, by id."""
         wanted = {one for one in ids if len(one) <= LONGEST_ID}
         found = {one: owner for one in wanted if (owner := self._recent.get(one)) is not None}
         if len(found) < len(wanted):
@@ -65,7 +65,7 @@ class ResponseOwners:
         return found
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
-        """Return a response that the gateway keeps, or the owner of another one; None if the account has neither.
+        """Return the account's response from the gateway, or the owner record of one at a provider. None if unknown.
 
         Raises ``StoreUnavailable``.
         """
@@ -87,10 +87,10 @@ class ResponseOwners:
     async def prepare(
         self, inference: InferenceRequest, account_id: int, request_id: str, borrower: Borrower
     ) -> InferenceRequest:
-        """Return the request with the conversation that it continues, and with what keeps the response.
+        """Return the request with the conversation that it continues, and with a callback that keeps the response.
 
-        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or anything
-        else that it names at a provider, is another account's, or unknown; ``RequestTooLarge``, ``Overloaded``.
+        ``borrower`` borrows the memory for loaded responses. Raises ``NotFound`` if the previous response, or another
+        object named at a provider, is unknown or another account's; ``RequestTooLarge``, ``Overloaded``.
         """
         responds = inference.operation == _RESPONSES
         if responds:
@@ -114,9 +114,9 @@ class ResponseOwners:
     async def _check_names(
         self, inference: InferenceRequest, names: list[KeptName], account_id: int
     ) -> InferenceRequest:
-        """Return the request bound to the channel that has what it names, and with what no channel is known to have.
+        """Bind the request to the channel of the objects that it names, and list the unknown ones in ``foreign``.
 
-        Raises ``NotFound`` for what is of another account, or at another channel than the rest.
+        Raises ``NotFound`` for an object of another account, or at another channel than the other objects.
         """
         names = [name for name in names if not is_own(name.id)]
         ids = {f"{_PART}{name.id}" for name in names}
@@ -142,9 +142,9 @@ class ResponseOwners:
     async def _check(
         self, inference: InferenceRequest, account_id: int, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn | None]:
-        """Return the request with the conversation that it continues, or bound to the channel that has that.
+        """Return the request with the conversation that it continues, or bound to the channel that stores it.
 
-        With it, what the request adds to a conversation that the gateway keeps; None: it continues none.
+        The second result is the request's addition to a conversation kept by the gateway; None if it continues none.
 
         Raises ``NotFound`` if the response is unknown or of another account.
         """
@@ -163,9 +163,9 @@ class ResponseOwners:
     def note(
         self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0
     ) -> None:
-        """Record the owner of a new response of so many ``tokens``, and of what it has ``made``.
+        """Record the owner of a new response and of the objects it has ``made``, and store them in the background.
 
-        It is stored in the background.
+        ``tokens`` are the tokens of the response.
         """
         owners = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)), ResponseOwner(account_id, channel))
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
@@ -181,11 +181,11 @@ class ResponseOwners:
         task.add_done_callback(self._writing.discard)
 
     async def sweep(self, now_ms: int) -> int:
-        """Forget responses that their providers keep no longer; how many. Raises ``StoreUnavailable``."""
+        """Delete the owners of expired responses. Return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_owners(now_ms - KEPT_MS)
 
     async def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until all pending owners are stored."""
         await asyncio.gather(*self._writing)
 
     async def _keep(self, owners: dict[str, ResponseOwner]) -> None:
@@ -197,7 +197,7 @@ class ResponseOwners:
 
 
 def make_unknown(where: str, allow: str = "") -> NotFound:
-    """Return the error for an id that the account has not been given; ``allow`` lets a channel take it."""
+    """Return the error for an id that is not the account's. ``allow``: the field with which a channel accepts it."""
     hint = f" (a channel takes ids that were made elsewhere with allow_fields = ['{allow}'])" if allow else ""
     message = f"'{where}' names nothing that this account has made through the gateway{hint}"
     return NotFound(message, param=where, should_retry=False)

@@ -1,4 +1,4 @@
-"""The route of one request: which channel takes the next attempt, by the state of the channels at that time."""
+"""The route of one request: chooses the channel for each attempt by the current state of the channels."""
 
 import math
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ from gateway.routing.target import Attempt, Target
 from gateway.upstream.interface import StaleConnection
 
 LONGEST_PAUSE_S = 2.0
-"""Maximum wait before a second attempt on the only channel; a provider that asks for more gets none."""
+"""Maximum wait before a second attempt on the only channel. If the provider asks for a longer one, none is made."""
 _LONGEST_WAIT_S = 120
-"""Maximum Retry-After for a client: client libraries do not wait longer."""
+"""Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
 
 class Route:
-    """The channels that may serve one request. Each attempt is chosen by their state at that time.
+    """The channels that may serve one request. The channel of each attempt is chosen by their current state.
 
     Args:
-        targets: every channel that may serve it.
-        account: the id of its account.
+        targets: every channel that may serve the request.
+        account: the id of the caller's account.
         affinity_key: see ``routing/selection.py``.
-        graded: some of the channels leave out more of what the request asks for than others.
+        graded: the channels differ in how much of the request they leave out, so ``Target.losses`` matters.
 
     Attributes:
-        pause_s: seconds to wait before the next attempt, as its provider has asked.
+        pause_s: the wait before the next attempt that the provider has asked for, in seconds.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Route:
         self.pause_s = 0.0
 
     def rank(self) -> Sequence[Target]:
-        """Return every target, first the one that ``start`` will probably take. Raises ``NoHealthyChannel``."""
+        """Return all targets, starting with the one that ``start`` will probably use. Raises ``NoHealthyChannel``."""
         targets = self.targets
         if not targets:
             return targets
@@ -86,7 +86,7 @@ class Route:
         return [first, *(target for target in targets if target is not first)]
 
     def _look(self) -> tuple[Target, bool]:
-        """Return the target to take, and whether despite its failures. Raises ``NoHealthyChannel``."""
+        """Return the target to use, and whether it is used despite its failures. Raises ``NoHealthyChannel``."""
         target = self._choose()
         if target is not None:
             return target, False
@@ -96,21 +96,21 @@ class Route:
         return self._pick(insisting), True
 
     def start(self, answer_id: str, now_s: int) -> Attempt:
-        """Start the first attempt, for an answer with this id at ``now_s`` (Unix s). Raises ``NoHealthyChannel``."""
+        """Start the first attempt. ``now_s`` (Unix seconds) is the answer's time. Raises ``NoHealthyChannel``."""
         first, insisting = self._first, self._insisting
-        # ``rank`` has decided this. Only if the request waited since then may another one have taken the place.
+        # ``rank`` has chosen already. Choose again only if the channels changed while the request waited.
         if first is None or self._ranked_at != self._load_balancer.changes:
             first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
     def leave_out(self, attempt: Attempt) -> None:
-        """Take back an attempt that other gateways leave no room for; its channel gets no other one."""
+        """Undo an attempt because other gateways use up the channel's shared limits, and exclude the channel."""
         self._attempts -= 1
         self._tried += (attempt.channel.name,)
 
     def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Return whether another attempt follows ``failed``, which is released; if not, ``error`` is the answer."""
-        if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
+        """Return whether to make another attempt after ``failed``, which is released. If not, answer with ``error``."""
+        if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent, so the next attempt is no retry
             self._attempts -= 1
             if isinstance(error, errors.EndpointMissing):
                 return self._may_take_other_endpoint(failed)
@@ -118,12 +118,12 @@ class Route:
             return self._may_lower(failed, error.limit)
         elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
-        # A stale connection is no failure of the channel: it gets the request again, over a new connection.
+        # A stale connection is no failure of the channel, which gets the request again over a new connection.
         self._once = isinstance(error, StaleConnection)
         if self._once:
             self._again = failed.target
             return not self._inference.makes_media
-        if isinstance(error, errors.ContextExceeded):  # from two providers it is the answer
+        if isinstance(error, errors.ContextExceeded):  # two providers agree: trying a third is useless
             if self._exceeded:
                 return False
             self._exceeded = True
@@ -131,7 +131,7 @@ class Route:
 
     def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether another channel is left, or the only one may get the request again."""
-        # A failure of one key is none of the channel: its next key gets another try.
+        # A failure of one key says nothing about the channel's other keys: the next one gets a try.
         if error.failure_scope not in {"key", "model"} or len(failed.lease.state.keys) == 1:
             self._tried += (failed.channel.name,)
         if self.is_open:
@@ -141,10 +141,10 @@ class Route:
         return self._again is not None
 
     def _may_lower(self, failed: Attempt, limit: int) -> bool:
-        """Return whether the same channel gets the request again, once, with the limit that its provider has named.
+        """Return whether to resend the request to the same channel, once, with the output limit its provider named.
 
-        The provider has done nothing, so the attempt does not count. Only an answer to the next one shows that the
-        limit was the reason.
+        The provider has processed nothing, so the attempt does not count. Only a successful next attempt proves that
+        the limit was the reason.
         """
         sent = failed.output_limit or self._inference.allowed_output
         if self._lowered is not None or 0 < sent <= limit:
@@ -155,14 +155,14 @@ class Route:
         return True
 
     def _may_take_other_endpoint(self, failed: Attempt) -> bool:
-        """Return whether the channel, or another one, can serve the request without an endpoint that is missing."""
+        """Return whether another endpoint of the channel, or another channel, can serve the request."""
         self._again = _find_other_endpoint(failed.target, self._inference)
         if self._again is None:
             self._tried += (failed.channel.name,)
         return self.is_open
 
     def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Return whether the only channel gets a second try: never if it may have processed the request."""
+        """Return whether to retry on the only channel: once, and never media that may already have been made."""
         if self._repeated or not failed.target.state.offered or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
             return False
         if isinstance(error, errors.ProviderRateLimited):
@@ -170,7 +170,7 @@ class Route:
         return error.passing and not self._inference.makes_media
 
     def leave_room(self) -> None:
-        """Use no channel despite its failures, nor its last places. Raises ``NoHealthyChannel`` if none is left."""
+        """Restrict a low-priority request to healthy channels with spare places. Raises ``NoHealthyChannel``."""
         self._patient = True
         shared = self._load_balancer.shared
         with_room = [
@@ -184,7 +184,7 @@ class Route:
         self.targets = with_room
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
-        """Multiply the price of every channel, rounded up to a millionth."""
+        """Multiply the price at every channel. The multiplier is rounded up to parts per million."""
         if multiplier_ppm != ONE_PPM:
             self.targets = [
                 attrs.evolve(target, multiplier_ppm=multiply_ppm(target.multiplier_ppm, multiplier_ppm))
@@ -193,7 +193,7 @@ class Route:
 
     @property
     def busy(self) -> bool:
-        """Whether a channel refuses only for now: it is full, or a limit of requests is reached."""
+        """Whether any channel is available, or unavailable only because it is full or rate limited."""
         now = self._load_balancer.now
         found = [target.state.find_obstacle(target.endpoint_key, self._account, now) for target in self.targets]
         return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in found)
@@ -205,11 +205,11 @@ class Route:
 
     @property
     def is_open(self) -> bool:
-        """Whether another attempt can be made, on a channel that was not tried or on the same again."""
+        """Whether another attempt can be made, on an untried channel or on the same one again."""
         return self._again is not None or any(map(self._is_open, self.targets))
 
     def next(self, failed: Attempt) -> Attempt | None:
-        """Start the attempt after ``failed``; None if no channel can take it any more."""
+        """Start the attempt after ``failed``. Return None if no channel can take the request any more."""
         identity, again = failed.translator.identity, self._again
         self._again, self.pause_s = None, 0.0
         if again is not None and (
@@ -244,7 +244,7 @@ class Route:
         return choose(candidates, self._sticky, balancer.throw()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:
-        """Return whether the channel was not tried and can be. It may have been disabled since routing."""
+        """Return whether the channel is untried and available now. It may have been disabled since routing."""
         state = target.state
         if self._tried and state.channel.name in self._tried:
             return False
@@ -255,7 +255,7 @@ class Route:
         )
 
     def _find_insisting_s(self, target: Target) -> float | None:
-        """Return the seconds until the channel may be used despite its failures; None: not at all."""
+        """Return the seconds until the channel may be used despite its failures. None if it may not be used."""
         if self._patient:
             return None
         now, state = self._load_balancer.now, target.state
@@ -288,7 +288,7 @@ class Route:
         return Attempt(target, channel, lease, translator, timeouts, self._once, several=several, output_limit=limit)
 
     def _find_limit(self, target: Target) -> int:
-        """Return the most output tokens that the channel gives, as its provider has named; 0: not known."""
+        """Return the maximum output tokens that the provider named for the channel's model; 0 if unknown."""
         lowered = self._lowered
         if lowered is not None and lowered.state is target.state and lowered.model == target.model:
             return self._limit
@@ -301,9 +301,9 @@ class Route:
         return any(other.state is not target.state and self._is_open(other) for other in self.targets)
 
     def _find_reason(self) -> errors.NoHealthyChannel:
-        """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if each has a rate limit.
+        """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if all are rate limited.
 
-        Clients count 429 as "slow down" and 503 as "broken".
+        Clients understand 429 as "slow down" and 503 as "broken".
         """
         now = self._load_balancer.now
         waits, obstacles = [], set()
@@ -323,7 +323,7 @@ class Route:
 
 
 def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return the same channel and model with the next API format that serves the request; None if there is none."""
+    """Return ``target`` with the next API format that serves the request. None if there is none."""
     if inference.compaction:
         return find_compacting(target, inference)
     wires = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)
@@ -333,7 +333,7 @@ def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target 
 
 @lru_cache(maxsize=256)
 def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
-    """Shorten the first-byte timeout while another channel could serve; a timeout that the operator set stays."""
+    """Shorten the default first-byte timeout to ``failover_after_s``. A timeout set by the operator stays."""
     if timeouts.first_byte_s != DEFAULT_TIMEOUTS.first_byte_s:
         return timeouts
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))

@@ -28,7 +28,7 @@ from gateway.routing.unsupported_operation import refuse_chat_model, refuse_oper
 from gateway.wording import did_you_mean, fold_name
 
 _DESCRIBED = frozenset({"image", "video"})
-"""Media in which models differ: their capabilities are looked up."""
+"""Media whose models differ in capabilities, which are therefore looked up."""
 _FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
 _MOST_REMEMBERED = 4_096
 
@@ -36,8 +36,8 @@ _MOST_REMEMBERED = 4_096
 class Router:
     """Finds the channels that may serve a request, and their prices.
 
-    ``pricing``: can be replaced; requests under way keep their prices. ``models``: capabilities of models from the
-    configuration; can be replaced, too.
+    ``pricing`` can be replaced; running requests keep their prices. ``models`` are capabilities from the configuration
+    and can be replaced, too.
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class Router:
 
         Raises:
             ModelNotAllowed, GroupNotAllowed: the caller may not use the model.
-            ModelNotPriced: it has no price at any channel, and is refused to the caller.
+            ModelNotPriced: the model has no price at any channel, and the caller may only use priced models.
             ModelNotFound: no channel serves the model.
-            UnsupportedOperation: no channel serves it at this endpoint.
+            UnsupportedOperation: no channel serves the model at this endpoint.
             InvalidRequest: no channel can do what the request asks for.
-            NotFound: it names what is kept at a provider, and no channel takes such names of everybody.
+            NotFound: the request contains an id of something stored at a provider, and no channel allows such ids; or
+                the channel of the continued response no longer serves the model.
         """
         targets = self._find_options(caller, inference.model, inference.operation)
         if not targets:
@@ -97,17 +98,17 @@ class Router:
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
-        """Return the error for a caller whose provider lacks the path, with ``error``.
+        """Return the error for a request that failed with ``error`` because the provider lacks the path.
 
-        If media were asked of a chat model, the error names models that make them. Otherwise it is ``error``.
+        If the request asked a chat model for media, the error names models that make them. Otherwise it is ``error``.
         """
         models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Return the cached targets of a caller that it may use, as a list that must not be changed.
+        """Return the targets that a caller may use, cached. The list must not be changed.
 
-        The cache is dropped when a part of it is replaced. Raises if the caller may not use the model.
+        The cache is dropped when an object that it depends on is replaced. Raises if the caller may not use the model.
         """
         state, lines, pricing, models = self._known_of
         if (
@@ -138,9 +139,10 @@ class Router:
             raise
 
     def keep_priced(self, targets: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Keep the channels at which ``caller`` may use the model: with a price, if its price matters.
+        """Keep the channels at which ``caller`` may use the model: those with a price, if the caller needs one.
 
-        A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
+        Counting tokens is free, so it needs a price only if every unpriced model is refused. Raises ``ModelNotPriced``
+        if no channel is left.
         """
         counts = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
         if counts or not self.pricing.refuses_unpriced(caller):
@@ -151,11 +153,11 @@ class Router:
         return priced
 
     def _list_parts(self) -> tuple[object, object, object, object]:
-        """Return what the targets depend on: other objects after every change."""
+        """Return the objects that the targets depend on. Each is replaced, never changed in place."""
         return self.catalog.state, self.load_balancer.channels, self.pricing, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
+        """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
         channels, facts = self.load_balancer.channels, OPERATIONS[operation]
         described = facts.media in _DESCRIBED
         group_ppm = self.pricing.find_multiplier(caller.key.group)
@@ -191,14 +193,14 @@ class Router:
         return [model for model in listed if self._has_price(model.id, caller)]
 
     def get_model(self, caller: Caller, model: str) -> ModelInfo:
-        """Return one of ``list_models``. Raises ``ModelNotFound``."""
+        """Return one model of ``list_models`` by id. Raises ``ModelNotFound``."""
         for listed in self.list_models(caller):
             if listed.id == model:
                 return listed
         raise model_not_found(model, self.list_models(caller))
 
     def may_be_free(self, caller: Caller) -> bool:
-        """Return whether a call of ``caller`` may cost nothing, whatever it asks for."""
+        """Return whether any request of ``caller`` may cost nothing."""
         return self.pricing.may_be_free(caller, frozenset(channel.provider for channel in self.catalog.channels))
 
     def _has_price(self, model: str, caller: Caller) -> bool:
@@ -208,7 +210,7 @@ class Router:
         )
 
     def _check_served(self, caller: Caller, inference: InferenceRequest) -> None:
-        """Raise why no channel serves a request, unless the gateway can estimate its answer (a count of tokens)."""
+        """Raise the error for a request that no channel serves, unless the gateway can estimate a token count."""
         model = inference.model
         if not self.catalog.list_serving(model):
             raise model_not_found(model, self.list_models(caller))

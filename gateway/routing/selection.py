@@ -1,9 +1,9 @@
 """Selection of a channel, as a pure function of the state of all channels and two random numbers.
 
-Among the available channels the highest priority goes first. Among equals two are drawn by weight, and the first is
-taken unless the second is less busy for its weight (the power of two choices: nearly as even as comparing all, and no
-channel is flooded because it looks idle for an instant). With few requests under way the weights alone decide. Requests
-with one affinity key get the same channel as long as it is available, because providers cache prompts.
+Among the available channels, the highest priority wins. Among equals, two are drawn by weight, and the first is taken
+unless the second is less busy for its weight. This "power of two choices" is nearly as even as comparing all channels,
+and does not flood a channel that looks idle for an instant. With few running requests, only the weights matter.
+Requests with the same affinity key get the same channel while it is available, because providers cache prompts.
 """
 
 import hashlib
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 @frozen
 class Candidate(Generic[T]):
-    """A channel that is available.
+    """An available channel.
 
     Attributes:
-        what: the value to return for it.
-        name: of the channel, for affinity.
-        sure: it is known to serve the model; before its first synchronisation a channel only may.
-        priority: higher priorities go first.
-        weight: its weight among equals, times its share.
-        share: the share of its usual requests while it warms up; 1 after that.
-        running: attempts under way.
+        what: the value that ``choose`` returns for it.
+        name: the channel's name, for affinity.
+        sure: whether it certainly serves the model; a channel that has not been synchronised yet only may serve it.
+        priority: the highest priority is chosen first.
+        weight: its weight among channels of equal priority, times ``share``.
+        share: its share of the usual requests while it warms up after a failure; otherwise 1.
+        running: the number of running attempts.
     """
 
     what: T
@@ -40,15 +40,15 @@ class Candidate(Generic[T]):
 
 
 def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tuple[float, float]) -> T | None:
-    """Return the candidate to take; None if there is none.
+    """Choose a candidate and return its ``what``. None without candidates.
 
-    ``candidates``: all available channels; their order only breaks ties. ``affinity_key``: requests with the same key
-    get the same channel; None: weight and load decide. ``rng``: two random numbers from 0 to below 1.
+    ``candidates`` are all available channels; their order only breaks ties. Requests with the same ``affinity_key`` get
+    the same channel; None: weight and load decide. ``rng`` are two random numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
     lower = _list_lower(candidates, equals)
     if lower and (warm := max(candidate.share for candidate in equals)) < 1:
-        # While the highest priority warms up, the rest of the requests goes to the next one.
+        # While the highest priority warms up, its other requests go to the next lower priority.
         if rng[1] >= warm:
             return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)))
         rng = rng[0], rng[1] / warm
@@ -58,14 +58,14 @@ def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tu
         return max(equals, key=lambda candidate: _score(candidate, affinity_key)).what
     first = _draw(equals, rng[0])
     second = _draw([candidate for candidate in equals if candidate is not first], rng[1])
-    # Only if the second, with this request, is no fuller than the first without it. Any other comparison leaves a light
-    # channel idle, or floods it, while there are few requests.
+    # Take the second only if it would be, with this request, no busier than the first is without it. With few requests,
+    # other comparisons would leave a channel of low weight idle, or flood it.
     moves = (second.running + 1) * first.weight <= first.running * second.weight
     return (second if moves else first).what
 
 
 def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Return those of the highest priority among the sure ones, else among the others."""
+    """Return the candidates of the highest priority: among the sure ones if there are any, else among the others."""
     best: tuple[bool, int] | None = None
     equals: list[Candidate[T]] = []
     for candidate in candidates:
@@ -78,7 +78,7 @@ def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
 
 
 def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Return those of lower priorities that are equally sure: an unsure channel is no relief for one that warms up."""
+    """Return the equally sure candidates of lower priorities. An unsure channel must not replace a warming one."""
     if len(best) == len(candidates):
         return []
     sure, priority = best[0].sure, best[0].priority
@@ -86,7 +86,7 @@ def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]
 
 
 def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
-    """Draw one by weight."""
+    """Draw a candidate by weight; ``rng`` is a random number from 0 to below 1."""
     point = rng * sum(candidate.weight for candidate in candidates)
     for candidate in candidates:
         point -= candidate.weight
@@ -96,7 +96,7 @@ def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
 
 
 def _score(candidate: Candidate[T], affinity_key: str) -> float:
-    """Score by weighted rendezvous hashing: if a channel goes, only its own requests move."""
+    """Score a candidate by weighted rendezvous hashing: if a channel disappears, only its own requests move."""
     digest = hashlib.blake2b(
         f"{candidate.name}\0{affinity_key}".encode("utf-8", "surrogatepass"), digest_size=6
     ).digest()

@@ -1,4 +1,4 @@
-"""Keeps the catalogue true: asks every synchronised channel for its models, at start and then regularly."""
+"""Keeps the catalog up to date: lists the models of every synchronised channel, at the start and then regularly."""
 
 import asyncio
 import random
@@ -23,24 +23,24 @@ class ModelSyncer:
         self._interval = interval
 
     async def run(self) -> None:
-        """Synchronise now and then regularly, for ever."""
+        """Synchronise at once and then regularly, forever."""
         while True:
             await self.sync()
             await asyncio.sleep(self._interval() * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - no secret
 
     async def sync(self) -> None:
-        """Ask every synchronised channel once, side by side."""
+        """List the models of every synchronised channel once, concurrently."""
         await asyncio.gather(*(self._channels.sync(channel) for channel in self._catalog.channels))
 
 
 class ChannelRetrier:
-    """Tests the channels that are held, and looks for local servers, every ``RETRY_EVERY_S``."""
+    """Tests held channels and looks for local servers, every ``RETRY_EVERY_S``."""
 
     def __init__(self, channels: ChannelService) -> None:
         self._channels = channels
 
     async def run(self) -> None:
-        """Retry regularly, for ever."""
+        """Retry regularly, forever."""
         while True:
             await asyncio.sleep(RETRY_EVERY_S)
             await self._channels.retry()

@@ -47,17 +47,17 @@ NONE_NAMED: Mapping[str, Price | None] = {}
 
 @frozen
 class Target:
-    """A channel that may serve a request, with the provider's name of the model, and the price for the caller.
+    """A channel that may serve a request, with the provider's name of the model and the price for the caller.
 
-    The price is that at the time of routing. ``sure`` is False while the channel's list of models is not known.
+    The price is the one at the time of routing. ``sure`` is False while the channel's model list is unknown.
 
     Attributes:
-        unpriced: the model has no price, or none for what the request buys.
+        unpriced: the model has no price, or none for the unit that the request buys.
         named: prices of other models that the request allows, by the provider's names.
-        left_out: the tools that the channel does not allow, as ``tools.web_search``: the request goes without them.
-        find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
-        losses: how much of what the request asks for the channel leaves out: those with the fewest come first.
-        reports_cost: what the provider says of the cost of an answer is charged; never if ``price`` is the operator's.
+        left_out: tools to remove from the request because the channel does not allow them, as ``tools.web_search``.
+        find_price: returns the price of the model named in the provider's answer; None if that is always ``model``.
+        losses: how much of the request the channel leaves out; channels with the lowest number are preferred.
+        reports_cost: the cost reported by the provider is charged, unless the operator has set ``price``.
     """
 
     state: ChannelState
@@ -74,7 +74,7 @@ class Target:
     reports_cost: bool = False
     losses: int = 0
     endpoint_key: EndpointKey = attrs.field(init=False, eq=False, repr=False)
-    """The key of its circuit breakers."""
+    """The key of the target's circuit breakers: API format and model."""
 
     @endpoint_key.default
     def _find_place(self) -> EndpointKey:
@@ -85,14 +85,14 @@ class Target:
         return self.state.channel
 
     def fans_out(self, inference: InferenceRequest) -> bool:
-        """Return whether the choices of a request are made by several requests to the provider."""
+        """Return whether several provider requests are needed to make the choices of ``inference``."""
         return self.endpoint.one_choice and inference.choices > 1 and inference.operation == "chat"
 
     def bound(self, inference: InferenceRequest) -> Usage:
         """Return the maximum usage of a request on this channel.
 
-        If several provider requests share the images or the choices, each reads the prompt. The model decides the
-        length of a video if the request does not.
+        If several provider requests make the images or choices, each of them bills the prompt. The length of a video
+        defaults to the model's.
         """
         need, most = inference.need, self.capability.max_n
         if self.fans_out(inference):
@@ -116,14 +116,15 @@ class Target:
         return cost_nanos(self.price, usage, self.multiplier_ppm)
 
     def reserve(self, inference: InferenceRequest) -> int:
-        """Return the highest cost of ``inference`` on this channel, whatever its tokens are, in nano-USD."""
+        """Return the highest possible cost of ``inference`` on this channel, in nano-USD, to reserve it."""
         return self.find_most(bound_rare(self.bound(inference), inference, self.price))
 
     def charge(self, answered: str, usage: Usage, inference: InferenceRequest) -> int:
-        """Return what is charged for ``usage``, in nano-USD: as ``cost_of``, or what the provider says.
+        """Return the charge for ``usage``, in nano-USD: the result of ``cost_of``, or the cost the provider reports.
 
-        That is believed up to ``_MOST_TIMES`` what the request can cost at the listed price: other hosts of a model ask
-        for more than the cheapest, and a provider may add what it has read by itself.
+        A reported cost is limited to ``_MOST_TIMES`` the highest cost at the listed price. It may exceed the listed
+        price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
+        has read by itself.
         """
         reported = usage.rare.cost_nanos if usage.rare is not None and self.reports_cost else None
         if reported is None or not (self.price is None or self.price.built_in):
@@ -132,15 +133,16 @@ class Target:
         return cost if self.price is None else min(cost, _MOST_TIMES * self.reserve(inference))
 
     def find_most(self, usage: Usage) -> int:
-        """Return the highest cost of ``usage`` over the models that the request names, in nano-USD."""
+        """Return the cost of ``usage`` at the most expensive of the models that the request names, in nano-USD."""
         if not self.named:
             return self.cost(usage)
         return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
 
     def cost_of(self, answered: str, usage: Usage) -> int:
-        """Return the cost of ``usage`` if the model ``answered`` has answered, in nano-USD: the higher of both.
+        """Return the cost of ``usage``, in nano-USD, at the higher price of the requested and the ``answered`` model.
 
-        A name with a date is the same model. If the provider named none (``""``), the most expensive one counts.
+        A requested name with a date appended is the same model. If the provider named no model (``""``), the most
+        expensive of the allowed ones counts.
         """
         if not answered:
             return self.find_most(usage)
@@ -154,42 +156,41 @@ T = TypeVar("T")
 
 
 class AbortableStream(Protocol):
-    """The client's stream, as an attempt knows it; see ``proxy/client_stream.py``."""
+    """The part of a client's stream that an attempt uses; see ``proxy/client_stream.py``."""
 
     def wake(self) -> None:
         """Stop waiting for the client to read."""
         ...
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Drop what is written from now on, and call ``give_up`` after more than ``most_bytes``."""
+        """Discard all further writes, and call ``give_up`` once they exceed ``most_bytes``."""
         ...
 
 
 @attrs.define(eq=False)
 class Attempt:
-    """One try of a request: over one channel with one of its keys. It can be ended at any time, in any phase.
+    """One attempt to serve a request: over one channel, with one of its keys. ``abort`` ends it in any phase.
 
-    The channel is as it was when the attempt began, whatever has been changed since.
+    ``channel`` is the channel's configuration when the attempt began, whatever has changed since.
 
     Attributes:
-        once: the request takes a new connection and is never sent twice; see ``HttpRequest``.
-        pending: the request was written, and the provider has neither rejected nor completely answered it: it may be
-            processing it, or have processed it before the attempt failed.
-        images: number of images that have been requested from the provider so far.
-        timeouts: the channel's, or shorter ones while another channel could serve the call.
-        cancelled: why the request was cancelled; None if it was not. It goes before any other error of the attempt.
-        response: the provider's; None before its headers have come.
-        abort_error: what ``abort`` was called with; None before.
-        began_at: when it began, in loop time.
-        failure: its outcome for the record of the request; None unless it failed before the first byte.
-        answered: the model that the provider names in its answer, if that may be another than was asked for; empty if
-            it names none.
-        response_id: the provider's id of the response, if it may have stored it.
+        once: the request uses a new connection and is never sent twice; see ``HttpRequest``.
+        pending: the request was written, and the provider has neither rejected nor completely answered it. It may
+            still be processed, or may have been processed before the attempt failed.
+        images: the number of images requested from the provider so far.
+        timeouts: the channel's timeouts, or shorter ones while another channel could serve the request.
+        cancelled: the error if the request was cancelled, else None. It precedes any other error of the attempt.
+        response: the provider's response; None until its headers have arrived.
+        abort_error: the error passed to ``abort``; None before.
+        began_at: the start of the attempt, in loop time.
+        failure: the outcome for the request log; None unless the attempt failed before the first byte.
+        answered: the model named in the provider's answer, if it may differ from the requested one; empty if none is
+            named.
+        response_id: the provider's id of the response, if the provider may have stored it.
         client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
-            client to read; None before, and if there is none.
-        several: the client's request, if several requests to the provider make its choices; see ``proxy/fan_out.py``.
-        output_limit: the most tokens of an answer, as the provider has named; 0 if it has named none, or the request
-            has no higher limit.
+            client to read; None if there is no stream.
+        several: the client's request, if its choices take several provider requests; see ``proxy/fan_out.py``.
+        output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
     """
 
     target: Target
@@ -218,7 +219,7 @@ class Attempt:
 
     @property
     def requests(self) -> int:
-        """Number of requests to the provider."""
+        """The number of requests to the provider."""
         return 1 if self.several is None else self.several.choices
 
     @property
@@ -229,7 +230,7 @@ class Attempt:
     async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
         """Await ``work`` until it finishes, ``timeout_s`` passes, or ``abort`` is called.
 
-        Raises ``ProviderTimeout``: the time is up. Raises ``ProviderError``: the error given to ``abort``.
+        Raises ``ProviderTimeout`` if the time is up, or the ``ProviderError`` passed to ``abort``.
         """
         self._timeout = Timeout(timer, timeout_s)
         try:
@@ -242,7 +243,7 @@ class Attempt:
             self._timeout = None
 
     def check(self) -> None:
-        """Raise the error given to ``abort``: work that ended at that very moment has not been interrupted."""
+        """Raise the error passed to ``abort``, if any: work that finished at the same moment was not interrupted."""
         if self.abort_error is not None:
             raise self.cancelled or self.abort_error
 
@@ -252,7 +253,7 @@ class Attempt:
         self.abort(error)
 
     def abort(self, error: ProviderError) -> None:
-        """End the attempt with ``error``, whatever it waits for."""
+        """End the attempt with ``error``, whatever it is waiting for."""
         self.abort_error = error
         if self._timeout is not None:
             self._timeout.end()
@@ -262,17 +263,17 @@ class Attempt:
             self.client.wake()
 
     def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Go on without the client, and call ``give_up`` if a stream has more than ``most_bytes`` left."""
+        """Continue without the client. Call ``give_up`` if the stream has more than ``most_bytes`` left."""
         if self.client is not None:
             self.client.leave(most_bytes, give_up)
 
     def note_written(self) -> None:
-        """Note that the request was written to the provider."""
+        """Record that the request was written to the provider."""
         self.pending = True
 
     @property
     def build_body(self) -> Callable[[], Payload]:
-        """Builds the body in the provider's format, with at most the output tokens that it gives."""
+        """The function that builds the body in the provider's format, its output limit lowered if necessary."""
         return self._build_limited if self.output_limit else self.translator.write_body
 
     def _build_limited(self) -> Payload:
@@ -329,7 +330,7 @@ class Attempt:
 
     @property
     def access(self) -> "ProviderAccess":
-        """The address and credentials of its requests."""
+        """The address and credentials for the attempt's requests."""
         return ProviderAccess(
             self.channel, self.target.endpoint, self.target.model, self.lease.key.key, self.identity.id
         )
@@ -337,9 +338,9 @@ class Attempt:
 
 @frozen
 class ProviderAccess:
-    """Address and credentials of requests to a channel: endpoint, model and API key.
+    """The address and credentials for requests to a channel: endpoint, model and API key.
 
-    ``model``: the provider's name of it. ``mark``: a string that no client can guess; see ``formats/request_body.py``.
+    ``model`` is the provider's name. ``mark`` is a string that no client can guess; see ``formats/request_body.py``.
     """
 
     channel: Channel
@@ -362,7 +363,10 @@ class ProviderAccess:
         return attrs.evolve(self._toward(provider_request.host).address(endpoint_request, now_s), once=once)
 
     def _toward(self, host: str | None) -> "ProviderAccess":
-        """Return the same way to another server of the vendor; itself if there is none in the channel's domain."""
+        """Return the same access for another ``host`` of the vendor. Unchanged unless the host is in its domain.
+
+        Credentials must not reach a server of another domain.
+        """
         own = urlsplit(self.channel.base_url)
         if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
             return self
@@ -382,11 +386,11 @@ def find_domain(host: str) -> str:
 
 
 def find_answered(received: bytes) -> str:
-    """Return the first model name in an answer or in its beginning; empty if there is none.
+    """Return the first model name in an answer or its beginning; empty if there is none.
 
-    Text of the model cannot be mistaken for it: within a JSON string a quotation mark has a backslash before it.
+    Generated text cannot be mistaken for the field: in a JSON string, quotation marks are escaped with a backslash.
     """
-    start = received.find(b'"model"')  # ten times as fast as the regular expression in an image of megabytes
+    start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
     found = _MODEL.search(received, start) if start >= 0 else None
     try:
         return str(orjson.loads(found[1])) if found else ""
@@ -395,7 +399,7 @@ def find_answered(received: bytes) -> str:
 
 
 def _is_same(answered: str, requested: str) -> bool:
-    """Return whether two names are of one model: a provider may append a date."""
+    """Return whether both names mean the same model: a provider may append a date."""
     requested = requested.partition(":")[0]
     return answered.startswith(requested) and _DATED.fullmatch(answered, len(requested)) is not None
 
@@ -403,9 +407,9 @@ def _is_same(answered: str, requested: str) -> bool:
 def pack(
     build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, translator: Translator | None = None
 ) -> Packed:
-    """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``.
+    """Serialize the body that ``build`` returns. ``model`` is the provider's name. Raises ``UnsupportedByProvider``.
 
-    What the vendor's quirks change is added to what ``translator`` has adapted.
+    Fields changed by the vendor's quirks are added to ``translator.adapted``.
     """
     try:
         body = build()
@@ -419,6 +423,6 @@ def pack(
 
 
 def _build_extra(inference: InferenceRequest) -> tuple[tuple[str, str], ...]:
-    """Return the client's headers of the Anthropic API, which belong to its unchanged body."""
+    """Return the client's Anthropic headers, without which the body may be misread."""
     headers = (("anthropic-version", inference.version), ("anthropic-beta", inference.features))
     return tuple((name, value) for name, value in headers if value)

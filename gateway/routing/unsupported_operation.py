@@ -17,15 +17,15 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("image|dall-e|flux|imagen|seedream"), "images"),
     (re.compile("video|sora|veo-|kling|hailuo|seedance"), "videos"),
 )
-"""What a model's name says it is for, if its provider takes every model at several endpoints."""
+"""Name patterns that reveal a model's operation, for providers that take every model at several endpoints."""
 _SAME: Mapping[tuple[str, Operation], Operation] = {
     ("anthropic", "chat"): "messages",
     ("google", "chat"): "generate_content",
     ("google", "embeddings"): "embed_contents",
 }
-"""What another API has in place of an operation of OpenAI's."""
+"""The counterparts of OpenAI's operations in other APIs."""
 _FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rerank", "transcriptions", "speech")
-"""What a model is for that says nothing of it, in the order of what is usual."""
+"""The likely operations of a model whose name reveals nothing, the most usual first."""
 
 _MEDIA: Mapping[Operation, tuple[str, Operation]] = {
     "images": ("make images", "images"),
@@ -34,7 +34,7 @@ _MEDIA: Mapping[Operation, tuple[str, Operation]] = {
     "transcriptions": ("transcribe audio", "transcriptions"),
     "translations": ("translate audio", "transcriptions"),
 }
-"""What a chat model cannot do, and the operation that the names of models that can tell."""
+"""For each media operation: the words for what a chat model cannot do, and the operation that fitting names reveal."""
 _MOST_NAMED = 5
 
 
@@ -45,9 +45,9 @@ class UnsupportedOperation(GatewayError):
 
 
 def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[Provider, str]]) -> UnsupportedOperation:
-    """The fault of a call for ``operation`` with a model that is served, but takes none.
+    """Return the error for ``operation`` with a model that is served, but not for this operation.
 
-    ``serving``: the providers that serve it, each with its own name of the model.
+    ``serving``: the providers that serve the model, each with its own name of it.
     """
     works = _find_working(list(serving), operation)
     hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
@@ -59,17 +59,17 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
 
 
 def find_named(model: str) -> Operation | None:
-    """Return the operation that a model's name tells; None if it tells none, as the names of chat models."""
+    """Return the operation that a model's name reveals. None if it reveals none, as with chat models."""
     return next((operation for pattern, operation in _NAMED if pattern.search(model.lower())), None)
 
 
 def refuse_chat_model(
     model: str, operation: Operation, price: Price | None, offered: Iterable[str]
 ) -> UnsupportedOperation | None:
-    """The fault of a call for media with a chat model, at a server without such a path; None if it may be none.
+    """Return the error for requesting media from a chat model. None if the model may not be a chat model.
 
-    A chat model costs tokens alone, and its name does not tell another use. ``offered``: what the caller may use at
-    this endpoint.
+    A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered``: the
+    models that the caller may use at this endpoint.
     """
     doing, fitting = _MEDIA.get(operation, ("", "chat"))
     if not doing or price is None or not {"token"} <= price.units <= {"token", "search"} or find_named(model):
@@ -80,7 +80,7 @@ def refuse_chat_model(
 
 
 def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
-    """Guess the operation that the model is made for, in the API of ``requested`` if that has one; None if unknown."""
+    """Guess the model's operation, preferably in the API of ``requested``. None if unknown."""
     api, order = OPERATIONS[requested].api, list(OPERATIONS)
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
@@ -95,7 +95,7 @@ def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> 
 
 
 def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:
-    """The operations that ``provider`` takes with ``model``; ``sure``: those alone that it takes with few models."""
+    """Yield the operations ``provider`` accepts for ``model``. ``sure``: only endpoints limited to certain models."""
     for operation, facts in OPERATIONS.items():
         endpoint = provider.find_endpoint(facts.formats, model)
         if endpoint is not None and (endpoint.models or not sure):

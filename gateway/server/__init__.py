@@ -1,1 +1,1 @@
-"""Floor 5: the doors HTTP comes in by."""
+"""The aiohttp application: the public API, the admin API and the console."""

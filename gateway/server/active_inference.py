@@ -1,4 +1,4 @@
-"""One inference request under way: what its middlewares share, how it is cancelled, and how it is settled."""
+"""The state of one active inference request, which its middlewares share, with its cancellation and settlement."""
 
 import asyncio
 import re
@@ -26,15 +26,15 @@ _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
 class ActiveInference:
-    """What ends and settles one inference request; a ``proxy.active_requests.ActiveRequest``.
+    """An active inference request. Implements ``proxy.active_requests.ActiveRequest``.
 
     Attributes:
-        context: everything known about the request.
+        context: the request's data from all stages.
         form: the multipart body, whose files exist until it is closed; None if the body is JSON.
-        idempotency_key: of the request; one that does nothing if it has none.
+        idempotency_key: the request's key; without a key, an object that does nothing.
         task: runs the request; None once it has ended.
-        cancelled: an operator or a member has cancelled the request.
-        stopped: it was cancelled through its task, because no attempt was under way.
+        cancelled: whether an operator or a member has cancelled the request.
+        stopped: whether the task itself was cancelled, because no attempt was in progress.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
@@ -62,7 +62,7 @@ class ActiveInference:
         return find_client_ip(self.request)
 
     def cancel(self) -> bool:
-        """End the request, which is not settled yet; False if it was cancelled before."""
+        """Cancel an unsettled request. Return False if it was already cancelled."""
         if self.cancelled:
             return False
         self.cancelled = True
@@ -71,7 +71,7 @@ class ActiveInference:
         return True
 
     def leave(self) -> bool:
-        """Note that the client has disconnected; return whether the response is read to its end nevertheless."""
+        """Handle a disconnected client. Return whether the provider's response is still read to its end."""
         ctx, services = self.context, self.services
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
@@ -82,7 +82,7 @@ class ActiveInference:
         return self._drain is not None
 
     async def note_body_read(self) -> None:
-        """Check the caller again: the body may have taken minutes to arrive."""
+        """Check the caller again after the body, which may have taken minutes to arrive."""
         await check_still_signed(self.request)
         context = self.context
         context.read_at = monotonic()
@@ -93,16 +93,16 @@ class ActiveInference:
             check_client_ip(self.request, caller)
 
     def settle_stream(self, error: GatewayError | None) -> None:
-        """Settle a request before the end of its stream is sent; ``error`` is the error that ended it, if one did."""
+        """Settle a request before the end of its stream is sent. ``error``: the error that ended the stream, if any."""
         self.settle("completed" if error is None else find_outcome(error), error)
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
-        """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
+        """Charge and record the request, once. Without any ``await``, so a cancellation cannot interrupt it."""
         context, services, drain = self.context, self.services, self._drain
         services.active_requests.calls.pop(context.id, None)
         if drain is not None:
             drain.end()
-            context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
+            context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
         now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=left)
         if context.attempts:
@@ -115,7 +115,7 @@ class ActiveInference:
 
 
 def _count_tokens(ctx: RequestContext) -> int:
-    """Return what a response adds to the prompt of the next one, at most; 0: it is not known."""
+    """Return the most tokens that a conversation up to this response adds to the next prompt; 0 if unknown."""
     usage, inference = ctx.usage, ctx.inference
     known = usage.source == "upstream" and usage.rare is None and not inference.makes_media
     return usage.prompt_tokens + usage.completion_tokens if known else 0
@@ -126,7 +126,7 @@ A = TypeVar("A", bound=ActiveInference)
 
 
 def get_active(request: web.Request, kind: type[A]) -> A:
-    """Return ``request[INFERENCE]``, which the middlewares of the route have made as a ``kind``."""
+    """Return ``request[INFERENCE]`` as a ``kind``. Raises ``TypeError`` if the route created another class."""
     active = request[INFERENCE]
     if not isinstance(active, kind):
         raise TypeError(f"the route makes {type(active).__name__}, not {kind.__name__}")
@@ -134,7 +134,7 @@ def get_active(request: web.Request, kind: type[A]) -> A:
 
 
 def leave_request(request: BaseRequest) -> bool:
-    """Note that the client of ``request`` has disconnected; return whether the request must not be cancelled."""
+    """Handle the disconnected client of ``request``. Return whether the request must continue."""
     if not isinstance(request, web.Request) or CALLER not in request or CONTEXT not in request:
         return False
     active = request.app[SERVICES].active_requests.calls.get(request[CONTEXT].id)

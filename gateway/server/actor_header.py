@@ -1,4 +1,4 @@
-"""The header with which one node of a cluster asks another on behalf of an actor."""
+"""The header that names the actor of a request that one cluster node sends to another on the actor's behalf."""
 
 import json
 
@@ -15,12 +15,12 @@ _MOST_ID = 2**63
 
 
 def format_actor(actor: Actor) -> str:
-    """Format an actor as the header's value: JSON in ASCII."""
+    """Format an actor as the value of the header: JSON in ASCII."""
     return json.dumps(attrs.asdict(actor))
 
 
 def parse_actor(text: str) -> Actor:
-    """Parse what ``format_actor`` made. Raises ``InvalidRequest``."""
+    """Parse a header value from ``format_actor``. Raises ``InvalidRequest``."""
     try:
         actor = Actor(**orjson.loads(text))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""The two headers that are a part of a request in the Anthropic API format.
+"""The version and beta headers of the Anthropic API, which are part of a request's meaning.
 
 platform.claude.com/docs/en/api/versioning and .../beta-headers.
 """
@@ -17,7 +17,7 @@ _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
 
 def parse_anthropic_headers(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
-    """Return those of the two headers that a request has. Raises ``InvalidRequest``."""
+    """Return the version and beta headers that the request has. Raises ``InvalidRequest``."""
     found = {}
     features = ",".join(headers.getall(BETA_HEADER, ()))
     if features:

@@ -1,6 +1,6 @@
-"""A streamed answer as one JSON array, which Google's API sends without ``?alt=sse``.
+"""Streaming a response as one JSON array, as Google's API does without ``?alt=sse``.
 
-The array is sent piece by piece: an element for every event of the stream.
+The array is sent piece by piece, one element for each event of the stream.
 """
 
 from gateway.formats.sse import SseSplitter, parse_data
@@ -8,22 +8,22 @@ from gateway.server.stream_response import EventStreamResponse
 
 _MEDIA_TYPE = "application/json; charset=utf-8"
 _SPACE = b"\n"
-"""For a comment of the stream: it keeps the connection alive, and means nothing between two elements."""
+"""Sent instead of a comment of the stream: keeps the connection alive, and is insignificant between two elements."""
 
 
 class ArrayStreamResponse(EventStreamResponse):
-    """Sends every event of a stream as an element of a JSON array; what it is given are whole events."""
+    """Sends each event of a stream as an element of a JSON array. ``write`` takes complete events only."""
 
     __slots__ = ("_begun",)
 
     _begun: bool
 
-    def open(self, media_type: str, data: bytes) -> None:  # noqa: ARG002 - it is another one
+    def open(self, media_type: str, data: bytes) -> None:  # noqa: ARG002 - replaced by JSON's
         self._begun = False
         super().open(_MEDIA_TYPE, b"")
         self.write(data)
 
-    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the provider's frames
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - provider's chunks
         return super().write(self._convert(data))
 
     async def finish(self, data: bytes) -> None:

@@ -1,11 +1,10 @@
-"""Responses that are made in the background: by the gateway, also where the provider could.
+"""Background responses of the Responses API. The gateway runs them itself, even if the provider could.
 
-A provider reports what such a response has cost only to a client that asks for it later, and none has to. So the
-provider gets an ordinary request. The client gets a queued response at once and asks the gateway for it later.
+A provider reports the usage of a background response only when a client retrieves it, and clients need not do that. The
+provider therefore gets an ordinary request. The client gets a queued response at once and polls the gateway.
 
-The request goes on as usual: it is among those in progress, can be cancelled there, and is settled once. If the gateway
-is stopped meanwhile, the response has failed. In a cluster every node knows which one makes a response: it is kept with
-the response until that has ended.
+The request continues as usual: it is listed as active, can be cancelled, and is settled once. If the gateway stops
+meanwhile, the response fails. In a cluster the stored response names the node that generates it until its end.
 """
 
 import asyncio
@@ -40,9 +39,9 @@ _JSON = {"Content-Type": "application/json"}
 _PREFIX = "resp_"
 _NATIVE = "openai_responses"
 _MAKER = "gateway_node"
-"""The field of a kept response that names the process which makes it (``Node.owner``). No client sees it."""
+"""The internal field of a stored response that names the process generating it (``Node.owner``)."""
 CANCELLED = "response_cancelled"
-"""The ring of a cancelled response."""
+"""The cluster notification to cancel a response."""
 _RESTARTED = "The gateway was stopped while this response was made"
 Body = dict[str, Any]
 Keep = Callable[[bytes], None]
@@ -51,9 +50,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def forward_response(request: web.Request) -> web.StreamResponse:
-    """Forward a request of the Responses API; one in the background is answered at once.
+    """Forward a request of the Responses API; answer a background request at once with a queued response.
 
-    A stream in the background is the provider's own. Its answer is read to its end if the client leaves.
+    A background request with ``stream`` runs at the provider, whose stream is read to its end even if the client
+    disconnects.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
@@ -73,7 +73,7 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
 
 
 def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
-    """Start the request as a task, and return the queued response. ``keep`` stores what becomes of it."""
+    """Start the request as a task, and return the queued response. ``keep`` stores each state of the response."""
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
@@ -84,13 +84,13 @@ def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
     raw = orjson.dumps(queued)
     node = services.storage.node
     keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
-    loan, ctx.loan = ctx.loan, None  # the request of the client ends before this one
+    loan, ctx.loan = ctx.loan, None  # the task needs the loan longer than the client's request
     services.background.start(_run(services, active, keep, queued, loan))
     return raw
 
 
 async def _run(services: Services, active: ActiveInference, keep: Keep, queued: Body, loan: Loan | None) -> None:
-    """Make the response, settle the request, and keep what has become of it; ``loan`` is given back."""
+    """Get the response, settle the request, and store the result. Closes ``loan``."""
     ctx = active.context
     services.drain.inside += 1
     try:
@@ -108,7 +108,7 @@ async def _run(services: Services, active: ActiveInference, keep: Keep, queued: 
         active.settle("interrupted")
         raise
     except Exception:
-        log.exception("request_failed", request_id=ctx.id)  # nothing after this task reports a bug
+        log.exception("request_failed", request_id=ctx.id)  # no caller would report the bug of a background task
         bug = InternalError("Unexpected gateway error")
         active.settle("failed", bug)
         keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug, active)}))
@@ -125,10 +125,10 @@ def _add(raw: bytes, fields: Body) -> bytes:
 async def find_kept(
     services: Services, response_id: str, account_id: int, loan: Loan | None = None
 ) -> KeptResponse | None:
-    """Return a response of the account; None if the gateway keeps none. ``loan`` is taken to load it; None: it is not.
+    """Return a stored response of the account; None if there is none. Its body is loaded only if ``loan`` is given.
 
-    If its request ends while the response is read, what was read may be the state before: it is read again. Raises
-    ``StoreUnavailable``, ``Overloaded``.
+    If the response's request ends during the read, the state read may be outdated, so the response is read again.
+    Raises ``StoreUnavailable``, ``Overloaded``.
     """
     running = _is_active(services, response_id)
     owners, kept = services.routing.response_owners, services.routing.kept_responses
@@ -150,7 +150,7 @@ async def find_kept(
 
 
 def read_kept(services: Services, kept: KeptResponse) -> bytes:
-    """Return a kept response as it is now: one that no request makes any more has failed."""
+    """Return the current state of a stored response: "failed" if it is unfinished and no request generates it."""
     node = services.storage.node
     if _is_active(services, kept.id) and node is None:
         return kept.body
@@ -167,7 +167,7 @@ def read_kept(services: Services, kept: KeptResponse) -> bytes:
 
 
 def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
-    """Cancel a kept response and return it. Raises ``InvalidRequest`` unless it was made in the background."""
+    """Cancel a stored response and return it. Raises ``InvalidRequest`` if it is no background response."""
     body = orjson.loads(kept.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
@@ -181,7 +181,7 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
 
 
 def cancel_active(services: Services, response_id: str) -> bool:
-    """Cancel a response that this process makes; return whether it does."""
+    """Cancel a response that this process is generating; return False if it generates no such response."""
     active = _find_active(services, response_id)
     if active is not None:
         active.cancel()

@@ -1,4 +1,4 @@
-"""The addresses of a request: the client's, its proxy's, and the gateway's own as the client wrote it."""
+"""The addresses of a request: the client's, the proxy's, and the gateway's as seen by the client."""
 
 import asyncio
 import re

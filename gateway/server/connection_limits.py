@@ -1,8 +1,8 @@
-"""Limits on open connections, in total and per address, and which connections are closed when a limit is reached.
+"""Limits on open connections, in total and per address, and the choice of connections to close at a limit.
 
-A connection takes a file descriptor, and a request takes a second one for its provider. Idle connections must not shut
-out clients that send requests: near the limit the gateway closes connections that wait for a request, and refuses a new
-one only if none waits. Some connections are reserved for probes and the console.
+A connection takes one file descriptor, and its request takes a second one for the provider. Idle connections must not
+block clients that send requests: near the limit the gateway closes idle connections, and refuses a new connection only
+if no connection is idle. Some connections are reserved for probes, the console and the admin API.
 """
 
 import heapq
@@ -16,42 +16,42 @@ from gateway.domain.ip_address import Networks, find_subnet, is_inside
 from gateway.frozen import frozen
 
 MAX_TOTAL = 10_000
-"""Connections, if the configuration sets no limit and there are descriptors enough: each takes about 20 KB."""
+"""Default limit of connections, given enough file descriptors. A connection takes about 20 KB of memory."""
 OTHER_DESCRIPTORS = 128
-"""Descriptors for the database, the log, uploads and the listening sockets."""
+"""File descriptors kept for the database, the log, uploads and the listening sockets."""
 Room = Literal["free", "reserved", "none"]
-"""Whether a new connection is accepted; ``reserved``: for probes, the console and the admin API only."""
+"""Whether a new connection is accepted; ``reserved``: only for probes, the console and the admin API."""
 CROWDED, EASED = 0.75, 0.5
-"""Shares of the total limit: crowded from the first on, until the count falls below the second."""
+"""Shares of the total limit at which the "crowded" state begins and ends."""
 FIRST_REQUEST_TIMEOUT_S = 5.0
-"""How long a connection may be open without its first request, while the gateway is crowded."""
+"""Time for the first request of a connection while the gateway is crowded."""
 HANDSHAKE_TIMEOUT_S = 5.0
 CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
 BATCH = 0.05
-"""The share of the waiting connections that is closed at once: finding them takes a pass over all connections."""
+"""Share of the idle connections closed in one pass; each pass visits all connections."""
 FUTILE_S = 0.25
-"""How long no further pass is made after one that found none: a flood must not cause a pass per connection."""
+"""Pause after a pass that found no idle connection: a flood must not cause a pass per connection."""
 MAX_FUTILE = 64
 LOG_EVERY_S = 60.0
-"""At least between two log lines about the limit."""
+"""Minimum time between two log lines about the limit."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class LimitedConnection(Protocol):
-    """A connection as ``ConnectionLimiter`` sees it."""
+    """The interface of a connection for ``ConnectionLimiter``."""
 
     @property
     def served(self) -> bool:
-        """Whether it has carried a request."""
+        """Whether the connection has carried a request."""
 
     @property
     def waits_since(self) -> float | None:
-        """Since when no request is under way, in loop time; None while one is."""
+        """When the connection became idle (loop time); None while a request is under way."""
 
     @property
     def strange_since(self) -> float | None:
-        """Since when a request without a valid key is under way, in loop time; None otherwise."""
+        """Start of the wait for the current request (loop time) if that request has no valid key; None otherwise."""
 
     def force_close(self) -> None: ...
 
@@ -61,11 +61,11 @@ class ConnectionLimits:
     """The most connections that may be open.
 
     Attributes:
-        total: in all.
-        per_address: from one IPv4 address, or one /64 of IPv6; addresses of trusted proxies have no limit.
-        reserve: of ``total``, those that serve only probes, the console and the admin API.
-        handshake_s: how long a TLS handshake may take.
-        crowded_handshake_s: the same while there are many connections.
+        total: the limit of all connections.
+        per_address: the limit for one IPv4 address or one IPv6 /64; trusted proxies are exempt.
+        reserve: the part of ``total`` that serves only probes, the console and the admin API.
+        handshake_s: the timeout of a TLS handshake.
+        crowded_handshake_s: the timeout of a TLS handshake while the gateway is crowded.
     """
 
     total: int
@@ -76,16 +76,20 @@ class ConnectionLimits:
 
 
 def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """Compute the limits of a process with ``descriptors`` file descriptors; 0: as many as fit."""
+    """Compute the limits of a process with ``descriptors`` file descriptors, which cap ``total``.
+
+    ``total`` 0: ``MAX_TOTAL``. ``per_address`` 0: half of the total.
+    """
     fits = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, fits)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))
 
 
 class ConnectionLimiter:
-    """Accepts connections, and closes idle ones to make room.
+    """Admits connections, and closes idle ones to make room.
 
-    ``trusted``: the networks of proxies, which carry the connections of many clients. ``clock``: the event loop's time.
+    ``trusted``: networks of proxies; they carry many clients' connections and have no limit per address. ``clock``: the
+    event loop's time.
     """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
@@ -105,11 +109,11 @@ class ConnectionLimiter:
 
     @property
     def crowded(self) -> bool:
-        """Whether there are so many connections that ``sweep`` must run every second."""
+        """Whether the gateway is near its limit, so that ``sweep`` must run regularly."""
         return self._crowded
 
     def admit(self, connection: LimitedConnection, address: str | None) -> Room:
-        """Count ``connection``, unless there is no room for it."""
+        """Count ``connection`` and return its place; "none": it is not counted and must be closed."""
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
         limits = self.limits
         scarce = len(self._open) >= limits.total - limits.reserve and not self._make_room(None)
@@ -128,7 +132,7 @@ class ConnectionLimiter:
         return "reserved" if scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
-        """Note that ``connection`` is closed."""
+        """Stop counting ``connection``: it is closed."""
         network = self._open.pop(connection, None)
         if network is not None:
             self._by_network[network] -= 1
@@ -136,7 +140,7 @@ class ConnectionLimiter:
                 del self._by_network[network]
 
     def sweep(self) -> None:
-        """Close connections that have been open for ``FIRST_REQUEST_TIMEOUT_S`` without a request."""
+        """Close connections that have sent no request within ``FIRST_REQUEST_TIMEOUT_S``."""
         until = self._clock() - FIRST_REQUEST_TIMEOUT_S
         overdue = [
             each
@@ -148,7 +152,10 @@ class ConnectionLimiter:
             self._crowded = False
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some waiting connections, of ``network`` or of all; False if none waits, or none did a moment ago."""
+        """Close some idle connections, of ``network`` or of all networks.
+
+        Return False if no connection is idle, or the last pass, less than ``FUTILE_S`` ago, found no idle one.
+        """
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False
@@ -170,7 +177,7 @@ class ConnectionLimiter:
             self._log_limit()
 
     def _log_limit(self) -> None:
-        """Log the limit, at most once in ``LOG_EVERY_S``."""
+        """Log that the limit is reached, at most once per ``LOG_EVERY_S``."""
         now = self._clock()
         if now >= self._logged_at + LOG_EVERY_S:
             self._logged_at = now
@@ -185,7 +192,10 @@ class ConnectionLimiter:
 
 
 def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None:
-    """Rank a connection for closing, the lowest first; None: keep it. One that was served recently is kept longer."""
+    """Return the closing rank of a connection, the lowest is closed first; None: keep the connection.
+
+    Recently served connections rank higher, and connections whose request has no valid key highest.
+    """
     since = connection.waits_since
     if since is None:
         since = connection.strange_since

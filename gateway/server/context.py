@@ -1,4 +1,4 @@
-"""Typed keys of the application and of a request, and the services that handlers use, grouped by package."""
+"""Typed keys of the application and of requests, and the services that handlers use, grouped by package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.request_context import RequestContext
 
-if TYPE_CHECKING:  # what a process does not use is not imported
+if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.alerts.watcher import AlertWatcher
     from gateway.auth.accounts import AccountService
     from gateway.auth.api_keys import ApiKeyAuthenticator
@@ -93,10 +93,10 @@ if TYPE_CHECKING:  # what a process does not use is not imported
 
 @attrs.define
 class DrainState:
-    """Whether the gateway accepts new requests; it does not while it drains.
+    """The state of a graceful shutdown. ``open``: whether the gateway accepts new requests.
 
-    ``inside``: requests whose body is being read, or that run. ``hurried``: the shutdown does not wait for them.
-    ``leaving``: the gateway will soon stop: a load balancer should send it no more.
+    ``leaving``: the gateway stops soon, so a load balancer should send no more requests. ``inside``: the number of
+    active requests, including those whose body is still being read. ``hurried``: the shutdown does not wait for them.
     """
 
     open: bool = True
@@ -107,9 +107,9 @@ class DrainState:
 
 @frozen
 class TracingServices:
-    """Tracing, if it is on.
+    """The span exporter and the settings of tracing.
 
-    ``sample_ratio``: the share of requests to sample among those whose client has not decided it.
+    ``sample_ratio``: the share of requests to sample if the client has not decided whether to sample.
     """
 
     exporter: SpanExporter
@@ -119,10 +119,10 @@ class TracingServices:
 
 @frozen
 class StorageServices:
-    """The store.
+    """The database, the journal and the queue of writes.
 
-    ``deployment``: how this gateway shares its work with others. ``notes``: deletes the notes of started requests; None
-    if the database has none.
+    ``deployment``: single process, or node of a cluster. ``notes``: deletes the start records of requests; None if the
+    database has no start records.
     """
 
     database: Database
@@ -136,11 +136,11 @@ class StorageServices:
 
     @property
     def node(self) -> ClusterNode | None:
-        """This gateway as one of several on the database; None: it is the only one."""
+        """This gateway as a node of its cluster; None for a single process."""
         return self.deployment.node
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` if a request could not be recorded now."""
+        """Raise ``StoreUnavailable`` if requests cannot be recorded at the moment."""
         self.write_queue.check_room()
         self.journal.check_writable()
         await self.database.check_writable()
@@ -150,9 +150,9 @@ class StorageServices:
 class BillingServices:
     """Quota before a request, settlement after it.
 
-    ``keeper``: asks for credit if this gateway is one of several nodes; None: it is alone. ``shared_limits``: counts
-    rate limits with other gateways; None: this process counts them. ``ledger_check``: reconciles regularly while this
-    node leads its cluster; None: it is alone.
+    ``keeper``: leases credit for this node of a cluster; None for a single process. ``shared_limits``: counts rate
+    limits together with other gateways; None: this process counts on its own. ``ledger_check``: reconciles balances
+    regularly while this node leads its cluster; None for a single process.
     """
 
     balances: Balances
@@ -180,8 +180,8 @@ class MemberServices:
 class AuthServices:
     """Accounts, API keys and members.
 
-    ``open_members``: returns what is opened when a member signs in. ``find_setup_token``: returns the token that
-    creates the first administrator; None if there is an active one.
+    ``open_members``: returns the services for members, which are opened at their first use. ``find_setup_token``:
+    returns the token to create the first administrator; None if there is an active administrator.
     """
 
     accounts: AccountService
@@ -212,7 +212,7 @@ class AuthServices:
 class RoutingServices:
     """Channels, their models and their state.
 
-    ``model_lists``: shares them among the nodes of a cluster; None: there is no other node.
+    ``model_lists``: shares the channels' model lists among the nodes of a cluster; None for a single process.
     """
 
     catalog: ModelCatalog
@@ -228,9 +228,10 @@ class RoutingServices:
 
 @frozen
 class MediaStores:
-    """Where media and clients' files are kept.
+    """The stores of media and clients' files.
 
-    ``folder``: the folder that has them; None: a bucket. ``shared``: every node of a cluster reads the same.
+    ``folder``: their folder; None if they are in a bucket. ``shared``: whether all nodes of a cluster read the same
+    store.
     """
 
     images: MediaStore
@@ -242,7 +243,7 @@ class MediaStores:
 
 @frozen
 class MediaServices:
-    """Images, uploads, and the files that clients fetch; ``open_images`` makes ``images``."""
+    """Images, uploads and media downloads. ``open_images`` creates ``images`` at their first use."""
 
     stores: MediaStores
     signed_links: SignedLinks
@@ -267,8 +268,8 @@ class FileServices:
 class VideoServices:
     """Video jobs.
 
-    ``notifier``: wakes what waits for a change of a job. ``find_secret``: returns what signs the webhooks of an API
-    key, by the key's id.
+    ``notifier``: wakes the tasks that wait for a change of a job. ``find_secret``: returns the secret that signs the
+    webhooks of the API key with this id.
     """
 
     jobs: VideoJobs
@@ -281,15 +282,15 @@ class VideoServices:
 
 @frozen
 class AdminServices:
-    """What only the admin API uses.
+    """Services that only the admin API uses.
 
     Attributes:
-        open_history: makes ``history``.
-        open_active_feed: makes ``active_feed``.
-        token: the operator's token.
-        settle_node: ends the leases of a node that does not come back; None if the database has no nodes.
-        peers: the other nodes of the cluster; None: this gateway is alone.
-        changes: changes that are being made, also of clients that have left.
+        open_history: creates ``history`` at its first use.
+        open_active_feed: creates ``active_feed`` at its first use.
+        token: the admin token.
+        settle_node: settles the credit leases of a lost node; None if the database has no nodes.
+        peers: the other nodes of the cluster; None for a single process.
+        changes: tasks of changes in progress, including those whose clients have disconnected.
     """
 
     settings: SettingsService
@@ -313,16 +314,16 @@ class AdminServices:
         return self.open_active_feed()
 
     async def finish_changes(self) -> None:
-        """Wait for the changes that are being made: their services are about to be closed."""
+        """Wait for the changes in progress before their services are closed."""
         await asyncio.gather(*self.changes, return_exceptions=True)
 
 
 @frozen
 class HttpSettings:
-    """The settings of the server that are read once, at start.
+    """Settings of the HTTP server, read once at startup.
 
-    ``base_url``: the public address, without a final slash; empty if it is not configured. ``path_prefix``: the path of
-    ``base_url``, which a reverse proxy strips; empty if there is none.
+    ``base_url``: the public address without a final slash; empty if not configured. ``path_prefix``: the path of
+    ``base_url``, which a reverse proxy strips; empty without a path.
     """
 
     max_body_mb: int
@@ -334,14 +335,14 @@ class HttpSettings:
 
 @attrs.define(eq=False)
 class Services:
-    """Everything that handlers use. ``gateway.services`` fills it at startup, in the order of these fields.
+    """All services that handlers use. ``gateway.services`` sets the fields at startup.
 
     Attributes:
-        options: what the process was started with; at startup, the stored settings are merged into its configuration.
-        open_batches: makes ``batches``.
-        clock: Unix seconds.
-        memory: lends memory for what is loaded on behalf of requests.
-        sign_in: sign-in by OpenID Connect; None without a ``[[sign_in]]``.
+        options: the options of the process; at startup, the stored settings are merged into their configuration.
+        open_batches: creates ``batches`` at its first use.
+        clock: returns Unix seconds.
+        memory: the memory budget for data loaded on behalf of requests.
+        sign_in: sign-in with OpenID Connect; None without a ``[[sign_in]]`` table.
     """
 
     options: AppOptions = attrs.field(repr=False)
@@ -383,8 +384,8 @@ SERVICES = web.AppKey("services", Services)
 API: web.AppKey[web.Application] = web.AppKey("api")
 """The sub-application of the public API."""
 ACTOR = web.RequestKey("actor", Actor)
-"""Who uses the admin API."""
+"""The actor of an admin API request."""
 SIGNED: web.RequestKey[CurrentUser] = web.RequestKey("signed")
-"""The member who is signed in, if the actor is a member."""
+"""The signed-in member, if the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 CONTEXT = web.RequestKey("context", RequestContext)

@@ -1,7 +1,7 @@
 """CORS: pages of the origins that the operator lists may call the public API with an API key.
 
-The rules are those of the Fetch standard (https://fetch.spec.whatwg.org/#http-cors-protocol). A page sends its key
-itself. No response allows credentials, so that cookies, the console and the admin API are not accessible.
+The rules follow the Fetch standard (https://fetch.spec.whatwg.org/#http-cors-protocol). A page sends its API key
+explicitly. No response allows credentials, which keeps cookies, the console and the admin API inaccessible.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _TAKEN = frozenset(
     },
 )  # fmt: skip
 _TAKEN_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
-"""Headers that client libraries send. The console's header must not be among them: it is the protection against CSRF.
+"""Request headers that client libraries send. Never add the console's header: it protects against CSRF.
 """
 _MOST_NAMES = 64
 _REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
@@ -39,13 +39,13 @@ _EXPOSED = (
     "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
     "x-ratelimit-reset-tokens, x-request-id, x-should-retry"
 )
-"""Response headers that a page may read, listed because not every browser accepts ``*``."""
+"""Response headers that a page may read. They are listed because not every browser accepts ``*``."""
 
 
 class CrossOrigin:
-    """Answers preflight requests, and adds the CORS headers to every response of the public API.
+    """Answers preflight requests, and adds CORS headers to all responses of the public API.
 
-    ``origins``: of the allowed pages, at least one; ``*`` allows all.
+    ``origins``: the allowed origins, at least one; ``*`` allows all.
     """
 
     def __init__(self, origins: Iterable[str]) -> None:
@@ -54,7 +54,7 @@ class CrossOrigin:
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a preflight, which carries no key; pass every other request on to ``handler``."""
+        """Answer a preflight request, which carries no key; pass all other requests to ``handler``."""
         if not request.path.startswith(_PATHS):
             return await handler(request)
         request[CONTEXT].headers = self._build_headers(request)
@@ -63,7 +63,7 @@ class CrossOrigin:
         return await handler(request)
 
     def _build_headers(self, request: web.Request) -> dict[str, str]:
-        """Build the headers of the response to ``request``: only ``Vary`` if its page may not read it."""
+        """Build the CORS headers of the response to ``request``; only ``Vary`` if its origin is not allowed."""
         allowed = self._find_allowed(request)
         vary = {} if self._any else {"Vary": "Origin"}
         if allowed is None:
@@ -71,7 +71,7 @@ class CrossOrigin:
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
 
     def write_headers_for_anyone(self) -> dict[str, str]:
-        """Build the headers if the request could not be parsed: for all origins, or for the only one."""
+        """Build the CORS headers for an unparsable request, whose origin is unknown."""
         if len(self._origins) > 1 and not self._any:
             return {}
         origin = ANY_ORIGIN if self._any else next(iter(self._origins))
@@ -103,7 +103,7 @@ class CrossOrigin:
 
 
 def _select_taken(lines: Iterable[str]) -> list[str]:
-    """Return those of the requested headers that a page may send."""
+    """Return the requested headers that a page may send."""
     names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
     return [name for name in dict.fromkeys(names) if _is_taken(name)]
 
@@ -115,4 +115,4 @@ def _is_taken(name: str) -> bool:
 
 
 CORS = web.AppKey("cors", CrossOrigin)
-"""Set only if an origin may call."""
+"""The CORS rules; not set if no other origin may call the API."""

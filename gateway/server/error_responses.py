@@ -1,4 +1,4 @@
-"""Errors as responses: one error object, in the API format of the client."""
+"""Build error responses in the API format of the client."""
 
 import structlog
 from aiohttp import web
@@ -19,25 +19,27 @@ _SHARED_PATHS = (
     "/v1/models", "/v1/batches", "/v1/cachedContents", "/v1/fileSearchStores", "/v1/files", "/v1/interactions",
     "/v1/operations", "/v1/tunedModels",
 )  # fmt: skip
-"""Paths of Google's API below ``/v1``, some of which other APIs have, too."""
+"""Paths of Google's API below ``/v1``. Other APIs use some of them, too."""
 _OPENAI_PATHS = (
     "/v1/audio", "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/images", "/v1/moderations", "/v1/realtime",
     "/v1/rerank", "/v1/responses", "/v1/videos",
 )  # fmt: skip
-"""Paths that no other API has: their errors are OpenAI's, whatever the headers say."""
+"""Paths that only OpenAI's API has: their errors have OpenAI's format, whatever the headers say."""
 VERSION_HEADER = "anthropic-version"
-"""Every client library of the Anthropic API sends it, and no other does."""
+"""The header that all client libraries of the Anthropic API send, and no others."""
 _MAX_PATH_CHARS = 200
 
 log = structlog.stdlib.get_logger("gateway.request")
 
 
 def convert_error(error: Exception, request: web.Request, request_id: str) -> web.Response:
-    """Convert what a handler raised before the first byte of its response into the error object.
+    """Convert an exception of a handler into an error response.
 
-    Any other exception than a ``GatewayError`` is a bug: it is logged in full, and the client gets one sentence.
+    An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is a bug: it is logged with its traceback,
+    and the client gets a general message.
 
-    Raises ``ConnectionError``: the client has disconnected, or the response has begun; then the connection is aborted.
+    Raises ``ConnectionError`` if the client has disconnected, or if the response has begun; in that case the connection
+    is aborted.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None
@@ -62,13 +64,13 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 def answer_error(
     error: errors.GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """Build the response for ``error``, in the API format of the client, with the address of its page."""
+    """Build the response for ``error`` in the API format of the client, with a documentation link."""
     note_page(error, request)
     return build_error_response(error, request_id, headers, find_error_format(request))
 
 
 def note_page(error: errors.GatewayError, request: web.Request) -> None:
-    """Set the address of the page about an error's code, unless the address that the client used is not valid."""
+    """Add the link to the documentation of an error's code, unless the gateway's address is unknown."""
     if address := find_public_url(request):
         error.doc_url = find_page(error.public_code, address)
 
@@ -96,7 +98,7 @@ def build_error_response(
 
 
 def find_error_format(request: web.Request) -> ErrorFormat:
-    """Return the API format that the client of a request uses: by its path, or by its client library's headers."""
+    """Return the API format of a request, derived from its path or its client library's headers."""
     path, headers = request.path, request.headers
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
         return "anthropic"
@@ -109,9 +111,9 @@ def find_error_format(request: web.Request) -> ErrorFormat:
 
 
 def is_google_request(request: web.Request) -> bool:
-    """Return whether a request uses Google's API: by its path, by its client library's headers, or by its query.
+    """Return whether a request uses Google's API, judged by its path, its client library's headers or its query.
 
-    Google has ``/v1beta`` and ``/v1``, and its client libraries use either. No other API has ``POST`` below the models.
+    Google's client libraries use ``/v1beta`` or ``/v1``. No other API has ``POST`` routes below the models.
     """
     path, headers = request.path, request.headers
     if path == GOOGLE_ROOT or path.startswith(_GOOGLE_PATHS):

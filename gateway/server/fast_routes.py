@@ -1,7 +1,8 @@
 """Routing of the hot paths without aiohttp's resolver.
 
-For a path without variables aiohttp finds the same route every time, in dozens of calls. ``FastRoutes`` looks it up in
-a dict and runs the same middlewares. It sets ``Request._match_info``, which is private; a test watches that.
+For a path without variables, aiohttp takes dozens of calls to find the same route each time. ``FastRoutes`` looks the
+route up in a dict and runs the same middlewares. It sets the private ``Request._match_info``; a test checks that
+aiohttp still has it.
 """
 
 from typing import NoReturn
@@ -19,9 +20,9 @@ from gateway.server.middlewares import PROBES, with_middlewares
 
 
 class FastRoutes:
-    """Sends requests to their handlers: ``POST`` on a plain path of the API at once, every other through aiohttp.
+    """Dispatches ``POST`` requests to plain paths of the public API directly, and all other requests through aiohttp.
 
-    ``app``: the root application; its routes and middlewares are read once. ``dispatch``: aiohttp's own way through
+    ``app``: the root application; its routes and middlewares are read once. ``dispatch``: aiohttp's own dispatcher of
     ``app``.
     """
 
@@ -48,7 +49,7 @@ class FastRoutes:
                 self._routes[route.resource.canonical] = match, handler
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request."""
+        """Dispatch a request to its handler."""
         if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
             request._match_info = self._nowhere  # noqa: SLF001 - its application's signal adds the common headers
             return await self._refuse_framing(request)
@@ -59,7 +60,7 @@ class FastRoutes:
         return await handler(request)
 
     async def _handle_slowly(self, request: web.Request) -> web.StreamResponse:
-        # aiohttp refuses an expectation before the first middleware, and fails to echo one that is not ASCII.
+        # aiohttp refuses an unknown ``Expect`` before the first middleware, and fails to echo a non-ASCII value.
         try:
             return await self._dispatch(request)
         except web.HTTPExpectationFailed:
@@ -70,7 +71,7 @@ class FastRoutes:
             return await self._refuse_expectation(request)
 
     async def handle_reserved(self, request: web.Request) -> web.StreamResponse:
-        """Answer the one request of a connection that is reserved for probes, the console and the admin API."""
+        """Answer the only request of a connection that is reserved for probes, the console and the admin API."""
         request.protocol.close()
         if _is_reserved(request.path):
             return await self._handle_slowly(request)
@@ -79,9 +80,9 @@ class FastRoutes:
 
 
 async def refuse_framing(request: web.Request) -> web.Response:
-    """Refuse a ``Transfer-Encoding`` that is not ``chunked`` alone, and close the connection; HTTP/1.0 has none.
+    """Refuse any ``Transfer-Encoding`` except plain ``chunked`` in HTTP/1.1, and close the connection.
 
-    Two parsers could find two different ends of such a body.
+    Different parsers could find different ends of such a body (request smuggling).
     """
     error: GatewayError
     if request.version < HttpVersion11:
@@ -99,15 +100,15 @@ async def refuse_expectation(_request: web.Request) -> NoReturn:
 
 
 async def refuse_crowded(_request: web.Request) -> NoReturn:
-    """Refuse a request on a connection beyond the limit."""
+    """Refuse a request that its reserved connection does not serve."""
     raise Overloaded("The gateway has reached its connection limit", retry_after_s=1)
 
 
 def _is_reserved(path: str) -> bool:
-    """Return whether ``path`` is served on a reserved connection."""
+    """Return whether reserved connections serve ``path``."""
     return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
 
 
 def _is_framed_well(request: web.Request) -> bool:
-    """Return whether ``chunked`` is the only transfer coding, in HTTP/1.1 (RFC 9112, 6.1)."""
+    """Return whether the request uses HTTP/1.1 and ``chunked`` is its only transfer coding (RFC 9112, 6.1)."""
     return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"

@@ -1,7 +1,7 @@
-"""Google's API for clients, below ``/v1beta`` and ``/v1``: the models of any provider in Gemini's format.
+"""Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider.
 
-Paths and parameters: ai.google.dev/api/generate-content, .../api/tokens, .../api/embeddings and .../api/models. The
-model and the method are in the path.
+The path names the model and the method. Reference: ai.google.dev/api/generate-content, .../api/tokens,
+.../api/embeddings and .../api/models.
 """
 
 from functools import partial
@@ -33,11 +33,11 @@ _SUPPORTED: tuple[tuple[Operation, tuple[str, ...]], ...] = (
     ("generate_content", ("generateContent", "countTokens")),
     ("embed_contents", ("embedContent", "batchEmbedContents")),
 )
-"""What a model list says of a model that has an operation: the words of Google's list."""
+"""The method names in model lists for each operation, as in Google's list."""
 
 
 class ParseNamed(Protocol):
-    """Parses a body whose model is in the path."""
+    """Parses a body for the model in the path."""
 
     def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest:
         """Return the checked request. Raises ``InvalidRequest``."""
@@ -68,7 +68,7 @@ def add_google_routes(api: web.Application) -> None:
 
 
 def add_method_routes(api: web.Application) -> None:
-    """Register the methods of models; they are below ``/v1``, too, where no other API has ``POST`` below the models."""
+    """Register the methods of models, also below ``/v1``: no other API has ``POST`` routes below the models."""
     for method, operation, parse in _METHODS:
         settle = partial(settle_request, operation=operation)
         parsing = partial(parse_named_request, parse=parse)
@@ -78,12 +78,12 @@ def add_method_routes(api: web.Application) -> None:
 
 
 async def parse_named_request(request: web.Request, handler: Handler, parse: ParseNamed) -> web.StreamResponse:
-    """Parse a body whose model is in the path."""
+    """Parse a body for the model in the path."""
     return await parse_request(request, handler, partial(parse, model=request.match_info["model"]))
 
 
 async def forward_content(request: web.Request) -> web.StreamResponse:
-    """Forward a request; a stream without ``alt=sse`` is one JSON array."""
+    """Forward a request. Without ``alt=sse``, the stream is sent as one JSON array."""
     query = request.query
     if "sse" in (query.get("alt"), query.get("$alt")):
         return await forward_inference(request)
@@ -91,7 +91,7 @@ async def forward_content(request: web.Request) -> web.StreamResponse:
 
 
 async def get_google_models(request: web.Request) -> web.Response:
-    """``GET /v1beta/models``: the models that this key may use now, a page at a time, by id."""
+    """``GET /v1beta/models``: the models that this key may use now, paginated and sorted by id."""
     query = request.query
     size = gemini_models.parse_page_size(query.get("pageSize"))
     after = gemini_models.parse_page_token(query.get("pageToken", ""))
@@ -108,7 +108,7 @@ def _list_models(request: web.Request) -> list[ModelInfo]:
 
 
 def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
-    """Return the methods of this API that work with a model."""
+    """Return the methods of this API that a model supports."""
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
     return [
         method

@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a request with a key runs once; a repetition gets the same response."""
+"""``Idempotency-Key``: a request with a key runs once; a repeated request gets the same response."""
 
 import asyncio
 from hashlib import sha256
@@ -28,7 +28,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
-    """Return the key of a request. An operation that does not use keys warns in a header of its response."""
+    """Return the idempotency key of a request. For operations without such keys, warn in a response header."""
     name = request.headers.get(HEADER)
     if name is None:
         return NAMELESS
@@ -39,9 +39,9 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
 
 
 class IdempotencyKey:
-    """The idempotency key of one request. If it is closed without a response, the same key may be used again.
+    """The idempotency key of one request. Closing it without a stored response permits using the key again.
 
-    ``is_named``: whether the client sent a key; without one, every method does nothing.
+    ``is_named``: whether the client sent a key; otherwise all methods are no-ops.
     """
 
     is_named = True
@@ -69,7 +69,7 @@ class IdempotencyKey:
             raise InvalidRequest("The request body is nested too deeply") from None
 
     async def note_form(self, form: ReceivedForm) -> None:
-        """Compute the digest of a form; the order of its text fields and the boundary do not matter."""
+        """Compute the digest of a form, independent of the order of its text fields and of the boundary."""
         if self.is_named:
             files = [(file.field, await _sum_up_file(file)) for file in form.files]  # the order of files may matter
             self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
@@ -78,7 +78,7 @@ class IdempotencyKey:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
     async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
-        """Return the response to the same request, if it ran before; None if it must run now.
+        """Return the stored response if the same request ran before; None if the request must run now.
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
         """
@@ -90,7 +90,7 @@ class IdempotencyKey:
             self._request[CONTEXT].warn(_NOT_STREAMED)
             return None
         services = self._request.app[SERVICES]
-        # Before the database is written: a client that repeats refused requests must not cause a write each time.
+        # Checked before the database write: a client that repeats refused requests must not cause a write each time.
         await services.billing.quota.check_rate(self._request[CALLER])
         records = services.idempotency
         ctx = self._request[CONTEXT]
@@ -105,7 +105,7 @@ class IdempotencyKey:
         return None
 
     async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
-        """Return a record that answers with the job of an interrupted submission; None if it left none."""
+        """Return a record whose answer is the job of an interrupted submission; None without such a job."""
         services = self._request.app[SERVICES]
         job = (
             await services.videos.jobs.store.find_by_request(lost.request_id)
@@ -124,13 +124,13 @@ class IdempotencyKey:
             await self._request.app[SERVICES].idempotency.end(mine, status=_OK, media_type=media_type, body=body)
 
     async def lose(self) -> None:
-        """Mark the request as interrupted: only the record of its job tells its outcome."""
+        """Mark the request as interrupted: only its job's record, if any, shows the outcome."""
         mine, self._mine = self._mine, None
         if mine is not None:
             await self._request.app[SERVICES].idempotency.lose(mine)
 
     def hand_over(self) -> "IdempotencyKey":
-        """Return the key for the task that completes the request; this one does nothing from then on."""
+        """Transfer the key to the task that completes the request. This object becomes inactive."""
         if not self.is_named:
             return self
         other = IdempotencyKey(self._request, self._operation, self._name)
@@ -146,12 +146,12 @@ class IdempotencyKey:
 
 
 class _NoIdempotencyKey(IdempotencyKey):
-    """Shared by all requests without a key."""
+    """The key object that all requests without a key share."""
 
     is_named = False
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Skip the attributes of a request: the object is shared."""
 
 
 NAMELESS = _NoIdempotencyKey()

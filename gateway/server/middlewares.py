@@ -1,4 +1,4 @@
-"""The middlewares of the gateway. ``gateway/app.py`` lists in which order they run, and on which paths.
+"""The middlewares of the gateway. ``gateway/app.py`` lists their order and their paths.
 
 Each is an aiohttp middleware: it takes the request and the next handler, and returns the response.
 """
@@ -54,7 +54,7 @@ from gateway.wording import mask_keys, mask_name
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
 _SENT: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
-"""How the clients of each API send their key, except OpenAI's."""
+"""The key header of each API's clients, as error messages show it. OpenAI's clients send ``Authorization``."""
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
@@ -66,7 +66,7 @@ log = structlog.stdlib.get_logger("gateway.request", MASKED)
 
 
 def with_middlewares(handler: Handler, middlewares: Iterable[Middleware]) -> Handler:
-    """Wrap ``handler`` in ``middlewares``, the outermost first."""
+    """Wrap ``handler`` in ``middlewares``, listed from the outermost to the innermost."""
     for middleware in reversed(list(middlewares)):
         handler = partial(middleware, handler=handler)
     return handler
@@ -74,7 +74,7 @@ def with_middlewares(handler: Handler, middlewares: Iterable[Middleware]) -> Han
 
 @web.middleware
 async def request_context(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request an id, and write one log line when it has ended."""
+    """Assign a request id, and write one log line at the end of the request."""
     ctx = request[CONTEXT] = RequestContext(make_request_id())
     started_at = time.monotonic()
     status = 499
@@ -82,7 +82,7 @@ async def request_context(request: web.Request, handler: Handler) -> web.StreamR
         response = await handler(request)
         status = response.status
     finally:
-        # Probes come every few seconds, and a console page loads ten static files.
+        # Not logged, to keep the log readable: probes come every few seconds, a console page loads ten static files.
         if request.path not in PROBES and not request.path.startswith(_STATIC):
             _log_request(request, ctx, status, started_at)
     return response
@@ -100,7 +100,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
     if row is None:
         fields["path"] = mask_keys(request.path)
         if status < _ERROR_STATUS and request.path.startswith(_OPERATORS):
-            # The console and the command line send many: only what goes wrong is news.
+            # The console and the command line send many requests: only errors are logged at level "info".
             log.debug("request_served", **fields)
         else:
             log.info("request_served", **fields)
@@ -130,7 +130,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
 
 @web.middleware
 async def error_responses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every exception with the error object, in the API format of the client."""
+    """Convert every exception to an error response in the API format of the client."""
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - every bug ends here
@@ -142,9 +142,9 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
 
 @web.middleware
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Find the caller of a request to the public API, by its API key or by the session of a console page.
+    """Identify the caller of a public API request, by its API key or by a console session.
 
-    A request whose path or method is not served goes on without a caller: 404 and 405 need no key.
+    A request for an unknown path or method continues without a caller: 404 and 405 need no key.
     """
     try:
         request[CALLER] = await _find_caller(request)
@@ -181,7 +181,7 @@ async def _find_caller(request: web.Request) -> Caller:
 
 
 async def delay_unknown_key(request: web.Request) -> None:
-    """Delay the refusal of an unknown key if the client's address has sent many of them."""
+    """Delay the response to an unknown key if the client's address has sent many unknown keys."""
     if any(name in request.headers for name in _KEY_HEADERS) or "key" in request.query:
         await request.app[SERVICES].auth.unknown_keys.note(find_client_ip(request))
 
@@ -189,8 +189,8 @@ async def delay_unknown_key(request: web.Request) -> None:
 def _find_authorization(request: web.Request) -> str | None:
     """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
 
-    Raises ``InvalidRequest`` if it carries two different keys: it is not clear which one pays. Beside a token, a value
-    that has not the form of a key is a proxy's, and is not read.
+    Raises ``InvalidRequest`` for two different keys: the paying one would be unclear. If a token is present, other
+    values that do not look like a key are ignored: a proxy may have added them.
     """
     headers = request.headers
     authorizations = headers.getall("Authorization", ())
@@ -210,7 +210,7 @@ def _find_authorization(request: web.Request) -> str | None:
 
 
 def _name_key(request: web.Request, secret: str) -> str:
-    """Return where the client has put its key; ``secret`` may be empty."""
+    """Return the place of the client's key, for an error message; ``secret`` may be empty."""
     for name in _KEY_HEADERS:
         if any(value and secret in value for value in request.headers.getall(name, ())):
             return f"the header '{name}'"
@@ -218,7 +218,7 @@ def _name_key(request: web.Request, secret: str) -> str:
 
 
 def _refuse_key(request: web.Request, authorization: str | None) -> InvalidApiKey:
-    """Return the error for credentials that are none of this gateway; it names the header that has them."""
+    """Return the error for missing or unknown credentials; the message names the header that has them."""
     if authorization is None:
         send = _SENT.get(find_error_format(request), "Authorization: Bearer sk-…")
         return InvalidApiKey(f"No API key: send '{send}'", should_retry=False)
@@ -244,9 +244,10 @@ def _parse_token(authorization: str) -> str:
 
 
 async def _find_console_caller(request: web.Request) -> Caller:
-    """Return the caller of a console page: the API key that it names, or none to view the account's videos.
+    """Return the caller of a console page's request: the API key that the page names.
 
-    Raises ``SignedOut``, ``Forbidden``, ``NotFound``, or the error of a key that cannot be used.
+    Requests that only read the account's videos need no key; their caller has a placeholder key. Raises ``SignedOut``,
+    ``Forbidden``, ``NotFound``, or the error of a key that cannot be used.
     """
     signed = await find_signed(request)
     if signed is None:
@@ -273,9 +274,9 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def settle_request(
     request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
 ) -> web.StreamResponse:
-    """Register the request as active, and settle it on every way out.
+    """Register the request as active, and settle it however it ends.
 
-    A stream and a whole response are settled before their last byte is sent; then there is nothing left to do here.
+    Successful responses, streamed or not, are settled before their last byte is sent; here only errors are settled.
     """
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
@@ -308,18 +309,18 @@ async def settle_request(
         if active.context.loan is not None:
             close_loan(active.context)
         services.drain.inside -= 1
-        active.task = None  # a task references the exception that it ended with
-        del request[INFERENCE]  # it references the request: both would wait for the garbage collector, with the body
+        active.task = None  # the task references its exception, and with it the request
+        del request[INFERENCE]  # breaks a reference cycle: request and body are freed without the garbage collector
 
 
 async def parse_request(
     request: web.Request, handler: Handler, parse: Callable[[dict[str, Any]], InferenceRequest]
 ) -> web.StreamResponse:
-    """Read a JSON body and parse it to an ``InferenceRequest``."""
+    """Read a JSON body and parse it into an ``InferenceRequest``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
     arrived = read_arrived_json(request, MENTION)
-    if arrived is not None:  # it came with the headers: the caller cannot have changed
+    if arrived is not None:  # the body came with the headers, so the caller needs no second check
         body, may_name_files = arrived
         ctx.read_at = time.monotonic()
     else:
@@ -341,7 +342,7 @@ async def parse_request(
 
 
 def _find_limit(request: web.Request, operation: Operation) -> int:
-    """Return the most bytes that a JSON body may have: text alone needs less than images and conversations."""
+    """Return the size limit of a JSON body, in bytes; operations with text only get a lower limit."""
     limit = request.client_max_size
     return max(limit // 4, MIB) if OPERATIONS[operation].text_body else limit
 
@@ -349,7 +350,7 @@ def _find_limit(request: web.Request, operation: Operation) -> int:
 async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
-    """Read a multipart body and parse it; its files exist until the response has been sent."""
+    """Read and parse a multipart body. Its files exist until the handler has ended."""
     active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:
@@ -377,7 +378,7 @@ def open_form(request: web.Request) -> MultipartReader:
 
 
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
+    """Repeat the stored response if the request's ``Idempotency-Key`` was answered before."""
     active = request[INFERENCE]
     if active.idempotency_key.is_named:
         replayed = await active.idempotency_key.find_answer(active.context.inference)

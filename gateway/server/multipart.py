@@ -1,6 +1,6 @@
-"""Reading a multipart form: text fields, and files that are written to the upload spool as they arrive.
+"""Read multipart forms: text fields, and files that are written to the upload spool as they arrive.
 
-The parts come in any order (RFC 7578). The push parser of the ``multipart`` package splits the body; it does no I/O.
+The parts come in any order (RFC 7578). The push parser of the ``multipart`` package splits the body without any I/O.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from gateway.storage.upload_spool import SpooledSlice, UploadSpool
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
-"""Bytes per read: the size of aiohttp's buffer, which a larger read would enlarge."""
+"""Bytes per read: the size of aiohttp's buffer. A larger read would enlarge the buffer."""
 PIECE_BYTES = 256 * 1024
-"""Bytes per write to the spool: each write takes a call of a thread."""
+"""Bytes per write to the spool; large, because each write runs in a thread."""
 MAX_BOUNDARY = 70
 MAX_NAME = 128
 FALLBACK_NAME = "file"
@@ -50,15 +50,14 @@ class FormLimits:
     """The limits of a form.
 
     Attributes:
-        max_body_bytes: of the whole body.
-        max_file_bytes: of one file.
-        max_parts: text fields and files together.
-        max_text_bytes: of all text fields together.
-        max_files: in one form.
-        idle_s: how long the client may send nothing, and how long an upload may wait for its turn.
-        total_s: how long the whole form may take.
-        min_rate: bytes a second that the client must send, on average over each ``pace_s`` seconds of waiting except
-            the first.
+        max_body_bytes: maximum size of the body.
+        max_file_bytes: maximum size of a file.
+        max_parts: maximum number of parts, text fields and files together.
+        max_text_bytes: maximum size of all text fields together.
+        max_files: maximum number of files.
+        idle_s: maximum pause between two pieces of data, and maximum wait of an upload for its turn.
+        total_s: maximum time for the complete form.
+        min_rate: minimum average rate in bytes per second, over each ``pace_s`` seconds of waiting except the first.
     """
 
     max_body_bytes: int
@@ -73,21 +72,22 @@ class FormLimits:
 
 
 class FileSink(Spooled, Protocol):
-    """Takes the bytes of all files of a form, one after the other."""
+    """Receives the bytes of all files of a form, one file after another."""
 
     async def write(self, data: bytes) -> None:
         """Append ``data``."""
         ...
 
     def close(self) -> None:
-        """Delete what is not kept."""
+        """Delete the data that is not kept."""
         ...
 
 
 class MultipartReader:
     """Reads the form of one request; its files exist until ``close``.
 
-    All files share one spooled file, so that a form takes only one descriptor. ``sink``: it takes the files instead.
+    All files share one spooled file, which limits a form to one file descriptor. ``sink``: receives the files instead
+    of the spool.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MultipartReader:
         self._files: list[Upload] = []
 
     async def read(self) -> ReceivedForm:
-        """Read the form, once. The files of a refused form are deleted.
+        """Read the form; call this once. The files of a refused form are deleted.
 
         Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
         ``Overloaded``, ``StoreUnavailable``, ``ClientDisconnected``.
@@ -145,7 +145,7 @@ class MultipartReader:
             raise InvalidRequest("The form is malformed or truncated") from None
 
     async def _parse(self, parser: PushMultipartParser, piece: bytes) -> bool:
-        """Parse ``piece``; return whether the form had ended before its end. Raises ``MultipartError``."""
+        """Parse ``piece``. Return whether the form ended within it. Raises ``MultipartError``."""
         try:
             for event in parser.parse(piece):
                 await self._take(event)
@@ -192,14 +192,14 @@ class MultipartReader:
         )
 
     def take_text(self, name: str, count: int) -> None:
-        """Count ``count`` bytes of text. Raises ``RequestTooLarge``."""
+        """Count ``count`` bytes of text fields. Raises ``RequestTooLarge``."""
         self._texts_left -= count
         if self._texts_left < 0:
             shown, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
             raise RequestTooLarge(f"'{shown}' is too long: all text fields together may have {limit}", param=shown)
 
     def keep_text(self, name: str, data: bytes) -> None:
-        """Keep a complete text, as bytes until the form is complete: a string may take four times the memory."""
+        """Keep a complete text field as bytes until the form is complete: a ``str`` may take four times the memory."""
         self._texts.append((name, data))
 
 
@@ -210,7 +210,7 @@ class _Part(Protocol):
 
 
 class _TextPart:
-    """A part without a filename."""
+    """A part without a filename: a text field."""
 
     __slots__ = ("_data", "_name", "_reader")
 
@@ -229,7 +229,7 @@ class _TextPart:
 
 @attrs.define
 class _File:
-    """A part with a filename, which is appended to the spooled file."""
+    """A part with a filename: a file, which is appended to the spooled file."""
 
     field: str
     filename: str
@@ -255,7 +255,7 @@ class _File:
     async def finish(self) -> None:
         await self._spool()
         size = self.spooled.size - self.start
-        if self.filename or size:  # a browser sends neither if no file is chosen
+        if self.filename or size:  # browsers send an empty part if no file is chosen
             media_type = _find_media_type(self.head, self.declared)
             name, spooled = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
             self.keep(Upload(self.field, name, media_type, self.head, spooled))
@@ -268,7 +268,7 @@ class _File:
 
 
 class _Inflow:
-    """Receives the body, within limits of size and time."""
+    """Receives the body within limits of size and time."""
 
     def __init__(self, request: web.Request, limits: FormLimits) -> None:
         self._request = request
@@ -288,7 +288,7 @@ class _Inflow:
         except (web.RequestPayloadError, HttpProcessingError):
             raise InvalidRequest("The request body does not match its Content-Length or Transfer-Encoding") from None
         except TimeoutError:
-            if self._request.transport is None:  # ETIMEDOUT: the connection died
+            if self._request.transport is None:  # the connection died (ETIMEDOUT)
                 raise ClientDisconnected from None
             raise RequestTimeout(self._write_lateness()) from None
         except OSError:
@@ -315,7 +315,7 @@ class _Inflow:
         return f"Nothing of the form arrived for {self._limits.idle_s:g} s"
 
     def _check_pace(self, count: int) -> None:
-        """Check the average rate. Only time spent waiting for the client counts, not writing to the disk."""
+        """Check the average rate. Only the time spent waiting for the client counts, not that of disk writes."""
         self._came += count
         if self._waited_s < self._limits.pace_s:
             return

@@ -1,7 +1,7 @@
 """The path under which a reverse proxy serves the gateway: ``/ai`` of ``https://example.com/ai``.
 
-The proxy strips the path from requests. Links in the gateway's pages, and its redirects, begin at its own root: this
-module puts the path in front of them. Scripts read it from the ``<html>`` element (``static/api.js``).
+The proxy strips the path from requests. Links and redirects of the gateway begin at its own root, so this module
+prepends the path. Scripts read the path from the ``<html>`` element (``static/api.js``).
 """
 
 import re
@@ -12,13 +12,13 @@ _HTML = re.compile(rb"<html(?=[\s>])")
 
 
 def find_path_prefix(base_url: str) -> str:
-    """Return the path of the gateway's public URL without a final slash or ``/v1``; empty if it has none."""
+    """Return the path of the gateway's public URL without a final slash or ``/v1``; empty without a path."""
     path = urlsplit(base_url.rstrip("/").removesuffix("/v1")).path.rstrip("/")
-    return quote(path, safe="/%-._~")  # in HTML as it is
+    return quote(path, safe="/%-._~")  # safe in HTML without escaping
 
 
 def prefix_links(page: bytes, prefix: str) -> bytes:
-    """Return a page whose links to the gateway itself begin with ``prefix``."""
+    """Return the page with ``prefix`` prepended to all links to the gateway itself."""
     if not prefix:
         return page
     raw = prefix.encode()

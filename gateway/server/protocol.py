@@ -1,8 +1,8 @@
-"""aiohttp's server, with the gateway's error object for requests that are not valid HTTP.
+"""aiohttp's server and runner, extended with connection limits, slow-reader timeouts, and JSON errors for invalid HTTP.
 
-aiohttp answers a request it cannot parse before any middleware sees it, in plain text and with a stack trace in the
-log. Its ``handle_error`` is the one place to change that; reaching it takes a subclass of three of its classes, one
-of them through a private method (``_make_server``), which a test watches.
+aiohttp answers a request that it cannot parse before any middleware runs, in plain text and with a stack trace in the
+log. Only its ``handle_error`` can change that. Overriding it takes subclasses of three aiohttp classes, one of them
+through the private method ``_make_server``; a test checks that aiohttp still has it.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResp
 
 
 class GatewayProtocol(RequestHandler):
-    """One connection. Bodies are not decompressed here, because no caller is known yet (``server/request_body.py``)."""
+    """One client connection. Bodies stay compressed until the caller is known (``server/request_body.py``)."""
 
     __slots__ = ("_cut_off", "_limiter", "_made_at", "handshake")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
-        # A full parser holds back requests until the protocol has been full, too, and resumes it. The parser counts a
-        # request whose body came late twice, so the protocol must be full one request earlier.
+        # A full parser buffers requests until the protocol, once full itself, resumes it. The parser counts a request
+        # twice if its body came late, so the protocol must report "full" one request earlier.
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
         self._cut_off: asyncio.TimerHandle | None = None
@@ -53,11 +53,11 @@ class GatewayProtocol(RequestHandler):
         self.handshake: LimitedConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection; one beyond the limit gets an error and is closed."""
+        """Count the connection. Beyond the limit, answer with an error and close it."""
         super().connection_made(transport)
         server = self._manager
         if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
-            if self.handshake is not None:  # it is the same connection
+            if self.handshake is not None:  # the handshake counted this same connection
                 limiter.release(self.handshake)
             room = limiter.admit(self, find_peer_address(transport))
             if room == "none":
@@ -73,11 +73,11 @@ class GatewayProtocol(RequestHandler):
         if self._limiter is not None:
             self._limiter.release(self)
         if self._current_request is not None and leave_request(self._current_request):
-            self._task_handler = None  # aiohttp would cancel it
+            self._task_handler = None  # aiohttp would cancel the task, which has to finish
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Set a deadline for a client that reads too slowly; aiohttp would wait for ever."""
+        """Start the timeout for a client that does not read; aiohttp would wait forever."""
         super().pause_writing()
         self._await_reader()
 
@@ -86,7 +86,10 @@ class GatewayProtocol(RequestHandler):
         super().resume_writing()
 
     def _await_reader(self, before: float = math.inf) -> None:
-        """Abort if the client reads nothing until the next check; ``before``: bytes unread at the last one."""
+        """Abort the connection if the client has read nothing since the last check; else schedule the next check.
+
+        ``before``: bytes unread at the last check.
+        """
         self._cut_off = None
         if self.transport is None:
             return
@@ -111,14 +114,17 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def waits_since(self) -> float | None:
-        """Since when no request is under way, in loop time; None while one is. The rest of a refused body is none."""
+        """When the connection became idle (loop time); None while a request is under way.
+
+        Reading the rest of a refused request's body counts as idle.
+        """
         if self._request_in_progress or self._messages:
             return None
         return self._next_keepalive_close_time - self._keepalive_timeout
 
     @property
     def strange_since(self) -> float | None:
-        """When the connection began to wait for the request under way, if that has no valid key; None otherwise."""
+        """Start of the wait for the current request (loop time) if that request has no valid key; None otherwise."""
         request = self._current_request
         if request is None or CALLER in request or ACTOR in request:
             return None
@@ -126,17 +132,17 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def connections(self) -> int:
-        """How many connections the server has, this one included."""
+        """Number of the server's connections, including this one."""
         return 0 if self._manager is None else len(self._manager.connections)
 
     def close(self) -> None:
-        """Accept no further request. The rest of the body under way is still read."""
+        """Accept no further request. The rest of the current request's body is still read."""
         request = self._current_request
         if request is not None and not request.content.is_eof():
             request.content.on_eof(super().close)
             return
         super().close()
-        # aiohttp would leave an idle connection open, and not read from it, until everything else has ended.
+        # aiohttp would leave an idle connection open, unread, until all other connections have ended.
         if self._current_request is None and not self._messages and self.transport is not None:
             self.transport.close()
 
@@ -148,8 +154,8 @@ class GatewayProtocol(RequestHandler):
     def _restore_requests(self) -> None:
         """Queue the complete requests that precede an unparsable one in the same data.
 
-        aiohttp's parser raises then, and keeps the requests in a private list of its C extension; only the garbage
-        collector finds it. A test watches that it still does.
+        aiohttp's parser raises in this case and keeps those requests in a private list of its C extension, reachable
+        only through the garbage collector. A test checks that this still works.
         """
         error = self._messages.pop()
         for kept in gc.get_referents(self._parser):
@@ -161,10 +167,10 @@ class GatewayProtocol(RequestHandler):
         self._messages.append(error)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Resume, unless the body is complete: aiohttp calls this after every read of a body.
+        """Resume reading unless the body is complete; aiohttp calls this after every read of a body.
 
-        An incomplete body must resume even if the connection is not paused: a pause during the previous body may still
-        hold in the parser.
+        An incomplete body must resume even if the connection is not paused: the parser may still be paused from the
+        previous body.
         """
         request = self._current_request
         if self._reading_paused or request is None or not request.content.is_eof():
@@ -177,7 +183,7 @@ class GatewayProtocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """Answer a request that cannot be parsed, or a bug outside every middleware; the connection closes."""
+        """Answer a request that cannot be parsed, or that met a bug outside all middlewares; close the connection."""
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
             raise ConnectionError("The response has begun, or the client has disconnected")
         error: InvalidRequest | InternalError
@@ -203,8 +209,8 @@ class GatewayProtocol(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send the response.
 
-        A response that writes its own head skips aiohttp's steps: aiohttp parsed no form of its request, and there was
-        no upgrade.
+        A response that writes its own head skips aiohttp's steps: its request has no aiohttp form to close and no
+        protocol upgrade.
         """
         if type(resp) in _OWN and not self._upgraded:
             try:
@@ -215,24 +221,24 @@ class GatewayProtocol(RequestHandler):
         return await super().finish_response(request, resp, start_time)
 
     def _get_cors(self) -> CrossOrigin | None:
-        """Return the CORS rules; None if no other origin may call."""
+        """Return the CORS rules; None if no other origin may call the API."""
         return self._manager.cors if isinstance(self._manager, GatewayServer) else None
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
-        """Log a bug. A body that broke off after the response is none."""
+        """Log a bug. A request body that breaks off after the response is not a bug."""
         if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **kwargs)
 
 
 class GatewayServer(web.Server):
-    """Makes a ``GatewayProtocol`` for every connection.
+    """aiohttp's server with a ``GatewayProtocol`` for each connection.
 
     Attributes:
-        address: of the gateway, if the configuration names it: without a valid request there is no other.
-        cors: lets pages of other origins call; None if none may.
-        limiter: bounds the connections, if they are.
-        handshakes: those of TLS that go on.
-        reserved_handler: answers what comes over connections that are kept for probes and the console.
+        address: the gateway's configured address, or empty. An invalid request gives no other address for error pages.
+        cors: the CORS rules; None if no other origin may call the API.
+        limiter: limits the connections; None: no limit.
+        handshakes: TLS handshakes in progress.
+        reserved_handler: answers requests on connections reserved for probes, the console and the admin API.
     """
 
     address = ""
@@ -242,18 +248,18 @@ class GatewayServer(web.Server):
     reserved_handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
     def __call__(self) -> GatewayProtocol:
-        """A protocol for a new connection."""
+        """Return a protocol for a new connection."""
         return GatewayProtocol(self, loop=self._loop, **self._kwargs)
 
     def end_connections(self) -> None:
-        """Say in each response from now on that its connection ends with it."""
+        """Announce the end of the connection in each further response (``Connection: close``)."""
         self.request_handler = handler = partial(_answer_last, self.request_handler)
         self.reserved_handler = partial(_answer_last, self.reserved_handler)
         for each in self.connections:
             each._request_handler = handler  # noqa: SLF001 - see the module's docstring
 
     async def watch(self) -> None:
-        """Once a second close what has no business here, while connections are many."""
+        """Every ``WATCH_S`` seconds, close connections without a first request while the server is crowded."""
         while self.limiter is not None:
             await asyncio.sleep(WATCH_S)
             if self.limiter.crowded:
@@ -262,8 +268,8 @@ class GatewayServer(web.Server):
     async def await_first_requests(self) -> None:
         """Wait for the first request of every connection that is younger than ``FIRST_REQUEST_S``.
 
-        The kernel accepted them before the listening socket was closed: their clients may be writing already. Some have
-        no protocol yet, so at least one pause comes first.
+        The kernel accepted them before the listening socket was closed, so their clients may already be sending. Some
+        have no protocol yet, hence the pause before the first check.
         """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -273,9 +279,9 @@ class GatewayServer(web.Server):
 
 
 def write_crowded(address: str) -> bytes:
-    """The answer to a connection that there is no room for, whatever it would have asked.
+    """Return the response for a connection beyond the limit; it is sent without reading a request.
 
-    ``address``: of the gateway; empty if it is not known.
+    ``address``: the gateway's address; empty if unknown.
     """
     error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
     error.doc_url = find_page(error.public_code, address)
@@ -290,22 +296,23 @@ def write_crowded(address: str) -> bytes:
 
 
 def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
-    """Return whether a request is complete. One with an unknown Transfer-Encoding has no known end."""
+    """Return whether a request is complete. With an unknown Transfer-Encoding, the end of the body is unknown."""
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
 
 
 async def _answer_last(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
 ) -> web.StreamResponse:
-    """Answer a request as if its client had asked for the end of the connection."""
+    """Answer a request as if its client had sent ``Connection: close``."""
     request._message = request._message._replace(should_close=True)  # noqa: SLF001 - see the module's docstring
     return await answer(request)
 
 
 def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
-    """Accept the connections that wait in the kernel, which would reset them: their clients may have sent a request.
+    """Accept and return the connections queued in the kernel, which closing the socket would reset.
 
-    A client of HTTPS waits for the gateway's first word, and knows by the reset that nothing was read.
+    Their clients may already have sent a request. With TLS nothing is accepted: the client has not sent its request
+    before the handshake, and a reset tells it that nothing was read.
     """
     accepted: list[socket.socket] = []
     if not isinstance(site, web.SockSite) or site._ssl_context is not None:  # noqa: SLF001 - see above
@@ -321,10 +328,10 @@ def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
 
 
 class GatewayRunner(web.AppRunner):
-    """Runs the application on ``GatewayServer``.
+    """Runs the application on a ``GatewayServer``.
 
-    ``limits``: of connections; None: any number. ``passed``: the sockets belong to a service manager, and the next
-    gateway serves what waits for them.
+    ``limits``: connection limits; None: no limit. ``passed``: the sockets belong to a service manager; the next gateway
+    process serves the connections queued on them.
     """
 
     __slots__ = ("_limits", "_passed", "_watch")
@@ -358,9 +365,9 @@ class GatewayRunner(web.AppRunner):
         return server
 
     async def cleanup(self) -> None:
-        """Close the listening sockets, take the requests of connections that were accepted before, and shut down."""
+        """Close the listening sockets, serve the connections that are already open or queued, and shut down."""
         self._stop_accepting()
-        # asyncio drops a connection that it has accepted if the socket is closed before its transport is made.
+        # asyncio drops an accepted connection if the listening socket is closed before the transport exists.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting = [] if self._passed else list(map(_accept_waiting, self.sites))
@@ -375,17 +382,17 @@ class GatewayRunner(web.AppRunner):
         await super().cleanup()
 
     def end_connections(self) -> None:
-        """Close every connection after its next response, which says so: no client then uses one that is closed."""
+        """Close every connection after its next response. The response announces this, so no client reuses it."""
         if isinstance(self.server, GatewayServer):
             self.server.end_connections()
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Serve a connection that the kernel has accepted."""
-        with contextlib.suppress(OSError):  # its client has left
+        """Serve an accepted connection."""
+        with contextlib.suppress(OSError):  # the client has already disconnected
             await asyncio.get_running_loop().connect_accepted_socket(cast("Any", self.server), connection)
 
     def _stop_accepting(self) -> None:
-        """Leave new connections to the kernel: a socket that systemd passed is served by the next gateway."""
+        """Stop accepting. New connections stay queued in the kernel, where the next gateway takes systemd's socket."""
         loop = asyncio.get_running_loop()
         for site in self.sites:
             server = cast("asyncio.Server | None", site._server)  # noqa: SLF001 - TCPSite has no other way to its sockets

@@ -1,4 +1,4 @@
-"""Begins sign-ins by a provider: the redirect URI, and the cookie that binds the flow to its browser."""
+"""Begin sign-ins at an identity provider: the redirect URI, and the cookie that binds a flow to its browser."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,17 +12,17 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.server.client_ip import find_origin, is_secure
 from gateway.server.context import SERVICES
 
-if TYPE_CHECKING:  # it imports Authlib, which is an extra
+if TYPE_CHECKING:  # imports Authlib, an optional dependency
     from gateway.auth.provider_sign_in import BegunFlow, ProviderSignIn
 
 CALLBACK = "/console/sign-in/{provider}/callback"
 _COOKIE, _SECURE_COOKIE = "gateway_sign_in", "__Host-gateway_sign_in"
 _MARK = 12
-"""Characters of the state in the cookie's name, so that two tabs have two cookies."""
+"""Characters of the state in the cookie's name, which give each browser tab its own cookie."""
 
 
 async def begin_flow(request: web.Request, after: str, signed: CurrentUser | None = None) -> "BegunFlow":
-    """Begin a sign-in by the provider of the request's path; ``signed``: link this member.
+    """Begin a sign-in at the provider in the request's path. ``signed``: the member to link, if any.
 
     Raises ``NotFound``, ``InvalidRequest``, ``ProviderBadResponse``.
     """
@@ -32,7 +32,7 @@ async def begin_flow(request: web.Request, after: str, signed: CurrentUser | Non
 
 
 def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
-    """Return the service. Raises ``NotFound`` if no provider is configured."""
+    """Return the sign-in service. Raises ``NotFound`` if no provider is configured."""
     service = request.app[SERVICES].sign_in
     if service is None:
         raise NotFound("There is no such sign-in provider")
@@ -40,24 +40,24 @@ def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
 
 
 def set_flow_cookie(request: web.Request, response: web.StreamResponse, begun: "BegunFlow") -> None:
-    """Bind the flow to the browser."""
+    """Set the cookie that binds the flow to the browser."""
     _put_cookie(request, response, begun.flow.state, begun.cookie, FLOW_S)
 
 
 def find_flow_cookie(request: web.Request) -> str:
-    """Return the cookie of the flow that the query's state names; empty if the browser has none."""
+    """Return the cookie of the flow in the query's ``state``; empty without such a cookie."""
     return request.cookies.get(_name_cookie(request, request.query.get("state", "")), "")
 
 
 def clear_flow_cookie(request: web.Request, response: web.StreamResponse) -> None:
-    """Delete the cookie of the flow that the query's state names."""
+    """Delete the cookie of the flow in the query's ``state``."""
     _put_cookie(request, response, request.query.get("state", ""), "", 0)
 
 
 def _find_own_origin(request: web.Request) -> str:
-    """Return the origin that the provider sends the browser to.
+    """Return the origin to which the provider redirects the browser.
 
-    It is ``base_url``. Without one, ``Host`` counts only if it is this machine: any client can write one.
+    This is ``base_url``. Without ``base_url``, ``Host`` is used only if it names this machine: a client can forge it.
     """
     base_url = request.app[SERVICES].http.base_url
     if base_url:

@@ -7,7 +7,7 @@ from gateway.domain.balance import DAY_S
 from gateway.errors import InvalidRequest
 
 MOST_DIGITS = 18
-"""Digits that every 64-bit integer can hold."""
+"""Maximum number of digits that always fit into a 64-bit integer."""
 _FIRST, _LAST = date(1970, 1, 1), date(9998, 12, 31)
 _EPOCH = _FIRST.toordinal()
 

@@ -1,7 +1,7 @@
-"""What a client of the Realtime API says in its handshake besides its headers.
+"""Credentials and options in the WebSocket handshake of a Realtime API client.
 
-A browser cannot set headers of a WebSocket: it sends its key as a subprotocol ("Connect via WebSocket" in OpenAI's
-guide): ``realtime``, ``openai-insecure-api-key.KEY``, ``openai-beta.realtime-v1``.
+A browser cannot set headers of a WebSocket, so it sends its key as a subprotocol ("Connect via WebSocket" in OpenAI's
+guide). The subprotocols are ``realtime``, ``openai-insecure-api-key.KEY`` and ``openai-beta.realtime-v1``.
 """
 
 from typing import Any
@@ -15,22 +15,22 @@ from gateway.server.context import SERVICES
 
 REALTIME_PATH = "/v1/realtime"
 BETA = "OpenAI-Beta"
-"""The header with which a client asks for the events of the beta version."""
+"""The header that requests the events of the beta version."""
 _PROTOCOL = "realtime"
 _KEY_PROTOCOL = "openai-insecure-api-key."
 _BETA_PROTOCOL = "openai-beta."
 _BETA_VALUE = "realtime=v1"
 CLIENT_SECRET = web.RequestKey("client_secret", ClientSecret)
-"""What a session was opened with, if not with an API key."""
+"""The client secret that opened the session; not set if an API key did."""
 
 
 def list_protocols(request: web.Request) -> tuple[str, ...]:
-    """Return the subprotocol that the gateway accepts, if the client offers any: never the one with its key."""
+    """Return the subprotocol that the gateway accepts, if the client offers any; never the one with the key."""
     return (_PROTOCOL,) if hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers else ()
 
 
 def list_protocol_keys(request: web.Request) -> list[str]:
-    """List the credentials that a browser sends as subprotocols, as ``Authorization`` headers have them."""
+    """List the credentials in a browser's subprotocols, in the form of ``Authorization`` headers."""
     return [
         f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
         for protocol in _list_offered(request)
@@ -39,9 +39,9 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller whose client secret ``authorization`` has; None if it has none.
+    """Return the caller of the client secret in ``authorization``; None if it has no client secret.
 
-    Sets ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey``, also for any other path than that of sessions.
+    Sets ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey``, also for paths other than that of sessions.
     """
     scheme, _, secret = (authorization or "").partition(" ")
     secret = secret.strip()
@@ -54,9 +54,9 @@ async def find_secret_caller(request: web.Request, authorization: str | None) ->
 
 
 def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
-    """Return the model of a session, and the settings that it begins with; both may come with the client secret.
+    """Return the model and the initial settings of a session; both may come from the client secret.
 
-    Raises ``InvalidRequest`` if the client asks for another model than its secret is for.
+    Raises ``InvalidRequest`` if the client requests a model other than the secret's.
     """
     requested, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:
@@ -67,7 +67,7 @@ def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
 
 
 def find_beta(request: web.Request) -> str | None:
-    """Return the header for the beta version, if the client asks for it."""
+    """Return the header for the beta version, if the client requests that version."""
     requested = request.headers.get(BETA, "")
     if requested == _BETA_VALUE or any(offered == f"{_BETA_PROTOCOL}realtime-v1" for offered in _list_offered(request)):
         return _BETA_VALUE

@@ -1,7 +1,7 @@
-"""The money of a realtime session: each response is one request, with a reservation, a charge and a record.
+"""Billing of a realtime session: each response is one request, with a reservation, a charge and a record.
 
-A response is reserved when the client asks for it, or when the provider says that it has begun one by itself (server
-VAD). It is settled by the usage that ``response.done`` reports, before the client sees that event.
+The cost is reserved when the client requests a response, or when the provider reports that it has begun one itself
+(server VAD). A response is settled with the usage in ``response.done`` before the client gets that event.
 """
 
 from collections import deque
@@ -22,22 +22,22 @@ from gateway.routing.target import Attempt, Target
 from gateway.server.active_inference import ActiveInference
 
 MAX_WAITING = 16
-"""Responses that one session may have reserved at a time."""
+"""Maximum number of requested responses that have not begun, for each session."""
 REFUSED_S = 2.0
-"""How long a response stays reserved after an error that may be about another event of the client."""
+"""Time that a reservation is kept after an error event, which may concern another event of the client."""
 SPARE_TRANSCRIPT = 512
-"""Tokens that a transcript may have beside those of the audio that was sent: its prompt, and what is estimated."""
+"""Tokens that a transcript may use beyond those of the audio sent, for its prompt and for errors of the estimate."""
 _ENDED = 64
-"""Ids of ended responses that a session knows: an end that comes twice is charged once."""
+"""Number of ended responses whose ids a session remembers, to charge an end that is reported twice only once."""
 
 
 @attrs.define(eq=False)
 class RealtimeResponse:
     """One response of a session.
 
-    ``cause``: the ``event_id`` of the client's event; None if it had none, or if the provider began by itself.
-    ``longest``: the request with the most tokens that it may take; None: of a transcript. ``refused_at``: when the
-    provider sent an error that is probably about it (loop's time); None if it did not.
+    ``cause``: the ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
+    ``longest``: an inference request with the maximum number of tokens, for the reservation. ``refused_at``: when the
+    provider sent an error that probably concerns this response (loop time); None without such an error.
     """
 
     context: RequestContext
@@ -49,9 +49,9 @@ class RealtimeResponse:
 
 
 class RealtimeBilling:
-    """Reserves and settles the responses of one session.
+    """Reserves and settles the cost of one session's responses.
 
-    ``active``: the session as a request; its caller and its channel pay and serve.
+    ``active``: the session's request, whose caller pays. ``attempt``: the channel that serves the session.
     """
 
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
@@ -69,16 +69,16 @@ class RealtimeBilling:
 
     @property
     def busy(self) -> bool:
-        """Whether a response was asked for, or runs."""
+        """Whether a response is requested or in progress; responses probably refused do not count."""
         return bool(self._running) or any(response.refused_at is None for response in self._waiting)
 
     @property
     def running(self) -> Iterator[str]:
-        """The ids of the responses that the provider is making."""
+        """The ids of the responses that the provider is generating."""
         return iter(tuple(self._running))
 
     async def reserve(self, event: wire.Event) -> None:
-        """Check and reserve the response that a ``response.create`` asks for. Raises ``GatewayError``."""
+        """Check a ``response.create`` event and reserve the cost of its response. Raises ``GatewayError``."""
         if len(self._waiting) >= MAX_WAITING:
             raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
         response = self._make(event.get("event_id"), event)
@@ -87,14 +87,14 @@ class RealtimeBilling:
 
     @property
     def covers_transcript(self) -> bool:
-        """Whether money is reserved for the transcript of the audio that the client has sent."""
+        """Whether the reservation covers the transcript of all audio that the client has sent."""
         return self.conversation.untranscribed <= self._covered
 
     async def reserve_transcript(self) -> None:
-        """Reserve the next transcript: the provider may make one, whether or not the session asks for it.
+        """Reserve the cost of the next transcript: the provider may create one without a request.
 
-        What is not left of it is not reserved. Then it may exceed the limit, and one such request runs at a time.
-        Raises ``GatewayError``.
+        If less is left of a limit than the transcript may cost, only the rest is reserved. The transcript may then
+        exceed the limit; one such request at a time is allowed. Raises ``GatewayError``.
         """
         self._release_transcript()
         model, target = self._find_transcriber()
@@ -105,7 +105,7 @@ class RealtimeBilling:
         context.inference = wire.build_response_inference(model, tokens, tokens)
         most = target.find_most(wire.bound_transcript(tokens))
         await self._services.billing.quota.hold_part(context, most)
-        self._release_transcript()  # an event of the other side may have reserved one meanwhile
+        self._release_transcript()  # an event from the other side may have made a reservation meanwhile
         self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
 
     def _release_transcript(self) -> None:
@@ -114,13 +114,13 @@ class RealtimeBilling:
             self._services.billing.quota.give_back(context)
 
     def _find_transcriber(self) -> tuple[str, Target]:
-        """Return the model that transcribes the user's audio, and the target with its price."""
+        """Return the model that transcribes the user's audio, and a target with that model's price."""
         model, target = self.conversation.transcriber or self._inference.model, self._attempt.target
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
         return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
 
     async def note(self, event: wire.Event) -> GatewayError | None:
-        """Handle an event of the provider. Returns why a response that it began by itself is not allowed."""
+        """Process a provider event. Return the error that must end the session; None if it may continue."""
         refused = None
         match event.get("type"):
             case wire.RESPONSE_CREATED:
@@ -142,7 +142,7 @@ class RealtimeBilling:
         return refused
 
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
-        """Settle every response that has not ended, by what is known of it."""
+        """Settle every unfinished response, with its usage estimated from the output received so far."""
         self._release_transcript()
         free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
@@ -154,7 +154,7 @@ class RealtimeBilling:
         self._waiting.clear()
 
     def _make(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
-        """Return a response that is not reserved yet. Raises the error of a key that cannot be used any more."""
+        """Return a new response without a reservation. ``event``: the client's event, if it requested the response."""
         context = self._make_context()
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
@@ -178,7 +178,10 @@ class RealtimeBilling:
         return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
 
     async def _admit(self, response: RealtimeResponse) -> None:
-        """Make every check of a request, and reserve the money. Raises ``GatewayError``; then nothing is reserved."""
+        """Check the caller, routing and quota as for any request, and reserve the cost.
+
+        Raises ``GatewayError``; then nothing is reserved.
+        """
         context, services = response.context, self._services
         inference = context.inference
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
@@ -190,15 +193,18 @@ class RealtimeBilling:
         self._widen(response, inference)
 
     def _widen(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
-        """From now on bound the usage by what is possible: the estimate of the conversation is none."""
+        """Raise the token limits to the model's maximum: the conversation's size is an estimate, no upper bound."""
         response.context.inference = attrs.evolve(
             inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
         )
 
     async def _begin(self, response_id: str) -> GatewayError | None:
-        """Note that the provider has begun a response. Returns why it may not, if the client had not asked for it."""
+        """Record that the provider has begun a response.
+
+        Return the error of a response that the client did not request and that the checks refuse.
+        """
         refused = None
-        if response_id in self._running:  # reported twice
+        if response_id in self._running:  # the provider reported the begin twice
             return None
         if self._waiting:
             response = min(self._waiting, key=lambda one: one.refused_at is not None)
@@ -216,7 +222,7 @@ class RealtimeBilling:
         return refused
 
     def _admit_begun(self, response: RealtimeResponse) -> None:
-        """Charge a response that no check has allowed: the provider works on it."""
+        """Admit a refused response for charging: the provider is already generating it."""
         context = response.context
         if not context.attempts:
             context.attempts.append(attrs.evolve(self._attempt))
@@ -224,7 +230,7 @@ class RealtimeBilling:
         self._widen(response, context.inference)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
-        """Settle a response that has ended at the provider, also one whose begin it has not reported."""
+        """Settle a response that has ended at the provider, even if its begin was not reported."""
         refused = None
         if end.id not in self._running:
             if end.id in self._ended:
@@ -246,9 +252,9 @@ class RealtimeBilling:
         return refused
 
     def _give_up(self, cause: str | None) -> None:
-        """Note which response the provider has probably refused; without a cause the one that was asked for last.
+        """Mark the response that the provider has probably refused; without ``cause``, the most recently requested.
 
-        The error may be about another event without an id, or with the same one: the response may still begin.
+        The error may concern another event without an id or with the same id: the response may still begin.
         """
         for response in reversed(self._waiting):
             if response.refused_at is None and (cause is None or response.cause == cause):
@@ -256,17 +262,18 @@ class RealtimeBilling:
                 return
 
     def drop_refused(self, until: float) -> None:
-        """Release the responses that the provider has refused until then (loop's time), and that have not begun."""
+        """Release the reservations of responses that were refused by ``until`` (loop time) and never began."""
         for response in tuple(self._waiting):
             if response.refused_at is not None and response.refused_at <= until:
                 self._waiting.remove(response)
                 self._settle(response, "refused", ProviderBadResponse("The provider refused the response"), NO_USAGE)
 
     async def _charge_transcript(self, event: wire.Event) -> GatewayError | None:
-        """Charge the transcript of the user's audio, which another model has made.
+        """Charge a transcript of the user's audio, which a separate model creates.
 
-        Returns the error of a caller who has no money left: the session's audio is transcribed without being asked for.
-        A transcript beyond the audio that was sent, for which nothing can be reserved, is not charged.
+        Return ``QuotaExceeded`` if the caller has no money left: the session has to end, because the provider
+        transcribes further audio without a request. If no reservation was possible for lack of money, the transcript is
+        not charged.
         """
         heard, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
         if self.conversation.transcriber is None and usage is None:
@@ -277,7 +284,7 @@ class RealtimeBilling:
                 await self.reserve_transcript()
         except QuotaExceeded as error:
             return error
-        except GatewayError:  # what the provider has made is charged nevertheless
+        except GatewayError:  # the provider has already created the transcript: charge it
             pass
         self._settle_transcript(usage)
         try:
@@ -287,12 +294,12 @@ class RealtimeBilling:
                 await self.reserve_transcript()
         except QuotaExceeded as error:
             return error
-        except GatewayError:  # a rate limit is checked when a response is asked for
+        except GatewayError:  # other errors, such as a rate limit, are reported when a response is requested
             pass
         return None
 
     def _settle_transcript(self, usage: Usage) -> None:
-        """Charge ``usage`` against what is reserved for the transcript."""
+        """Charge ``usage`` against the transcript's reservation."""
         response, (model, target) = self._make(None, None), self._find_transcriber()
         context, reserved = response.context, self._transcript
         self._transcript, self._covered = None, -1
@@ -308,7 +315,7 @@ class RealtimeBilling:
         self._settle(response, "completed", None, usage)
 
     async def _follow_transcriber(self, reserved: RequestContext) -> GatewayError | None:
-        """Reserve the transcript anew if the provider has confirmed another model for it."""
+        """Renew the transcript's reservation if the provider has confirmed a different transcription model."""
         if reserved.inference.model == self._find_transcriber()[0]:
             return None
         try:

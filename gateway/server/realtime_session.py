@@ -1,7 +1,8 @@
-"""One realtime session: frames pass unchanged between a client and a provider until one of them, or the gateway, ends.
+"""One realtime session: relay frames unchanged between client and provider until either side or the gateway closes it.
 
-Each event is looked at before it is passed on: a response costs money (``realtime_billing.py``). What ends a session is
-a ``SessionEnd``. Responses that still run then are cancelled at the provider, whose report of their usage is awaited.
+Each event is inspected before it is relayed, because a response costs money (``realtime_billing.py``). A ``SessionEnd``
+records why a session ended. Responses in progress at the end are cancelled at the provider, and the session waits for
+the provider's report of their usage.
 """
 
 import asyncio
@@ -35,27 +36,27 @@ from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 from gateway.wording import fold_name
 
 TICK_S = 1.0
-"""How often a session checks its key, its silence, and whether the gateway shuts down."""
+"""Interval at which a session checks its key, its timeouts, and whether the gateway is shutting down."""
 IDLE_S = 900.0
-"""How long a session may be without any frame in either direction."""
+"""Idle timeout of a session: no frame in either direction."""
 FINISH_S = 2.0
-"""How long a cancelled response may take to report its usage."""
+"""Time for the usage reports of cancelled responses."""
 _MAX_REASON_BYTES = 123
-"""Of a close frame (RFC 6455, 5.5)."""
+"""Size limit of a close frame's reason, in bytes (RFC 6455, 5.5)."""
 _SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
 """Close codes that an endpoint may send (RFC 6455, 7.4)."""
 _NO_CODE = 1005
 _RECOVERABLE = (errors.InvalidRequest, errors.NotFound, errors.RateLimited, errors.StoreUnavailable)
-"""Errors after which a session goes on without what was asked for."""
+"""Errors that refuse one event without ending the session."""
 _OWN_CONVERSATION = frozenset({"auto", "none"})
 
 
 @frozen
 class SessionEnd:
-    """Why a session ends.
+    """The reason for the end of a session.
 
-    ``code``: of the close frame for the client. ``outcome``: for the record. ``error``: the error that the client gets
-    as its last event; None without one.
+    ``code``: of the close frame for the client. ``outcome``: for the request log. ``error``: sent to the client as its
+    last event; None for a regular end.
     """
 
     code: int
@@ -66,19 +67,19 @@ class SessionEnd:
 
 @frozen
 class SessionMeters:
-    """Count the bytes of the large frames of a session, from each side."""
+    """The meters for bytes of large frames, one for each side of a session."""
 
     client: FrameMeter
     provider: FrameMeter
 
     def close(self) -> None:
-        """Count nothing any more."""
+        """Stop counting."""
         self.client.close()
         self.provider.close()
 
 
 class ActiveRealtime(ActiveInference):
-    """A request for a session. Once it is open, the session itself notices that its client has left."""
+    """The request that opens a session. Once open, the session itself notices that its client has disconnected."""
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
@@ -89,7 +90,7 @@ class ActiveRealtime(ActiveInference):
 
 
 class RealtimeSession:
-    """Passes the frames of one session; an ``AbortableStream`` of its attempt."""
+    """Relays the frames of one session. Implements ``AbortableStream`` for its attempt."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class RealtimeSession:
         self._models = frozenset({inference.model, attempt.target.model})
         self._heard_at = self._answered_at = self._loop.time()
         self._client_open = True
-        self._sending = False  # the client has to read before it can be sent more
+        self._sending = False  # True while a send waits for the client to read
 
     def wake(self) -> None:
         """End the session with the error that its attempt was aborted with."""
@@ -124,16 +125,16 @@ class RealtimeSession:
             self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
 
     def leave(self, most_bytes: int, give_up: object) -> None:
-        """Do nothing: a session is never read to its end for a client that has left."""
+        """No-op: a session is not drained after its client has disconnected."""
 
     async def run(self, settings: wire.Event) -> None:
-        """Pass frames until the session has ended and everything is settled. ``settings``: what it begins with."""
+        """Relay frames until the session has ended and is settled. ``settings``: the session's initial settings."""
         self._meters.client.watch(partial(self._end, _make_crowded("client")))
         self._meters.provider.watch(partial(self._end, _make_crowded("provider")))
         if settings:
             if await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
                 await self._send_provider(wire.build_update_event(settings))
-            else:  # its client relies on them
+            else:  # the client relies on its settings
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
         tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
         try:
@@ -141,7 +142,7 @@ class RealtimeSession:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
-                    task.result()  # a bug ends the session
+                    task.result()  # re-raises a bug, which ends the session
             await self._finish(self._ended.result() if self._ended.done() else SessionEnd(WSCloseCode.INTERNAL_ERROR))
         finally:
             for task in tasks:
@@ -154,9 +155,9 @@ class RealtimeSession:
             self._ended.set_result(end)
 
     async def _finish(self, end: SessionEnd) -> None:
-        """Cancel the responses under way, settle, and close both sockets."""
+        """Cancel the responses in progress, settle the session, and close both sockets."""
         if end.error is not None:
-            with suppress(TimeoutError):  # of a client that does not read
+            with suppress(TimeoutError):  # the client may not be reading
                 async with asyncio.timeout(FINISH_S):
                     await self._send_error(end.error)
         if self._billing.busy and not self._provider.closed:
@@ -177,7 +178,7 @@ class RealtimeSession:
         self._active.settle(end.outcome, end.error)
 
     async def _pass_client(self) -> None:
-        """Pass the client's events, except those that are not strict JSON or ask for what is not allowed."""
+        """Relay the client's events, except events that are invalid JSON or not allowed."""
         while not self._ended.done():
             message = await self._client.receive()
             self._heard_at = self._loop.time()
@@ -195,12 +196,12 @@ class RealtimeSession:
             await self._send_error(fault)
             return
         if await self._may_pass(event):
-            del event  # it may be large, and the provider may read slowly
+            del event  # frees a possibly large event while a slow provider reads
             await self._send_provider(data)
 
     async def _may_pass(self, event: wire.Event) -> bool:
-        """Return whether an event may be sent on; if not, the client gets an error event."""
-        if event["type"] == wire.APPEND:  # most events
+        """Return whether to relay an event; otherwise send the client an error event."""
+        if event["type"] == wire.APPEND:  # the common case first
             self._billing.conversation.note_client(event)
             if self._billing.covers_transcript:
                 return True
@@ -217,7 +218,7 @@ class RealtimeSession:
         return True
 
     async def _admit(self, event: wire.Event) -> None:
-        """Check an event, and reserve what it may cost. Raises ``GatewayError``."""
+        """Check an event, and reserve its maximum cost. Raises ``GatewayError``."""
         services, caller = self._active.services, self._active.context.caller
         if event["type"] == wire.APPEND:
             await self._billing.reserve_transcript()
@@ -233,7 +234,7 @@ class RealtimeSession:
             self._billing.conversation.note_client(event)
 
     async def _pass_provider(self) -> None:
-        """Pass the provider's frames, each after it has been accounted for."""
+        """Relay the provider's frames, each after the billing has processed it."""
         while True:
             message = await self._provider.receive()
             self._heard_at = self._answered_at = self._loop.time()
@@ -246,8 +247,8 @@ class RealtimeSession:
             if refused is not None:
                 code = refused.public_code or refused.code
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refused))
-            del event  # it may be large, and the client may read slowly
-            if self._ended.done():  # the client has had its last event
+            del event  # frees a possibly large event while a slow client reads
+            if self._ended.done():  # nothing may follow the client's last event
                 if not self._billing.busy:
                     self._settled.set()
             else:
@@ -268,7 +269,7 @@ class RealtimeSession:
         return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", error)
 
     async def _watch(self) -> None:
-        """End the session if its key is revoked, if it is silent, or if the gateway shuts down and it is idle."""
+        """End the session if its key is revoked, a timeout has expired, or it is idle while the gateway shuts down."""
         timeouts, services = self._attempt.timeouts, self._active.services
         while True:
             await asyncio.sleep(TICK_S)
@@ -289,7 +290,7 @@ class RealtimeSession:
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     def _check_frames(self, now: float) -> None:
-        """End the session if a large frame is not complete, or not passed on, in time."""
+        """End the session if a large frame was not received and relayed within ``FRAME_S``."""
         if self._meters.client.is_late(now):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message)))
@@ -300,12 +301,12 @@ class RealtimeSession:
             self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     async def _send_error(self, error: errors.GatewayError, cause: object = None) -> None:
-        """Send the client an error event. ``cause``: the ``event_id`` of the client's event."""
+        """Send the client an error event. ``cause``: the ``event_id`` of the client's event that caused the error."""
         note_page(error, self._active.request)
         await self._send_client(wire.build_error_event(error, self._active.context.id, cause))
 
     async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
-        """Send a frame, as soon as the client reads; one that has left gets nothing."""
+        """Send a frame once the client reads. No-op if the client has disconnected."""
         if not self._client_open:
             return
         self._sending = True
@@ -316,18 +317,18 @@ class RealtimeSession:
             self._end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
         finally:
             self._sending = False
-            self._answered_at = self._loop.time()  # the provider was not read meanwhile
+            self._answered_at = self._loop.time()  # restarts the timeout: the provider was not read
 
     async def _send_provider(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
-        with suppress(ConnectionError):  # its end is read, with its reason
+        with suppress(ConnectionError):  # the reading side finds the end of the connection, with its reason
             await self._provider.send_frame(data.encode() if isinstance(data, str) else data, kind)
 
 
 def check_settings(services: Services, caller: Caller, settings: wire.Event, *, place: str, channel: Channel) -> None:
-    """Raise the error of what a session, a response or an item has at ``place`` and may not have at ``channel``.
+    """Raise an error if a session, response or item at ``place`` has settings that ``channel`` does not allow.
 
-    That is: something kept at the provider that was made elsewhere, a field that changes what is bought, and a model
-    for transcripts that the caller may not use, or that has no price for it.
+    Not allowed are: references to objects stored at the provider that this session did not create, fields that change
+    the price, and transcription models that the caller may not use or that have no price.
     """
     for name in list_kept_names({"item": settings}):  # the items of its conversation are a session's own
         own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
@@ -339,7 +340,7 @@ def check_settings(services: Services, caller: Caller, settings: wire.Event, *, 
 
 
 def _check_priced(settings: wire.Event, place: str, channel: Channel) -> None:
-    """Raise ``InvalidRequest`` for a field that changes what is bought, such as a tool that the provider runs."""
+    """Raise ``InvalidRequest`` for a field that changes the price, such as a tool that the provider runs."""
     fields = PROVIDERS[channel.provider].priced_fields
     try:
         check_spelling(settings, {fold_name(name): name for name in fields})
@@ -370,7 +371,7 @@ def _check_transcriber(services: Services, caller: Caller, settings: wire.Event,
 
 
 def _make_crowded(side: str) -> SessionEnd:
-    """Return the end of a session whose ``side`` has sent more than there is memory for."""
+    """Return the end of a session whose ``side`` sent a large frame while the memory for large frames was used up."""
     error = errors.Overloaded(
         f"The {side} of the session sent a large frame while too many bytes of large frames were under way; send audio "
         "in smaller events, or try again later",
@@ -380,7 +381,10 @@ def _make_crowded(side: str) -> SessionEnd:
 
 
 def _get_text(message: WSMessage) -> bytes:
-    """Return the data of a text frame. Raises ``InvalidRequest`` for a binary one, which a provider may read."""
+    """Return the data of a text frame. Raises ``InvalidRequest`` for a binary frame.
+
+    A provider may parse binary frames, so they must not bypass the checks.
+    """
     if message.type is WSMsgType.BINARY:
         raise errors.InvalidRequest("An event is a JSON object in a text frame, not a binary frame")
     data: bytes = message.data
@@ -388,7 +392,7 @@ def _get_text(message: WSMessage) -> bytes:
 
 
 def _parse_client_close(kind: WSMsgType) -> SessionEnd:
-    """Return how the client has ended the session; a frame that aiohttp refuses ends it, too."""
+    """Return how the client ended the session: a close frame, a broken connection, or an invalid frame."""
     if kind is WSMsgType.CLOSE:
         return SessionEnd(WSCloseCode.OK)
     return SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed")

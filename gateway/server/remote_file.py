@@ -1,7 +1,7 @@
-"""Send a file that is kept in a bucket: read piece by piece as the client takes it, with ranges and conditions.
+"""Serve a file from a bucket, piece by piece at the client's pace, with range and conditional requests.
 
-The gateway reads the bucket itself, and no client is sent there: a bucket may have a private address, and its links
-would lack the headers that keep a browser from running what is in a file.
+The gateway reads the bucket itself instead of redirecting clients: the bucket may have a private address, and its
+responses would lack the headers that keep a browser from executing a file's content.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ _ANY = "*"
 
 
 def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
-    """Return the requested range of a file; None: the whole file.
+    """Return the requested range of a file; None for the whole file.
 
-    Only GET has ranges (RFC 9110, 14.2). ``If-Range`` must be the file's own entity tag, or exactly its date (13.1.5).
+    Only GET supports ranges (RFC 9110, 14.2). ``If-Range`` must equal the file's entity tag or its date (13.1.5).
     """
     if request.method != "GET" or "Range" not in request.headers:
         return None
@@ -37,14 +37,14 @@ def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | N
 
 
 class RemoteResponse(web.StreamResponse):
-    """A file of a bucket. The handler prepares it inside the middlewares, as that of a folder."""
+    """Serves a file from a bucket. The handler prepares it inside the middlewares, which convert its errors."""
 
     def __init__(self, media: RemoteMedia, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers)
         self._media = media
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send the file, once.
+        """Send the file. aiohttp calls this again; the second call sends nothing.
 
         Raises ``NotFound``, ``StoreUnavailable``, ``RangeNotSatisfiable``, ``PreconditionFailed``.
         """
@@ -52,7 +52,7 @@ class RemoteResponse(web.StreamResponse):
             return await super().prepare(request)
         size = self._media.size
         stored = datetime.fromtimestamp(int(self._media.stored_s), UTC)
-        self.etag = f"{int(self._media.stored_s):x}-{size:x}"  # an object never changes: ids are not used again
+        self.etag = f"{int(self._media.stored_s):x}-{size:x}"  # objects are immutable: ids are not reused
         self.last_modified = stored
         self.headers["Accept-Ranges"] = "bytes"
         if is_current(request, self.etag, stored):
@@ -69,7 +69,7 @@ class RemoteResponse(web.StreamResponse):
         return await self._send(request, start, stop)
 
     async def _send(self, request: BaseRequest, start: int, stop: int) -> AbstractStreamWriter | None:
-        piece = await self._read(start, stop)  # before the head, so that an error is answered as one
+        piece = await self._read(start, stop)  # read before the head is sent, while an error can still set the status
         writer, transport = await super().prepare(request), request.transport
         while True:
             view = memoryview(piece)
@@ -93,7 +93,7 @@ class RemoteResponse(web.StreamResponse):
 
 
 def is_current(request: BaseRequest, etag: ETag | None, stored: datetime) -> bool:
-    """Return whether the client has the file already (RFC 9110, 13.2.2). Raises ``PreconditionFailed``."""
+    """Return whether the client's copy of the file is current (RFC 9110, 13.2.2). Raises ``PreconditionFailed``."""
     tag = etag.value if etag is not None else ""
     if request.if_match is not None:
         if not _names(request.if_match, tag, weak=False):

@@ -1,7 +1,7 @@
-"""Reading a JSON body, within limits of size, type, encoding and time.
+"""Read JSON bodies within limits of size, time, media type and encoding.
 
-aiohttp delivers bodies compressed (``server/protocol.py``): the body is decompressed only once the caller is known. A
-thread decompresses and parses large bodies, so that the event loop is not blocked.
+aiohttp delivers bodies still compressed (``server/protocol.py``): they are decompressed once the caller is known. Large
+bodies are decompressed and parsed in a thread, which keeps the event loop free.
 """
 
 import zlib
@@ -22,20 +22,20 @@ from gateway.server.media_type import read_media_type
 from gateway.upstream.decompress import STEP_BYTES, Decompressor
 
 BODY_TIMEOUT_S = 60.0
-"""How long a client may take to send a body; aiohttp itself would wait for ever."""
+"""Time limit for receiving a body; aiohttp itself would wait forever."""
 _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
 _SHOWN_TYPE = 64
 _MOST_RATIO = 1032
-"""Times that deflate makes a body larger, at most (zlib.net/zlib_tech.html)."""
+"""Maximum expansion factor of deflate (zlib.net/zlib_tech.html)."""
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 
 
 async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, Any]:
-    """Read and parse the JSON object of a request. Raises a ``GatewayError`` if it is not valid.
+    """Read and parse a request's JSON object. Raises a ``GatewayError`` for an invalid body.
 
-    ``exact``: with all digits of its numbers, see ``domain/exact_json.py``.
+    ``exact``: keep all digits of numbers; see ``domain/exact_json.py``.
     """
     return (await read_sized_json(request, request.client_max_size, exact=exact))[0]
 
@@ -43,7 +43,7 @@ async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, A
 async def read_sized_json(
     request: web.Request, limit: int, mention: bytes = b"\x00", *, exact: bool = True
 ) -> tuple[dict[str, Any], int, bool]:
-    """Return the JSON object of a body of at most ``limit`` bytes, its size, and whether it contains ``mention``."""
+    """Read a body of at most ``limit`` bytes. Return its JSON object, its size, and whether it contains ``mention``."""
     encoding = _check_type(request)
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
@@ -61,7 +61,7 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
 
 
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
-    """Parse a body that arrived with its headers, as most do; None if it is incomplete or compressed.
+    """Parse a body that has arrived together with its headers, as most do; None if it is incomplete or compressed.
 
     Returns the object, and whether the body contains ``mention``.
     """
@@ -79,7 +79,7 @@ def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, A
 
 
 def _check_type(request: web.Request) -> str:
-    """Check the media type; return the content encoding, empty if the header is missing."""
+    """Check the media type, and return the content encoding; empty if the header is missing."""
     headers = request.headers
     if headers.get("Content-Type") != _JSON:
         kind = read_media_type(request)
@@ -117,13 +117,13 @@ async def _read_pieces(request: web.Request, limit: int) -> bytearray:
 
 
 def _open_loan(request: web.Request) -> Loan:
-    """Return the loan of a request: a few kilobytes may unpack to the largest body."""
+    """Return the request's memory loan, since a few kilobytes may decompress to a body of the maximum size."""
     memory = request.app[SERVICES].memory
     return memory.lend(request[INFERENCE].context) if INFERENCE in request else Loan(memory)
 
 
 async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
-    """Decompress at most ``limit`` bytes, which ``loan`` borrows if they are many.
+    """Decompress a body to at most ``limit`` bytes. ``loan`` covers the memory of a large result.
 
     Raises ``RequestTooLarge``, ``Overloaded``, ``InvalidRequest``.
     """
@@ -153,7 +153,7 @@ def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _append(pieces: Iterator[bytes], body: bytearray, most: int) -> bool:
-    """Append ``pieces`` to ``body``; False as soon as it has more than ``most`` bytes. Raises ``zlib.error``."""
+    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``most`` bytes. Raises ``zlib.error``."""
     for piece in pieces:
         body += piece
         if len(body) > most:

@@ -1,7 +1,7 @@
-"""Responses whose head the gateway writes itself, in one write with the body.
+"""Response classes that write their own head, together with the body in one write.
 
-aiohttp's own responses are slower and send the head of a stream separately. Inference requests are answered with these
-classes; everything else uses aiohttp's.
+aiohttp's own responses are slower, and send the head of a stream separately. Inference responses use these classes; all
+others use aiohttp's.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from gateway.server.context import CONTEXT
 from gateway.server.error_responses import ANTHROPIC_PATHS
 
 WRITE_TIMEOUT_S = 60.0
-"""How long a client may leave a full buffer unread before its connection is aborted. A slow reader is not aborted."""
+"""Time without any progress before a connection with a full write buffer is aborted. Slow readers are not aborted."""
 SMALL = 64 * 1024
-"""Bytes up to which a body is copied behind its head, and written without waiting for the client."""
+"""Maximum size in bytes of a body that is sent with its head in one write, without waiting for the client."""
 
 
 class RawResponse(web.StreamResponse):
-    """The part of a response that aiohttp needs when a handler returns it: whether the connection is kept open."""
+    """A response whose head is already written. aiohttp only reads from it whether to keep the connection open."""
 
     keep_alive = False
     _status, _reason = 200, "OK"
 
     def __init__(self) -> None:
-        """Skip aiohttp's: its state is for heads that it writes."""
+        """Skip aiohttp's initializer, whose state serves only heads written by aiohttp."""
 
     async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002 - aiohttp's signature
         return  # the head is sent with the body
@@ -40,7 +40,10 @@ class RawResponse(web.StreamResponse):
         return  # the end has been sent
 
     def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Build a head with status 200, ``headers`` and the common ones; ``until_close``: closing ends the body."""
+        """Build a head with status 200, ``headers`` and the common headers.
+
+        ``until_close``: the end of the connection marks the end of the body.
+        """
         newer = request.version >= HttpVersion11
         self.keep_alive = stays = request.keep_alive and not until_close
         headers |= build_common_headers(request)
@@ -55,7 +58,7 @@ class RawResponse(web.StreamResponse):
 
 
 class BareResponse(web.Response):
-    """A response outside the application, where no signal removes the ``Server`` header."""
+    """A response from outside the application, whose signal cannot remove the ``Server`` header."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
@@ -71,26 +74,26 @@ class BufferedResponse(RawResponse):
         self._whole = self.write_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Send it. Raises ``ConnectionError`` if the client has disconnected, or does not read earlier responses."""
+        """Send the response. Raises ``ConnectionError`` if the client disconnected or does not read its responses."""
         transport = send(self._request, self._whole)
-        if self._request.protocol.writing_paused:  # a client that sends requests and reads no response
+        if self._request.protocol.writing_paused:  # the client sends requests without reading the responses
             await await_reader(self._request.writer.drain, transport)
 
 
 def send(request: web.Request, data: bytes) -> asyncio.Transport:
-    """Send the beginning of a response. Raises ``ConnectionResetError`` if the client has disconnected."""
+    """Send the first bytes of a response. Raises ``ConnectionResetError`` if the client has disconnected."""
     transport = request.transport
     if transport is None or transport.is_closing():
         raise ConnectionResetError("the client disconnected")
-    request.writer.output_size += len(data)  # marks that the response has begun; later writes are not counted
+    request.writer.output_size += len(data)  # tells aiohttp that the response has begun; later writes are not counted
     transport.write(data)
     return transport
 
 
 async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport: asyncio.Transport) -> None:
-    """Run ``wait`` while the client reads. Raises ``ConnectionError`` if it disconnects, or reads nothing for too long.
+    """Run ``wait`` as long as the client reads. Raises ``ConnectionError`` if it disconnects or stops reading.
 
-    ``wait`` is not cancelled to check the progress: aiohttp wakes a waiter only once.
+    The progress checks do not cancel ``wait``, because aiohttp wakes a waiter only once.
     """
     waiting = asyncio.ensure_future(wait())
     try:
@@ -113,10 +116,10 @@ async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport
 
 
 async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the common headers to a response that aiohttp is about to send; a signal of the application."""
+    """Add the common headers to a response that aiohttp is about to send (``on_response_prepare`` signal)."""
     headers = response.headers
     headers.popall("Server", None)
-    if request.path.startswith(PREFIX):  # of errors too: a proxy may cache a 404 that has no Cache-Control
+    if request.path.startswith(PREFIX):  # also for errors: a proxy may cache a 404 without Cache-Control
         headers.setdefault("Cache-Control", "no-store")
         headers["X-Content-Type-Options"] = "nosniff"
     common = build_common_headers(request)
@@ -127,7 +130,7 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
 
 
 def build_common_headers(request: web.Request) -> dict[str, str]:
-    """Build the headers of every response: the request id, the caller's rate limits, the number of attempts."""
+    """Build the headers common to all responses: request id, rate limits of the caller, number of attempts."""
     ctx = request.get(CONTEXT) or RequestContext(make_request_id())
     headers = {"X-Request-Id": ctx.id}
     if request.path.startswith(ANTHROPIC_PATHS):
@@ -146,6 +149,6 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
 
 
 def _list_failures(ctx: RequestContext) -> str:
-    """List the failed attempts without the names of their channels, which clients must not learn."""
+    """List the failed attempts, without channel names: clients must not learn them."""
     failures = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     return ", ".join(f"{failure.code};ms={failure.ms}" for failure in failures)

@@ -71,11 +71,11 @@ _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
     ("/audio/transcriptions", "transcriptions", late("formats.openai.transcriptions:parse_transcription_inference")),
     ("/audio/translations", "translations", late("formats.openai.transcriptions:parse_translation_inference")),
 )
-"""Inference routes: the path below ``/v1``, the operation, and what parses the body."""
+"""Inference routes: the path below ``/v1``, the operation, and the parser of the body."""
 _VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (
     f"{path}/{{id:[^/]+}}" for path in ("/videos", "/files", "/uploads", "/batches", "/messages/batches")
 )
-"""``{id}`` matches anything without a slash; an invalid id is not found."""
+"""``{id}`` matches any text without a slash: an invalid id is answered with 404 by the handler."""
 _RESPONSE = "/responses/{id:(?!compact$|input_tokens$)[^/]+}"
 _LATE: tuple[tuple[str, str, str], ...] = (
     ("POST", "/videos", "server.handlers.video_create:POST_VIDEOS"),
@@ -114,7 +114,7 @@ _LATE: tuple[tuple[str, str, str], ...] = (
     ("GET", "/dashboard/billing/subscription", "server.handlers.billing:get_subscription"),
     ("GET", "/dashboard/billing/usage", "server.handlers.billing:get_usage"),
 )
-"""Method, path and handler of the routes whose modules are imported at their first request."""
+"""Method, path and handler of routes whose modules are imported at the first request."""
 _WITHOUT_HEAD = frozenset(
     {
         "server.handlers.video_events:get_events",
@@ -124,11 +124,11 @@ _WITHOUT_HEAD = frozenset(
         "server.handlers.client_files:GET_CONTENT",
     }
 )
-"""The handlers that do not answer ``HEAD``."""
+"""Handlers of ``GET`` that do not support ``HEAD``."""
 
 
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
-    """Yield every inference route that ``forward_inference`` handles, with its middlewares, the outermost first."""
+    """Yield all inference routes of ``forward_inference``, with their middlewares from the outermost inwards."""
     for path, operation, parse in _JSON:
         yield (
             path,
@@ -162,7 +162,7 @@ def add_api_routes(api: web.Application) -> None:
             api.router.add_get(path, late_handler(place), allow_head=place not in _WITHOUT_HEAD)
         else:
             api.router.add_route(method, path, late_handler(place))
-    for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter is the beta's
+    for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter for the beta
         create_secret = late_handler("server.handlers.realtime_secrets:create_secret")
         api.router.add_post(path, partial(create_secret, flat=flat))
     add_method_routes(api)
@@ -172,7 +172,7 @@ def add_api_routes(api: web.Application) -> None:
 
 
 async def parse_messages_request(request: web.Request, handler: Handler, parse: ParseMessages) -> web.StreamResponse:
-    """Parse a body in the Anthropic API format, of which two headers are a part; they are passed on with it."""
+    """Parse a body in the Anthropic API format together with its version and beta headers, which are forwarded."""
     return await parse_request(request, handler, partial(_parse_with_headers, request, parse))
 
 
@@ -208,7 +208,7 @@ async def get_model(request: web.Request) -> web.Response:
 
 
 async def get_root(request: web.Request) -> web.Response:
-    """``GET /``: the addresses of the gateway; a browser is redirected to the console."""
+    """``GET /``: the gateway's addresses. Browsers are redirected to the console."""
     if "text/html" in request.headers.get("Accept", ""):
         console = f"{request.app[SERVICES].http.path_prefix}/console/"
         return web.Response(status=303, headers={"Location": console, "Vary": "Accept"})

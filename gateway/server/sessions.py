@@ -1,7 +1,7 @@
-"""The sessions of console members: the cookie, and the protection against requests that other sites forge.
+"""Sessions of console members: the cookie, and the protection against cross-site request forgery (CSRF).
 
-A browser sends the cookie by itself. A request with one must therefore come from a page of this gateway: the browser
-says so (``Sec-Fetch-Site``, or ``Origin``), and a change also carries a header that no other site can send.
+A browser attaches the cookie automatically. A request with the cookie must therefore come from a page of this gateway:
+``Sec-Fetch-Site`` or ``Origin`` must confirm this, and a change also needs a header that no other site can send.
 """
 
 from typing import TYPE_CHECKING
@@ -15,20 +15,23 @@ from gateway.domain.passkey import RelyingParty, find_relying_party, is_localhos
 from gateway.server.client_ip import find_origin, find_peer, is_secure
 from gateway.server.context import SERVICES, SIGNED
 
-if TYPE_CHECKING:  # what signs members in is imported when one does
+if TYPE_CHECKING:  # sign-in is imported when the first member signs in
     from gateway.auth.sessions import CurrentUser
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
-"""A browser accepts the second name only over TLS, for this one host."""
+"""Names of the session cookie. A browser accepts the ``__Host-`` name only over TLS, and for this host only."""
 CONSOLE_HEADER = "X-Gateway-Console"
-"""Every request of a console script carries it. A page of another site cannot send it."""
+"""The header that every console script sends. A page of another site cannot send it."""
 KEY_HEADER = "X-Gateway-Key"
-"""The id of the API key with which a console page makes an API request."""
+"""The header with the id of the API key that a console page uses for an API request."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 async def find_signed(request: web.Request) -> "CurrentUser | None":
-    """Return the signed-in member. Raises ``Forbidden`` if the request is not from a page of this gateway."""
+    """Return the signed-in member; None without a valid session.
+
+    Raises ``Forbidden`` if a browser sent the request from a page of another site.
+    """
     reference = find_reference(request)
     if reference is None:
         return None
@@ -37,9 +40,9 @@ async def find_signed(request: web.Request) -> "CurrentUser | None":
 
 
 async def check_still_signed(request: web.Request) -> None:
-    """Raise ``SignedOut`` if the session with which a long response began has ended.
+    """Raise ``SignedOut`` if the session has ended since a long response began.
 
-    A page that still reads the response does not prolong its session.
+    Reading the response does not extend the session.
     """
     if (
         SIGNED in request
@@ -49,12 +52,12 @@ async def check_still_signed(request: web.Request) -> None:
 
 
 def find_reference(request: web.Request) -> str | None:
-    """Return the reference to a session that the cookie holds, valid or not."""
+    """Return the session reference in the cookie, without checking whether it is valid."""
     return request.cookies.get(_name_cookie(request)) or None
 
 
 def set_cookie(request: web.Request, response: web.StreamResponse, reference: str) -> None:
-    """Set the session cookie: for this host and its own pages only, until the browser closes."""
+    """Set the session cookie, which is limited to this host and to same-site requests and ends with the browser."""
     _put_cookie(request, response, reference)
 
 
@@ -82,9 +85,9 @@ def get_signed(request: web.Request) -> "CurrentUser":
 
 
 def check_own_page(request: web.Request) -> None:
-    """Raise ``Forbidden`` if a browser sent the request, but no page of this gateway did.
+    """Raise ``Forbidden`` if a browser sent the request from a page of another site.
 
-    A client that is no browser sends neither header, and has no session that another site could use.
+    Clients other than browsers send neither header. They have no cookie that another site could exploit.
     """
     site = request.headers.get("Sec-Fetch-Site")
     safe = request.method in SAFE
@@ -100,7 +103,7 @@ def check_own_page(request: web.Request) -> None:
 
 
 def _is_own(request: web.Request, origin: str) -> bool:
-    """Return whether ``origin`` is this gateway. Over TLS, a page that came without TLS is not trusted."""
+    """Return whether ``origin`` is this gateway's. A request over TLS must come from a page loaded over TLS."""
     try:
         parsed = urlsplit(origin)
     except ValueError:
@@ -109,16 +112,16 @@ def _is_own(request: web.Request, origin: str) -> bool:
     host = parsed.netloc.lower()
     if host and host == base.netloc.lower():
         return parsed.scheme == base.scheme
-    # A proxy that the configuration does not name may terminate TLS.
+    # Without TLS here, a proxy missing from the configuration may still terminate TLS: accept both schemes.
     schemes = {"https"} if is_secure(request) else {"http", "https"}
     return bool(host) and host == request.host.lower() and parsed.scheme in schemes
 
 
 def find_site(request: web.Request) -> RelyingParty | None:
-    """Return the site that passkeys are bound to. None if browsers allow no passkeys at the gateway's address.
+    """Return the site that passkeys are bound to; None if browsers allow no passkeys at the gateway's address.
 
-    Without ``server.base_url`` the ``Host`` counts only if it is this machine, or a trusted proxy sent it: a passkey
-    must not be made for a name that the client chose.
+    Without ``server.base_url``, ``Host`` is used only if it names this machine or a trusted proxy sent it: a client
+    must not choose the name that a passkey is created for.
     """
     http = request.app[SERVICES].http
     if http.base_url:

@@ -9,16 +9,16 @@ from aiohttp import web
 from gateway.server.context import SERVICES
 
 GRACE_S = 5.0
-"""How long the error events of the remaining streams may take after the drain."""
+"""Time for sending the error events of the remaining streams after the drain."""
 _LOOK_EVERY_S = 0.05
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def drain(app: web.Application, *, timeout_s: float) -> None:
-    """Wait until no request is active, at most ``timeout_s``; aiohttp calls it once the listening socket is closed.
+    """Wait until no request is active, for at most ``timeout_s``. aiohttp calls it after closing the listening socket.
 
-    aiohttp cancels requests whose body is still arriving afterwards.
+    Afterwards aiohttp cancels requests whose bodies are still arriving.
     """
     services = app[SERVICES]
     state = services.drain

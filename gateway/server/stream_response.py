@@ -1,7 +1,7 @@
 """Streamed and large responses to the client.
 
-A stream writes its chunks straight to the transport: ``StreamResponse.write`` is a coroutine, which is too slow for one
-per event. A large response is aiohttp's own, with a limit on how long the client may leave it unread.
+A stream writes its chunks directly to the transport, because one call of aiohttp's coroutine ``StreamResponse.write``
+per event is too slow. A large response is aiohttp's own, with a timeout for clients that stop reading.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NO_LINGER = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
 _PIECE_BYTES = 1024 * 1024
-"""The end of an answer is written in pieces of this size: a translated response repeats its text five times."""
+"""Size of the pieces in which the end of a stream is written: a translated response repeats its text five times."""
 
 
 class DiscardingTransport(asyncio.Transport):
-    """Replaces the transport of a client that has disconnected: counts the bytes and discards them.
+    """Stands in for the transport of a disconnected client: counts and discards what is written.
 
-    ``most_bytes``: how many may be written. ``give_up``: called once, from the event loop, when more are written.
+    ``most_bytes``: the limit of written bytes. ``give_up``: called once by the event loop when the limit is exceeded.
     """
 
     writing_paused = False
@@ -47,11 +47,11 @@ class DiscardingTransport(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._give_up)
 
     def abort(self) -> None:
-        """Do nothing: no connection is left."""
+        """No-op: the connection is already closed."""
 
 
 class EventStreamResponse:
-    """The ``proxy.client_stream.ClientStream`` of one aiohttp request."""
+    """Implements ``proxy.client_stream.ClientStream`` for an aiohttp request."""
 
     __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
 
@@ -87,7 +87,7 @@ class EventStreamResponse:
         return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
-        """Send ``data`` as one chunk, or ``framed``, the same data in the provider's own chunks."""
+        """Send ``data`` as one chunk, or send ``framed``, the same data in the provider's chunks, unchanged."""
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return False
@@ -104,7 +104,7 @@ class EventStreamResponse:
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
-        """Wait until the client has read enough to write again."""
+        """Wait until the client has read enough for further writes."""
         if self._transport is None or not self.full:
             self._reading = None
             return
@@ -114,11 +114,11 @@ class EventStreamResponse:
             await watch({reading, woken}, self._transport)
             if reading.done():
                 reading.result()
-            else:  # the next call goes on with it: aiohttp wakes a waiter only once
+            else:  # kept for the next call: aiohttp wakes a waiter only once
                 self._reading = reading
                 reading.add_done_callback(_forget)
         except ConnectionError:
-            await asyncio.sleep(0)  # connection_lost() runs first: it may call leave()
+            await asyncio.sleep(0)  # lets connection_lost() run first, which may call leave()
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
         finally:
@@ -128,25 +128,25 @@ class EventStreamResponse:
 
     async def _drain_whole(self) -> None:
         await self.drain()
-        while self._reading is not None:  # wake() ended the wait early, because the process stops
+        while self._reading is not None:  # wake() ended the wait early: the process is stopping
             await self.drain()
 
     def note_page(self, error: GatewayError) -> None:
-        """Set the address of the page about an error that ends the stream."""
+        """Add the documentation link to an error that ends the stream."""
         note_page(error, self._request)
 
     def wake(self) -> None:
-        """End a ``drain()`` under way."""
+        """End a ``drain()`` in progress."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Discard what follows: the client has disconnected, and the response is read to its end."""
+        """Discard further writes: the client has disconnected while the provider's response is read to its end."""
         self._protocol = self._transport = DiscardingTransport(most_bytes, give_up)
         self.wake()
 
     def cut(self) -> None:
-        """Abort the connection. If its end would mark the end of the body, reset it, to signal an error."""
+        """Abort the connection. Without chunks, reset it: a regular close would mark the body as complete."""
         if self._transport is None:
             return
         sock = self._transport.get_extra_info("socket")
@@ -155,11 +155,11 @@ class EventStreamResponse:
         self._transport.abort()
 
     async def finish(self, data: bytes) -> None:
-        """Send ``data`` and the end of the body."""
+        """Send ``data``, and end the body."""
         if len(data) >= SMALL:
             for start in range(0, len(data), _PIECE_BYTES):
                 self.write(data[start : start + _PIECE_BYTES])
-                await asyncio.sleep(0)  # what goes to the network at once is no reason to hold the loop
+                await asyncio.sleep(0)  # yields to the event loop even if the network takes everything at once
                 await self._drain_whole()
             data = b""
         await self._drain_whole()
@@ -177,9 +177,9 @@ def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> 
 
 
 class LargeResponse(web.Response):
-    """A whole response that may be large: a client that stops reading must not keep it in memory for ever.
+    """A complete response of any size. A client that stops reading is disconnected, which frees the memory.
 
-    ``loan``: the memory that was borrowed for it; given back once it has been sent.
+    ``loan``: the memory borrowed for the body; closed once the response has been sent.
     """
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
@@ -206,6 +206,6 @@ class LargeResponse(web.Response):
 
 
 def _forget(reading: asyncio.Future[None]) -> None:
-    """Retrieve the exception so that asyncio does not log it: nothing waits for this client any more."""
+    """Retrieve the exception of an abandoned wait, to keep asyncio from logging it."""
     if not reading.cancelled():
         reading.exception()

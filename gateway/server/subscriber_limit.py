@@ -1,4 +1,4 @@
-"""How many event streams an account may have open."""
+"""The limit of open event streams for each account."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from aiohttp import web
 from gateway.errors import RateLimited
 
 MOST_FOLLOWING = 32
-"""Streams of one account at a time."""
+"""Maximum number of concurrent streams for each account."""
 
 
 class SubscriberLimit:
-    """Limits the open streams of each account; those without an account are counted together.
+    """Limits the open streams of each account. Streams without an account are counted together.
 
-    ``most``: streams of one account. ``what``: the streamed things, in the plural, for the message.
+    ``most``: the limit for each account. ``what``: a plural noun for the streamed objects, for the error message.
     """
 
     def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
@@ -38,4 +38,4 @@ class SubscriberLimit:
 
 
 FOLLOWING = web.AppKey("following", SubscriberLimit)
-"""Limits the streams of video jobs."""
+"""The limit for event streams of video jobs."""

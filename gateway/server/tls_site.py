@@ -1,4 +1,4 @@
-"""A listening socket with TLS that counts a connection when it is accepted, and not after its handshake."""
+"""A TLS listening socket that counts a connection at its acceptance, before the TLS handshake."""
 
 import asyncio
 import errno
@@ -12,14 +12,17 @@ from gateway.server.connection_limits import HANDSHAKE_TIMEOUT_S, ConnectionLimi
 from gateway.server.protocol import GatewayServer
 
 SHUTDOWN_TIMEOUT_S = 2.0
-"""How long a closed connection waits for the client's last word, in seconds."""
+"""Time for the client's TLS close alert after the gateway has closed the connection."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 1.0
-"""After which a process without descriptors accepts again, as asyncio's own servers do."""
+"""Pause before accepting again after running out of file descriptors; asyncio's servers wait as long."""
 
 
 class TlsSite(web.SockSite):
-    """As aiohttp's, which leaves both timeouts at asyncio's 60 and 30 seconds, and counts after the handshake."""
+    """aiohttp's socket site with shorter TLS timeouts and connections counted before their handshake.
+
+    aiohttp keeps asyncio's timeouts: 60 seconds for the handshake, 30 for the shutdown.
+    """
 
     async def start(self) -> None:
         await web.BaseSite.start(self)
@@ -33,10 +36,10 @@ class TlsSite(web.SockSite):
 
 
 class TlsAcceptor:
-    """Accepts connections of one socket, in place of asyncio's server, which makes none known before its handshake.
+    """Accepts the connections of one socket. asyncio's server would report them only after the handshake.
 
-    ``server``: makes the protocols, and has the limits of connections. ``most``: accepted at once; then others have a
-    turn.
+    ``server``: creates the protocols, and has the connection limits. ``most``: the connections accepted before other
+    tasks of the event loop run.
     """
 
     def __init__(self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, most: int) -> None:
@@ -52,7 +55,7 @@ class TlsAcceptor:
         self._loop.add_reader(self.sockets[0].fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop accepting, and close the socket. Handshakes go on."""
+        """Stop accepting, and close the listening socket. Handshakes in progress continue."""
         if self._pausing is not None:
             self._pausing.cancel()
         if self.sockets[0].fileno() >= 0:
@@ -76,14 +79,14 @@ class TlsAcceptor:
 
 
 def find_timeout(limiter: ConnectionLimiter | None) -> float:
-    """Return how long a handshake that begins now may take, in seconds."""
+    """Return the timeout, in seconds, of a handshake that begins now."""
     if limiter is None:
         return HANDSHAKE_TIMEOUT_S
     return limiter.limits.crowded_handshake_s if limiter.crowded else limiter.limits.handshake_s
 
 
 class Handshake:
-    """A connection from its acceptance to the end of its handshake, as ``ConnectionLimiter`` sees it."""
+    """A connection between its acceptance and the end of its TLS handshake, counted by ``ConnectionLimiter``."""
 
     served = False
     strange_since = None
@@ -96,7 +99,10 @@ class Handshake:
         self.waits_since = self._loop.time()
 
     def start(self, context: ssl.SSLContext, address: object) -> None:
-        """Count the connection. One beyond the limit is closed: before a handshake no answer could be read."""
+        """Count the connection and start the handshake. Beyond the limit, close it without an error response.
+
+        Before the handshake the client could not read a response.
+        """
         limiter = self._server.limiter
         peer = str(address[0]) if isinstance(address, tuple) and address else None
         if limiter is not None and limiter.admit(self, peer) == "none":
@@ -112,7 +118,7 @@ class Handshake:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._server.handshakes.discard(task)
-        if task.cancelled():  # perhaps before its first step
+        if task.cancelled():  # a task cancelled before its first step has not run its cleanup
             self._connection.close()
             if self._server.limiter is not None:
                 self._server.limiter.release(self)
@@ -128,10 +134,7 @@ class Handshake:
                 ssl_handshake_timeout=find_timeout(limiter),
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
-        except (
-            OSError,
-            RuntimeError,
-        ):  # no TLS, too late, or the client has left: uvloop says RuntimeError of the last
+        except (OSError, RuntimeError):  # no TLS, timeout, or client disconnected (RuntimeError with uvloop)
             self._connection.close()
         finally:
             if limiter is not None:

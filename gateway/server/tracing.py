@@ -1,4 +1,4 @@
-"""The middleware that traces requests. ``gateway/app.py`` adds it if tracing is on."""
+"""The tracing middleware. ``gateway/app.py`` adds it if tracing is on."""
 
 from collections.abc import Awaitable
 from time import time_ns
@@ -16,9 +16,9 @@ _LEFT_STATUS = 499
 
 @web.middleware
 def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-    """Give a request of the public API its trace, and export its spans when it has ended, if it is sampled.
+    """Open a trace for each POST request to the public API, and export the spans of sampled requests at their end.
 
-    It is no coroutine of its own, so that a request that is not sampled has none between its middlewares.
+    A plain function, not a coroutine: requests that are not sampled pay for no extra coroutine.
     """
     tracing = request.app[SERVICES].tracing
     if tracing is None:
@@ -26,7 +26,7 @@ def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.Strea
     trace = None
     if request.method == "POST" and request.path.startswith(_API):
         trace = open_trace(request[CONTEXT], request.headers, tracing.sample_ratio)
-    if trace is not tracing.current.get():  # of an earlier request of the connection
+    if trace is not tracing.current.get():  # it may still be the trace of the connection's previous request
         tracing.current.set(trace)
     return handler(request) if trace is None or not trace.sampled else _export(request, handler, tracing, trace)
 

@@ -1,4 +1,4 @@
-"""Paths that are not served: 501 for those of the OpenAI and Anthropic APIs, and a suggestion for misspelled ones."""
+"""Unserved paths: 501 for known paths of the OpenAI and Anthropic APIs, and suggestions for misspelled paths."""
 
 import re
 from collections.abc import Iterator
@@ -23,25 +23,25 @@ _PARTLY_SERVED = {
 }
 """Patterns of the unserved paths below served ones."""
 MODEL_PATH = r"/models/{model:(?!.*:[A-Za-z]+(?:Content|Contents|Tokens)$).+}"
-"""A model, and not one of the methods that Google's API has below it."""
+"""Matches a model, but not the methods of Google's API below a model."""
 _OTHER_METHODS = (("DELETE", MODEL_PATH),)
 """Methods of the OpenAI API on served paths that the gateway does not serve."""
 _ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits", "/v1/account"})
 _PREFIX, _GOOGLE_PREFIX = "/v1", "/v1beta"
 _PREFIXES = (f"{_PREFIX}/", f"{_GOOGLE_PREFIX}/")
 _VERSIONS = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
-"""All versions but the last at the start of a path."""
+"""Matches all versions but the last at the start of a path."""
 _ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models", "/v1/files")
 _OTHER_PATHS = (MESSAGES_PATH, f"{_GOOGLE_PREFIX}/")
 """Paths that OpenAI's API does not have."""
 _MOST_CHARS = 200
-"""The longest path that is matched for a hint."""
+"""Maximum length of a path for which a hint is searched."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 _SLASHES = re.compile(r"//+")
 
 
 def add_unserved_routes(app: web.Application) -> None:
-    """Register the 501 routes, after the served ones: the first route that matches answers."""
+    """Register the 501 routes after the served ones, because the first matching route answers."""
     for name in _UNSERVED:
         app.router.add_route("*", f"/{name}", refuse_unserved)
         app.router.add_route("*", f"/{name}/{{rest:.*}}", refuse_unserved)
@@ -57,7 +57,7 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
 
 
 def find_other_words(path: str) -> str:
-    """Return what to do instead of a call of another product's API; empty if the path is none that is known."""
+    """Return advice for a path of another product's API; empty for an unknown path."""
     if path == "/api" or path.startswith("/api/"):
         return ". This gateway speaks OpenAI's API and not Ollama's: use a base URL that ends with /v1"
     if path.rstrip("/") in _ACCOUNT_PATHS:
@@ -66,10 +66,10 @@ def find_other_words(path: str) -> str:
 
 
 def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
-    """Return the served path that a misspelled path probably means; None if there is none.
+    """Return the served path closest to a misspelled path; None if no path is close.
 
-    Clients write base URLs with a final slash, without the version, or with two versions. Otherwise the nearest path
-    of ``api``, the client's, is meant, and if that has none the nearest of another API.
+    Common mistakes in base URLs are tried first: a final slash, a missing version, or two versions. Then the closest
+    path of the client's ``api`` is chosen, or else that of another API.
     """
     requested = request.path
     if len(requested) > _MOST_CHARS or requested.startswith("/admin"):
@@ -84,7 +84,7 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
 
 
 def _belongs(path: str, api: ErrorFormat) -> bool:
-    """Return whether a path is one of an API."""
+    """Return whether a path belongs to an API."""
     if api == "google":
         return path.startswith(_GOOGLE_PREFIX)
     return path.startswith(_ANTHROPIC_PATHS) if api == "anthropic" else not path.startswith(_OTHER_PATHS)
@@ -101,7 +101,7 @@ def _list_paths(app: web.Application) -> Iterator[str]:
 
 
 def list_served(request: web.Request) -> list[str]:
-    """Return the methods that the path of a request is served with."""
+    """Return the HTTP methods that the request's path supports."""
     found: dict[int, set[str]] = {}
     for resource in _find_resources(request.app, request.path):
         methods = {route.method for route in resource if route.handler is not refuse_unserved}

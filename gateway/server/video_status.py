@@ -11,10 +11,10 @@ FORM_TYPE = "multipart/form-data"
 
 
 def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
-    """Return the words for a response about ``job``.
+    """Return the status words for a response about ``job``.
 
-    OpenAI's client libraries stop polling at a word that they do not know; their headers identify them. For other
-    clients, how the job was submitted decides.
+    The setting decides, unless it is "auto". Then OpenAI's client libraries, recognized by their headers, get OpenAI's
+    words, because they stop polling at an unknown word. Other clients get the words stored with the job.
     """
     words = request.app[SERVICES].live_config.find_status_words()
     if words != "auto":
@@ -23,7 +23,7 @@ def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
 
 
 def find_submitted_words(request: web.Request) -> StatusWords:
-    """Return the words to store with a job: OpenAI's client libraries submit forms, even without a file."""
+    """Return the status words to store with a job. OpenAI's client libraries submit forms, even without a file."""
     return "openai" if read_media_type(request) == FORM_TYPE or _names_library(request) else "spec"
 
 

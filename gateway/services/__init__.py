@@ -1,4 +1,4 @@
-"""Open everything that handlers use at startup, one package after another, and close it in reverse order."""
+"""Open the services that handlers use at startup, package by package, and close them in reverse order."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -45,18 +45,18 @@ from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.websocket import WebSocketClient
 
-if TYPE_CHECKING:  # some are of extras
+if TYPE_CHECKING:  # some need optional dependencies
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.cluster.membership.node import ClusterNode
 
 _GRACE_S = 2.0
-"""How long requests in the background may take to settle at the end; a drain has waited for them before."""
+"""How long background requests may take to settle at shutdown, in seconds. The drain has already waited for them."""
 
 
 async def open_services(app: web.Application) -> AsyncIterator[None]:
     """Fill ``app[SERVICES]`` and start the workers; a ``cleanup_ctx`` of aiohttp.
 
-    aiohttp does not close the contexts of a startup that failed: one stack closes all that was opened.
+    aiohttp does not close the contexts of a failed startup, so one exit stack closes everything that was opened.
     """
     services = app[SERVICES]
     async with AsyncExitStack() as stack:
@@ -77,7 +77,8 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
         _start_workers(services, jobs, stack)
         if services.options.declare:
-            # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
+            # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
+            # delete rows.
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
         if services.storage.node is not None:
@@ -86,9 +87,9 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _open_stored(services: Services, stack: AsyncExitStack) -> tuple[AccountService, ModelCatalog, str | None]:
-    """Open what is stored: settings, balances, accounts and keys. Other nodes of a cluster do not start meanwhile.
+    """Open the stored state: settings, balances, accounts and keys. Meanwhile no other node of a cluster starts.
 
-    Also return the catalog, which has no channel yet, and the secret of the first key if this is the first start.
+    Also return the catalog, which has no channels yet, and the secret of the first key if this is the first start.
     """
     async with AsyncExitStack() as starting:
         with _explain_store_errors(services.options):
@@ -107,14 +108,14 @@ async def _open_stored(services: Services, stack: AsyncExitStack) -> tuple[Accou
 
 
 async def _follow_changes(services: Services, node: "ClusterNode") -> None:
-    from gateway.cluster.changes import follow_changes  # noqa: PLC0415 - one process needs none
+    from gateway.cluster.changes import follow_changes  # noqa: PLC0415 - a single process does not need it
 
     with _explain_store_errors(services.options):
         await follow_changes(services, node)
 
 
 def _open_sign_in(services: Services) -> "ProviderSignIn | None":
-    """Open sign-in by OpenID Connect; None without a ``[[sign_in]]``. Raises ``ConfigError``."""
+    """Open sign-in by OpenID Connect; None if no ``[[sign_in]]`` is configured. Raises ``ConfigError``."""
     if not services.options.config.sign_in:
         return None
     sign_in: ProviderSignIn = load("services.sign_in:open_sign_in")(services)
@@ -122,12 +123,12 @@ def _open_sign_in(services: Services) -> "ProviderSignIn | None":
 
 
 async def _open_batches(services: Services, stack: AsyncExitStack) -> None:
-    """Open batches; ``serve`` continues those that an earlier process left. Raises ``StoreUnavailable``."""
+    """Open batches; ``serve`` continues the batches of an earlier process. Raises ``StoreUnavailable``."""
     services.open_batches = Once(partial(late("services.batches:open_batches"), services))
     stack.push_async_callback(_close_batches, services)
     if (node := services.storage.node) is not None:
         load("services.batches:share_batches")(services.batches, node.notifications, stack)
-    elif services.options.declare and services.storage.leftovers.batches:  # another command than serve sends nothing
+    elif services.options.declare and services.storage.leftovers.batches:  # other commands than serve send no requests
         await services.batches.open()
 
 
@@ -143,7 +144,7 @@ def _open_proxy(services: Services) -> Proxy:
 
 
 def _open_clients(services: Services, stack: AsyncExitStack) -> None:
-    """Open what sends requests to providers, and tracing, which adds a header to them."""
+    """Open the clients that send requests to providers, and tracing, which adds a header to these requests."""
     find_proxy = open_environment_proxies(services.options.environ)
     client = PooledHttpClient(find_proxy=find_proxy)
     services.client = client
@@ -180,7 +181,7 @@ def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> Startu
 
 
 def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
-    """Return ``info`` with what is known of channels and models now."""
+    """Return ``info`` with the channels and models known now."""
     models, demo = catalog.list_models(), [channel for channel in catalog.channels if channel.origin == "demo"]
     return attrs.evolve(
         info,
@@ -216,7 +217,7 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("count_requests", services.metrics.run)
     jobs.start("give_back_memory", MemoryTrimmer(find_memory).run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
-    # ``sweep_media`` keeps media within its limits, whichever command runs.
+    # ``sweep_media`` keeps media within the configured limits, so it runs with every command.
     rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
     jobs.start("sweep_media", sweep_store(services, MediaCleanup(stores.images, rules, clock).run))
     if storage.node is not None and not stores.shared:

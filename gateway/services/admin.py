@@ -1,4 +1,4 @@
-"""Open what only the admin API uses: settings, the request history, and the monitor of the process."""
+"""Open the services that only the admin API uses: settings, the request history, and the process monitor."""
 
 from contextlib import AsyncExitStack
 from functools import partial
@@ -15,7 +15,7 @@ from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.settings import SettingRepository
 from gateway.storage.traffic import TrafficRepository
 
-if TYPE_CHECKING:  # of a cluster
+if TYPE_CHECKING:  # only in a cluster
     from gateway.cluster.credit.stored_orphans import SettleNode
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # of a cluster
 
 
 def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
-    """Open what the admin API uses."""
+    """Open the services of the admin API."""
     peers = None if services.storage.node is None else _open_peers(services, services.storage.node, stack)
     ask = None if peers is None else peers.ask_running
     files = services.storage.deployment.open_files(services.storage.database, services.options.folder.secret("pepper"))
@@ -58,13 +58,13 @@ def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
 
 
 def _open_peers(services: Services, node: "ClusterNode", stack: AsyncExitStack) -> "Peers":
-    from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - of a cluster
+    from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - only in a cluster
 
     return open_peers(services, node, stack)
 
 
 def _find_settling(database: Database) -> "SettleNode | None":
-    """Return what ends the leases of nodes; a gateway that is alone may find nodes in its database, too."""
+    """Return the function that settles nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
     if database.kind != "postgresql":
         return None
     from gateway.cluster.credit.stored_orphans import settle_orphans  # noqa: PLC0415 - its driver is an extra

@@ -18,7 +18,7 @@ from gateway.storage.alerts import AlertRepository
 
 
 def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher:
-    """Open the targets and start looking. Raises ``ConfigError``."""
+    """Open the alert targets and start watching the conditions. Raises ``ConfigError``."""
     specs = services.options.config.alert
     session = aiohttp.ClientSession()
     stack.push_async_callback(session.close)
@@ -60,6 +60,6 @@ _KNOWN = "slack://, tgram://, discord://, mailtos://, https://appriseit.com list
 
 
 def _list_unpriced(services: Services) -> list[str]:
-    """Return the models without a price that were asked for in the last hour and have none now."""
+    """Return the models that were requested within the last hour without a price."""
     since_ms = (services.clock() - REPEAT_AFTER_S) * 1000
     return [model for model, asked_ms in services.metrics.unpriced.items() if asked_ms >= since_ms]

@@ -23,7 +23,7 @@ from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database
 from gateway.storage.members import MemberRepository
 
-if TYPE_CHECKING:  # it is made when a member signs in
+if TYPE_CHECKING:  # imported when a member signs in
     from gateway.auth.passwords import PasswordService
 
 FIRST_ACCOUNT = "local"
@@ -31,7 +31,7 @@ FIRST_KEY = "first"
 
 
 def open_api_keys(options: AppOptions, database: Database, accounting: AccountingService) -> ApiKeyAuthenticator:
-    """Open what finds the caller of a request. No key is known before accounts and keys are loaded."""
+    """Open the services that identify the caller of a request. They know no keys until accounts and keys are loaded."""
     return ApiKeyAuthenticator(
         AccountRepository(database),
         ApiKeyRepository(database),
@@ -64,7 +64,7 @@ async def open_accounts(
 
 
 async def _declare(service: AccountService, services: Services) -> str | None:
-    """Store the accounts and keys of the file. If there are none at all, create the first and return its secret."""
+    """Store the accounts and keys of the configuration file. If none exist, create the first and return its secret."""
     options, storage = services.options, services.storage
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):
@@ -81,7 +81,7 @@ async def _declare(service: AccountService, services: Services) -> str | None:
 
 
 def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStack) -> AuthServices:
-    """Open accounts and members. What signs members in is imported when one does."""
+    """Open accounts and members. Sign-in code is imported at the first sign-in."""
     storage, repository = services.storage, MemberRepository(services.storage.database)
     values = storage.deployment.open_values(storage.database, services.routing.secret_box, services.clock)
     hasher: Once[PasswordService] = Once(late("auth.passwords:PasswordService"))
@@ -96,6 +96,6 @@ def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStac
 
 
 def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:
-    """Return the groups that have prices, or channels of their own."""
+    """Return the groups that have their own prices or channels."""
     channels = [group for channel in catalog.channels for group in channel.groups]
     return {*channels, *(group.name for group in live_config.config.group)}

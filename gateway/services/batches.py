@@ -1,4 +1,4 @@
-"""Open batches: they are sent with the services of every other request."""
+"""Open batches. Their requests use the same services as all other requests."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ def _find_owner(services: Services) -> Callable[[], str]:
 
 
 def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
-    """Run the batches that other nodes leave; stop that before the batches under way."""
+    """Run batches that no node owns any more. On shutdown this stops before the running batches do."""
     for kind in ("batch", "members"):
         notifications.subscribe(kind, lambda _: batches.wake())
     jobs = JobRunner()
@@ -34,7 +34,7 @@ def share_batches(batches: Batches, notifications: "NodeNotifications", stack: A
 
 
 def open_batches(services: Services) -> Batches:
-    """Open batches."""
+    """Open the batch service."""
     billing, routing = services.billing, services.routing
     lines = LineServices(
         services.proxy,

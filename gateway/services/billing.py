@@ -1,4 +1,4 @@
-"""Open billing: recover what a crash left, then read every balance."""
+"""Open billing: recover the records that a crash left behind, then read every balance."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
@@ -36,12 +36,12 @@ if TYPE_CHECKING:  # its driver is an extra
 
 @frozen
 class OpenedLedger:
-    """What knows the balances and stores records; quota and settlement are built on it.
+    """The balances and the queue of records; quota and settlement are built on them.
 
     Attributes:
-        reservations: those of open video jobs.
-        ended: every settled record, for the metrics, which remove it.
-        credit: the leases of this gateway as one of several nodes; None: it is alone.
+        reservations: the reservations of open video jobs.
+        ended: settled records for the metrics, which remove them.
+        credit: the leases of this node of a cluster; None for a single gateway.
     """
 
     balances: Balances
@@ -53,7 +53,7 @@ class OpenedLedger:
 
 
 async def open_ledger(options: AppOptions, storage: StorageServices, stack: AsyncExitStack) -> OpenedLedger:
-    """Open the balances. When ``stack`` closes, it stores the records that are still queued.
+    """Open the balances. When ``stack`` closes, the records still in the queue are stored.
 
     Raises ``StoreUnavailable``, ``DatabaseStartupError``.
     """
@@ -91,7 +91,7 @@ def open_billing(
     find_abandoned: Callable[[], Abandoned],
     refresh: Callable[[Caller], Caller],
 ) -> BillingServices:
-    """Open quota and settlement. ``refresh`` returns the present caller of a request that has waited."""
+    """Open quota and settlement. ``refresh`` returns the current caller for a request that has waited."""
     limiter, shared_limits = open_limiter(options, stack, storage.node)
     quota = QuotaService(ledger.balances, limiter, storage.journal, storage.write_queue, refresh=refresh)
     settlement = Settlement(
@@ -113,8 +113,8 @@ def open_billing(
 async def _recover(
     options: AppOptions, storage: StorageServices, ledger: LedgerRepository, credit: "NodeCredit | None"
 ) -> Balances:
-    """Store what an earlier process left, and return the balances. Raises as ``open_ledger``."""
-    # Another command than serve may read another configuration: it must not decide about money by it.
+    """Store the records that an earlier process left behind, and return the balances. Raises as ``open_ledger``."""
+    # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
     journal, now_ms = storage.journal, int(options.clock() * 1000)
     post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
@@ -127,13 +127,13 @@ async def _recover(
 
 
 async def _list_living(database: Database) -> dict[Owner, Collection[int]]:
-    """Return the ids of the keys and accounts that exist. Raises ``StoreUnavailable``."""
+    """Return the ids of the existing keys and accounts. Raises ``StoreUnavailable``."""
     found = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
     return {"key": {row.id for row in found[0]}, "account": {row.id for row in found[1]}}
 
 
 def _make_check(accounting: AccountingService) -> "LedgerCheck":
-    from gateway.cluster.credit.ledger_check import LedgerCheck  # noqa: PLC0415 - of a cluster
+    from gateway.cluster.credit.ledger_check import LedgerCheck  # noqa: PLC0415 - only in a cluster
 
     return LedgerCheck(accounting.reconcile)
 
@@ -147,18 +147,18 @@ def _find_credit(
 
 
 async def _recover_alone(options: AppOptions, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
-    """Recover, after deleting the balances that a cluster has left on PostgreSQL: no write counts in them from now on.
+    """Recover as a single gateway, after deleting the balances of a former cluster: writes no longer update them.
 
-    The leases of its dead nodes stay: these are still to store what their journals have. Only the node of this data
-    folder has nothing to store once ``recover`` returns; after a command it may have.
+    The leases of dead nodes stay: their journals may still have charges to store. Only the lease of this data folder's
+    own node ends, because ``recover`` stores its journal. After other commands than ``serve`` it stays, too.
 
-    Raises ``DatabaseStartupError`` if a node of the cluster runs.
+    Raises ``DatabaseStartupError`` if a node of the cluster is running.
     """
     if database.kind != "postgresql":
         await recover()
         return
-    from gateway.cluster.credit.store import clear_credit, delete_leases  # noqa: PLC0415 - it is an extra
-    from gateway.cluster.membership.death_watch import DEAD_S  # noqa: PLC0415 - of a cluster
+    from gateway.cluster.credit.store import clear_credit, delete_leases  # noqa: PLC0415 - its driver is an extra
+    from gateway.cluster.membership.death_watch import DEAD_S  # noqa: PLC0415 - only in a cluster
 
     await database.write(partial(clear_credit, dead_s=DEAD_S))
     await recover()

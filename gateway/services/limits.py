@@ -1,4 +1,4 @@
-"""Open what counts rate limits: this process, or a server that several gateways share."""
+"""Open the rate limiter: in this process, or on a server shared by several gateways."""
 
 import time
 from contextlib import AsyncExitStack
@@ -10,7 +10,7 @@ from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.domain.rate_limit import RateLimiter
 from gateway.options import AppOptions
 
-if TYPE_CHECKING:  # a gateway alone needs none of them
+if TYPE_CHECKING:  # a single gateway needs none of them
     from gateway.cluster.limits.limiter import SharedRateLimiter
     from gateway.cluster.membership.registered_node import RegisteredNode
 
@@ -20,9 +20,9 @@ log = structlog.stdlib.get_logger(__name__)
 def open_limiter(
     options: AppOptions, stack: AsyncExitStack, node: "RegisteredNode | None"
 ) -> "tuple[RateLimiter, SharedRateLimiter | None]":
-    """Open the rate limiter of the settings, and return it twice if other gateways share it.
+    """Open the configured rate limiter. Return it a second time if other gateways share it, else None.
 
-    ``node`` is this gateway as one of several on the database; None: it is the only one.
+    ``node`` is this node of a cluster; None for a single gateway on its database.
     """
     config = options.config
     if config.limits_store == "memory":

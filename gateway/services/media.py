@@ -15,16 +15,16 @@ from gateway.storage.upload_spool import UploadSpool
 from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.safe_fetch import SafeFetcher
 
-if TYPE_CHECKING:  # made for the first request for an image
+if TYPE_CHECKING:  # imported with the first image request
     from gateway.media.images import ImageService
 
 MIB = 1024 * 1024
 SPOOLED_UPLOADS = 16
-"""The disk holds this many uploads of the largest size at a time."""
+"""How many uploads of the largest size the disk holds at a time."""
 
 
 def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices, FileServices]:
-    """Open media and clients' files. Raises ``DatabaseStartupError`` if their folder cannot be used."""
+    """Open media and clients' files. Raises ``DatabaseStartupError`` if their folder is unusable."""
     options, live_config = services.options, services.live_config
     folder, stores = options.folder, open_media_stores(services)
     links = SignedLinks(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.membership.node import ClusterNode
 
 IMAGES, VIDEOS, FILES = "media", "videos", "files"
-"""The folders of the store, which have the same names everywhere."""
+"""The folders of the store; they have the same names in every kind of store."""
 DRAFTS = "media-drafts"
-"""The folder of this machine for what is on its way into a bucket."""
+"""The folder of this machine for drafts that will be moved to a bucket."""
 WATCH_S = 5.0
 ALONE = "Images, videos and clients' files are on this node alone: no other node can read them (store.media_url)"
 
@@ -30,7 +30,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def open_media_stores(services: Services) -> MediaStores:
-    """Open the store. Raises ``DatabaseStartupError`` if its folder cannot be used."""
+    """Open the media store. Raises ``DatabaseStartupError`` if its folder is unusable."""
     options = services.options
     location = parse_location(options.config.store.media_url)
     if isinstance(location, BucketAddress):
@@ -38,7 +38,7 @@ def open_media_stores(services: Services) -> MediaStores:
     if location is None:
         return _open_folder(options.folder.path)
     if not os.access(location, os.R_OK | os.W_OK | os.X_OK):
-        # It is not created: under a mount point without its mount there would be a second, empty store.
+        # The folder is not created here: below a mount point without its mount, that would make a second, empty store.
         reason = "cannot be used by this user" if location.is_dir() else "does not exist"
         raise DatabaseStartupError(f"store.media_url: the folder {location} {reason}")
     try:
@@ -57,19 +57,19 @@ def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
     from gateway.storage.bucket.files import BucketFiles  # noqa: PLC0415
     from gateway.storage.bucket.media import BucketMedia  # noqa: PLC0415
 
-    shutil.rmtree(local, ignore_errors=True)  # what a crash has left: the folder is locked, so nothing uses it
+    shutil.rmtree(local, ignore_errors=True)  # left by a crash; the folder is locked, so nothing else uses it
     drafts, bucket = MediaFiles(local), Bucket(address)
     images, videos = BucketMedia(bucket, IMAGES, drafts), BucketMedia(bucket, VIDEOS, drafts)
     return MediaStores(images, videos, BucketFiles(bucket, drafts, local), None, shared=True)
 
 
 def sweep_store(services: Services, sweep: Job) -> Job:
-    """Return a job that deletes what is too old: of its own store at every node, of a shared one at the leader."""
+    """Return a job that deletes old files: on every node for a local store, on the leader for a shared one."""
     return services.storage.deployment.run_once(sweep) if services.media.stores.shared else sweep
 
 
 async def watch_nodes(node: "ClusterNode") -> None:
-    """Log a warning as soon as there is another live node, which cannot read what is kept on this one."""
-    while node.live <= 1:  # noqa: ASYNC110 - the node counts with each beat, and warns of nothing
+    """Log a warning as soon as a second node is live: other nodes cannot read the media stored on this one."""
+    while node.live <= 1:  # noqa: ASYNC110 - the node count changes with each beat, without an event
         await asyncio.sleep(WATCH_S)
     log.warning("media_on_this_node_alone", reason=ALONE)

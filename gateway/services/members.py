@@ -1,4 +1,4 @@
-"""Open members and their sessions, when the first member signs in."""
+"""Open members and their sessions at the first sign-in."""
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.challenges import Challenges
@@ -24,7 +24,7 @@ def open_members(
     values: ShortLived,
     hasher: Once[PasswordService],
 ) -> MemberServices:
-    """Open members and sessions. Nothing is read from the store."""
+    """Open members and sessions. Reads nothing from the store."""
     database, clock = services.storage.database, services.clock
     deployment, factors = services.storage.deployment, Totp(services.routing.secret_box)
     throttle = deployment.open_throttle(database, values, clock)

@@ -11,7 +11,7 @@ from gateway.server.context import Services, TracingServices
 
 
 def open_tracing(services: Services, stack: AsyncExitStack) -> TracingServices | None:
-    """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is not installed."""
+    """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is missing."""
     section = services.options.config.tracing
     if not section.endpoint:
         return None
@@ -30,7 +30,7 @@ def _build(section: TracingSection) -> TracingServices:
 
 
 def open_metrics(services: Services) -> RequestMetrics:
-    """Open the metrics; a job of ``gateway.services`` runs them."""
+    """Open the metrics. A job started by ``gateway.services`` updates them."""
     load_balancer = services.routing.load_balancer
 
     def find_provider(channel: str) -> str:

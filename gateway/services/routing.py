@@ -1,4 +1,4 @@
-"""Open routing: the channels of the file and of the store; without any, those that are found, and the demo."""
+"""Open routing: the configured and stored channels; if there are none, discovered channels and the demo."""
 
 import time
 from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.demo.server import DemoUpstream
 
 DEMO = "demo"
-"""The name of its channel."""
+"""The name of the demo's channel."""
 
 
 async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncExitStack) -> RoutingServices:
@@ -79,7 +79,7 @@ async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncEx
 
 
 def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits | None":
-    """Return the limits of channels that several gateways keep together; None if ``limiter`` is."""
+    """Return the channel limits shared by several gateways; None if ``limiter`` is None."""
     if limiter is None:
         return None
     from gateway.cluster.limits.channels import SharedChannelLimits
@@ -88,8 +88,8 @@ def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits |
 
 
 async def _share_models(services: Services, catalog: ModelCatalog, channels: ChannelService) -> "SharedModelLists":
-    """Use the model lists of the cluster, and store those of this node for it. Raises ``StoreUnavailable``."""
-    # ruff: noqa: PLC0415 - a gateway that is no node has no use for them
+    """Use the model lists of the cluster, and store this node's own lists for it. Raises ``StoreUnavailable``."""
+    # ruff: noqa: PLC0415 - only nodes of a cluster need them
     from gateway.cluster.state.models import SharedModelLists
     from gateway.cluster.state.stored_models import ModelListRepository
 
@@ -111,9 +111,9 @@ async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel:
 
 
 async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> float | None:
-    """Return when a request that the demo answered ended last, if that was not before ``since_s``; Unix seconds.
+    """Return when the newest demo request ended (Unix seconds); None if that was before ``since_s``.
 
-    Model by model: the log has an index of models, and none of channels.
+    The query runs once per model, because the log has an index on models but none on channels.
     """
     if not await request_log.has_model(DEMO_MODELS):
         return None
@@ -127,7 +127,7 @@ async def _send_chat(client: HttpClient, clock: Callable[[], float], channel: Ch
 
 
 class Discovery:
-    """Finds channels while none is configured. The demo is started once, when nothing that was found has answered."""
+    """Finds channels while none is configured, and starts the demo once if no local server has answered."""
 
     def __init__(self, options: AppOptions, client: HttpClient, stack: AsyncExitStack) -> None:
         self._options = options
@@ -136,9 +136,9 @@ class Discovery:
         self._demo: DemoUpstream | None = None
 
     async def find(self) -> list[Found]:
-        """Return channels for the provider keys of the environment and for local servers.
+        """Return channels for the provider keys in the environment and for local servers.
 
-        Unless a local server has answered, return the demo too: a key of the environment may be wrong.
+        Unless a local server has answered, the demo is included, because a key in the environment may be invalid.
         """
         options, found = self._options, list[Found]()
         if options.discover:
@@ -150,11 +150,11 @@ class Discovery:
         return found
 
     def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
-        """Return the demo with the setting that ``find_mode`` returns."""
+        """Return the demo. ``find_mode`` returns its setting."""
         return Demo(find_mode, self.start_demo, partial(_find_demo_use, request_log))
 
     async def start_demo(self) -> Channel:
-        """Start the demo if it does not run; return its channel."""
+        """Start the demo if it is not running; return its channel."""
         from gateway.demo.server import DemoUpstream
 
         if self._demo is None:

@@ -1,4 +1,4 @@
-"""Open sign-in by OpenID Connect, if there is a ``[[sign_in]]``. Without one nothing of its libraries is imported."""
+"""Open sign-in by OpenID Connect if ``[[sign_in]]`` is configured. Otherwise none of its libraries is imported."""
 
 import time
 from typing import TYPE_CHECKING
@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # it imports Authlib, which is an extra
 
 
 def open_sign_in(services: Services) -> "ProviderSignIn":
-    """Open the providers. Raises ``ConfigError`` if the extra is not installed."""
+    """Open the sign-in providers. Raises ``ConfigError`` if the extra is missing."""
     specs = services.options.config.sign_in
     try:
-        from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if there is a provider
+        from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if a provider is configured
         from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError([describe_missing("sign_in", "sso")]) from error

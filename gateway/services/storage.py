@@ -1,4 +1,4 @@
-"""Open the store: the database, the journal, and what an earlier process left in them."""
+"""Open the store: the database, the journal, and the work that an earlier process left in them."""
 
 from contextlib import AsyncExitStack
 
@@ -25,8 +25,8 @@ from gateway.storage.unstorable import UnstorableFile
 
 CHECK_S = 0.2
 CHECK_KILLED_S = 10.0
-"""How long a start may check the database before the gateway serves; a worker checks the rest. The longer time is for a
-folder whose last process was killed."""
+"""Time limits of the database check at startup, in seconds; a worker checks the remainder. The longer limit applies
+if the folder's last process was killed."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -34,7 +34,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def open_storage(services: Services, stack: AsyncExitStack, starting: AsyncExitStack) -> StorageServices:
     """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``.
 
-    ``starting``: what it holds keeps other nodes of a cluster from starting meanwhile.
+    While ``starting`` is open, no other node of a cluster starts.
     """
     deployment: Deployment
     write_queue: WriteQueue
@@ -64,7 +64,7 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
 
 
 async def open_live_config(options: AppOptions, storage: StorageServices) -> LiveConfig:
-    """Merge the configuration of the file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
+    """Merge the configuration file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
     sources = find_sources(options.config) if options.sources is None else options.sources
     stored = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
     effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored))
@@ -73,7 +73,7 @@ async def open_live_config(options: AppOptions, storage: StorageServices) -> Liv
 
 
 async def _open_retention_clock(options: AppOptions, database: Database) -> RetentionClock:
-    """Return the clock that records are deleted by; log a warning if it is far from the newest of them."""
+    """Return the clock for retention. Log a warning if it is far from the time of the newest record."""
     newest_ms = await RetentionRepository(database).find_newest_ms()
     clock = RetentionClock(options.clock, None if newest_ms is None else newest_ms / 1000)
     days = round(abs(clock.ahead_s) / 86_400, 1)
@@ -93,7 +93,8 @@ async def _open_database(options: AppOptions) -> Database:
     path = find_database(folder.path, options.config.store.url)
     check_database_present(folder.path, path)
     if folder.killed:
-        # A copy of the folder, or sqlite3 itself, may have merged the log into the database: this may be no loss.
+        # Copying the folder, or sqlite3 itself, may have merged the log into the database: a missing log may be no
+        # loss.
         for expected in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
             if not expected.exists():
                 log.warning("store_file_missing", path=str(expected), reason="what only this file recorded is lost")

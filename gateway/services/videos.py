@@ -1,4 +1,4 @@
-"""Open video jobs: their service, their submissions, and the workers that poll providers and deliver webhooks."""
+"""Open video jobs: their service, their submission, and the workers that poll providers and deliver webhooks."""
 
 from contextlib import AsyncExitStack
 from functools import partial
@@ -29,7 +29,7 @@ from gateway.videos.webhook_worker import WebhookWorker
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
-    """Open the video jobs, and idempotent requests, whose leases they share. Takes over what earlier processes left.
+    """Open video jobs and idempotent requests, which share leases. Take over the work of earlier processes.
 
     Raises ``StoreUnavailable``.
     """
@@ -42,7 +42,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
     idempotency = IdempotencyService(
         IdempotencyRepository(database), jobs.tasks.owner, jobs.clock, expiry=retention_clock
     )
-    if storage.node is None:  # a node has taken over what its own earlier process left when it registered
+    if storage.node is None:  # a node has done this for its own earlier process at registration
         await _take_over(storage.leftovers, jobs, idempotency, deliveries)
     stack.push_async_callback(jobs.tasks.close)
     submitter = VideoSubmitter(

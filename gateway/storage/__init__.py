@@ -1,1 +1,1 @@
-"""Storage: one repository per group of tables, the journal, media files and uploads of the data folder."""
+"""Storage: a repository per group of tables, the journal, and the data folder's media files and uploads."""

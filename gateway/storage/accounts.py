@@ -30,12 +30,12 @@ class AccountRepository:
         return [parse_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
 
     async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
-        """Return the accounts with these ids; those that do not exist are left out."""
+        """Return the accounts with these ids; missing accounts are left out."""
         wanted = select(accounts).where(accounts.c.id.in_(account_ids))
         return [parse_account(row) for row in await self._database.read_first(wanted)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
-        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also gets.
+        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also receives.
 
         Raises ``Conflict``: another account has the name.
         """
@@ -56,10 +56,10 @@ class AccountRepository:
     async def put_account(
         self, account: Account, audit: AuditRow | None = None, *, before: Account | None = None
     ) -> None:
-        """Replace the account of the same id; with ``before`` only what differs from that.
+        """Replace the account of the same id; with ``before``, only the fields that differ from it.
 
-        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name is taken, or what differs was changed
-        since ``before`` was read.
+        Raises ``NotFound``: the account does not exist. Raises ``Conflict``: its name is taken, or a field that differs
+        was changed since ``before`` was read.
         """
         own = accounts.c.id == account.id
 

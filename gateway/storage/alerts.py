@@ -1,4 +1,4 @@
-"""The alerts that were sent, so that a restart does not send them again."""
+"""Sent alerts in the database, so that a restart does not send them again."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class AlertRepository:
         return [OpenAlert(row.kind, row.subject, row.since_s, row.open) for row in rows]
 
     async def replace(self, gone: Sequence[Subject], changed: Sequence[OpenAlert]) -> None:
-        """Delete the alerts of ``gone`` and of ``changed``, and store the latter, in one commit."""
+        """Delete the alerts of ``gone`` and ``changed``, and store those of ``changed``, in one commit."""
 
         async def work(connection: AsyncConnection) -> None:
             for kind, subject in (*gone, *((one.kind, one.subject) for one in changed)):

@@ -17,15 +17,15 @@ from gateway.storage.row_mapping import build_key, parse_key
 from gateway.storage.schema import keys, requests
 
 _LOOKED_UP = 500
-"""Ids a statement: a database bounds the values that one may have."""
+"""Ids per statement, because databases limit the number of values in one."""
 TAKEN = "This key's secret is in use already"
 
 
 class ApiKeyRepository:
     """The ``keys`` table. Names are unique within an account.
 
-    A digest belongs to one key only, as its current digest or as its former one. An ``audit`` row is written in the
-    same commit as the change that it describes.
+    A digest belongs to only one key, as its current or its former digest. An ``audit`` row is written in the same
+    commit as the change that it describes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -35,12 +35,12 @@ class ApiKeyRepository:
         return [parse_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
 
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
-        """Return the keys with these ids, and those of these accounts; those that do not exist are left out."""
+        """Return the keys with these ids, and the keys of these accounts; missing keys are left out."""
         wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
         return [parse_key(row) for row in await self._database.read_first(wanted)]
 
     async def find_last_requests(self, key_ids: Sequence[int]) -> Mapping[int, int]:
-        """Return when the newest stored request of each key began, in Unix milliseconds, by the id of the key."""
+        """Return the start of each key's newest stored request, in Unix milliseconds, by key id."""
         newest = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
         newest = newest.order_by(requests.c.sequence.desc()).limit(1)
         wanted, found = select(keys.c.id, newest.scalar_subquery().label("started_ms")), dict[int, int]()
@@ -66,10 +66,10 @@ class ApiKeyRepository:
         return attrs.evolve(key, id=key_id)
 
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
-        """Replace the key of the same id; with ``before`` only what differs from that.
+        """Replace the key of the same id; with ``before``, only the fields that differ from it.
 
-        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name or secret is taken, or what differs was
-        changed since ``before`` was read.
+        Raises ``NotFound``: the key does not exist. Raises ``Conflict``: its name or secret is taken, or a field that
+        differs was changed since ``before`` was read.
         """
         own = keys.c.id == key.id
 
@@ -107,7 +107,7 @@ class ApiKeyRepository:
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
     """Raise ``Conflict`` if another key has one of the key's digests.
 
-    The table's constraint covers two current digests; this checks every pair with a former one.
+    The table's constraint covers two current digests; this check covers every pair with a former one.
     """
     is_taken = keys.c.former_digest == key.digest
     if key.former_digest is not None:

@@ -1,8 +1,8 @@
 """SQLAlchemy's asyncio engine, imported without its ORM.
 
 The package ``sqlalchemy.ext.asyncio`` imports the whole ORM for its sessions: 8 MB and 60 ms of each start. The gateway
-uses the Core alone, which the module ``sqlalchemy.ext.asyncio.engine`` has. Its package is therefore imported without
-content here. Any other name of the package makes it execute its own code, as usual. Tried with SQLAlchemy 2.1.
+uses only the Core, which is in the module ``sqlalchemy.ext.asyncio.engine``. So the package is imported here without
+executing its code; access to any other name of the package executes it. Tested with SQLAlchemy 2.1.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ _PACKAGE = "sqlalchemy.ext.asyncio"
 
 
 def _import_empty() -> ModuleType | None:
-    """Return the package without having executed its code; None if it is imported already."""
+    """Return the package without executing its code; None if it is already imported."""
     spec = importlib.util.find_spec(_PACKAGE)
     if _PACKAGE in sys.modules or spec is None:
         return None
@@ -23,7 +23,7 @@ def _import_empty() -> ModuleType | None:
 
 
 def _execute_late(package: ModuleType) -> None:
-    """Execute the code of ``package`` when it is asked for a name that it does not have (PEP 562)."""
+    """Execute the code of ``package`` at the first access to a missing name (PEP 562)."""
 
     def find_name(name: str) -> Any:
         spec = package.__spec__

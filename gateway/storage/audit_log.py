@@ -12,18 +12,18 @@ from gateway.storage.schema import audit as rows
 
 
 class AuditLogRepository:
-    """The ``audit`` table. The repository that makes a change writes its row with ``add_row``, in the same commit."""
+    """The ``audit`` table. Repositories write a change's row with ``add_row``, in the same commit as the change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        """Return the newest ``limit`` rows that match, newest first."""
+        """Return the newest ``limit`` matching rows, newest first."""
         statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
         return [parse_audit(row) for row in await self._database.read(statement)]
 
     async def add_audit(self, row: AuditRow) -> None:
-        """Store a row about a change that is not in the database."""
+        """Store a row for a change outside the database."""
         await self._database.write(lambda connection: add_row(connection, row))
 
 

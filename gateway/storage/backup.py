@@ -1,13 +1,13 @@
-"""Writes a backup of a data folder while a gateway may serve from it.
+"""Writes a backup of a data folder, possibly while a gateway serves from it.
 
-The journal is read before the database: a request that was answered is in the journal until the database has it, so
-that one of the two copies has it. A restored gateway settles what both have only once, as after a crash
-(``billing/recovery.py``). The copy of the database is one read transaction, taken by SQLite's online backup; the
-connection cannot write or checkpoint. A database on a server is copied row by row, as of one moment, into a file of
-SQLite: a backup is restored to either.
+The journal is read before the database: an answered request is in the journal until the database has it, so at least
+one of the two copies contains it. A restored gateway settles a request in both only once, as after a crash
+(``billing/recovery.py``). The database is copied in one read transaction by SQLite's online backup; the connection
+cannot write or checkpoint. A database on a server is copied row by row, as of one moment, into a SQLite file: a backup
+can be restored to either kind.
 
-A backup is a tar file, compressed with gzip and, if asked, encrypted (``backup_encryption.py``). Its last member, the
-manifest, has the size and the SHA-256 of every other one.
+A backup is a tar file, compressed with gzip and optionally encrypted (``backup_encryption.py``). Its last member, the
+manifest, lists the size and the SHA-256 of every other member.
 """
 
 import asyncio
@@ -52,16 +52,16 @@ class BackupFailed(Exception):
 
 @frozen
 class BackupSource:
-    """What a backup is made of.
+    """The contents of a backup.
 
     Attributes:
         folder: the data folder.
-        database: the path of its database; without meaning if that is on a server.
-        config: the configuration file; None: none.
-        media: include images, videos and clients' files.
-        media_url: the setting ``store.media_url``: where they are if not in the folder. A bucket is not included.
-        master_key: the setting ``store.master_key`` replaces the file ``master.key``.
-        server: the URL of a database on a PostgreSQL server; empty: there is none.
+        database: the path of its database; meaningless if the database is on a server.
+        config: the configuration file, if any.
+        media: whether to include images, videos and clients' files.
+        media_url: the setting ``store.media_url``: the location of media outside the folder. A bucket is not included.
+        master_key: whether the setting ``store.master_key`` replaces the file ``master.key``.
+        server: the URL of a database on a PostgreSQL server; empty without one.
     """
 
     folder: Path
@@ -74,19 +74,19 @@ class BackupSource:
 
     @property
     def media_folder(self) -> Path | None:
-        """The folder with the media that are included; None: none are."""
+        """The folder of the included media; None if no media are included."""
         location = parse_location(self.media_url) or self.folder
         return location if self.media and isinstance(location, Path) else None
 
     @property
     def media_elsewhere(self) -> str:
-        """Where media are if not in the data folder, without credentials."""
+        """The location of media outside the data folder, without credentials."""
         location = parse_location(self.media_url)
         return location.describe() if isinstance(location, BucketAddress) else str(location or "")
 
     @property
     def elsewhere(self) -> str:
-        """Where the database is if it is not in the folder, without a password."""
+        """The address of a database outside the folder, without a password."""
         if self.server:
             from gateway.storage.postgres.address import describe_url  # noqa: PLC0415 - its driver is an extra
 
@@ -95,7 +95,7 @@ class BackupSource:
 
 
 class _HashingReader(io.RawIOBase):
-    """Reads ``file`` and computes the SHA-256 of what was read."""
+    """Reads ``file`` and computes the SHA-256 of the bytes read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -108,7 +108,7 @@ class _HashingReader(io.RawIOBase):
 
 
 class _Archive:
-    """Adds members to a tar file and remembers their sums."""
+    """Adds members to a tar file and records their checksums."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
@@ -125,14 +125,14 @@ class _Archive:
         self.add(name, io.BytesIO(data), len(data), datetime.now(UTC).timestamp())
 
     def add_file(self, name: str, path: Path) -> None:
-        """Add a file; nothing if it does not exist, for a media file may be deleted meanwhile."""
+        """Add a file. Does nothing if it does not exist, because a media file may be deleted meanwhile."""
         with suppress(FileNotFoundError), path.open("rb") as file:
             status = os.fstat(file.fileno())
             self.add(name, file, status.st_size, status.st_mtime)
 
 
 def write_backup(source: BackupSource, target: Path, *, passphrase: str | None = None) -> Mapping[str, Any]:
-    """Write a backup to the new file ``target``, whole or not at all; return its manifest.
+    """Write a complete backup to the new file ``target``, or nothing; return its manifest.
 
     Raises ``BackupFailed`` or ``OSError``.
     """
@@ -157,7 +157,7 @@ def _write_archive(
     database: tuple[IO[bytes], str],
     passphrase: str | None,
 ) -> Mapping[str, Any]:
-    """Write the members and then the manifest, which is returned."""
+    """Write the members and then the manifest; return the manifest."""
     sink = EncryptingWriter(file, passphrase) if passphrase is not None else file
     with (
         gzip.GzipFile("", "wb", LEVEL, sink, mtime=0) as packed,
@@ -196,14 +196,14 @@ def _describe(source: BackupSource) -> dict[str, Any]:
 
 
 def _read_journals(folder: Path) -> dict[str, bytes]:
-    """Return the journal, what earlier starts have kept of unreadable ones, and the rows that the database refused."""
+    """Return the journal, unreadable journals kept by earlier starts, and the file of refused rows."""
     kept = sorted(folder.glob(f"{JOURNAL}.unread-*"))
     paths = (folder / JOURNAL, folder / UNSTORABLE, *kept)
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
 def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of every stored media file; drafts are in the folders themselves."""
+    """Yield the name and path of every stored media file. Drafts, directly in the folders, are skipped."""
     folder = source.media_folder
     if folder is None:
         return
@@ -220,7 +220,7 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
-    """Copy the database into an unnamed file of the data folder; yield that and the schema's number."""
+    """Copy the database into an unnamed file of the data folder; yield that file and the schema's revision."""
     if not source.server and not source.database.exists():
         raise BackupFailed(f"There is no database {source.database}. Run 'gateway doctor'")
     _remove_leftovers(source.folder)
@@ -238,11 +238,11 @@ def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
 
 
 def _copy(database: Path, path: Path) -> str:
-    """Copy a database and check the copy; return the number of its schema. Raises ``BackupFailed``."""
+    """Copy a database and check the copy; return its schema's revision. Raises ``BackupFailed``."""
     with closing(_open_to_read(database)) as original, closing(sqlite3.connect(path)) as copy:
         copy.execute("PRAGMA synchronous=OFF")
         original.backup(copy)
-        copy.execute("PRAGMA journal_mode=DELETE")  # the copy is one file; the gateway's start chooses WAL again
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file; the gateway's start chooses WAL again
         if is_foreign(copy):
             raise BackupFailed(f"{database} is not a database of a gateway")
         if problems := read_problems(copy, f"PRAGMA quick_check({MOST_PROBLEMS})"):
@@ -251,7 +251,7 @@ def _copy(database: Path, path: Path) -> str:
 
 
 def _copy_server(url: str, path: Path) -> str:
-    """Copy a database of a server into the empty file ``path``; return the number of its schema."""
+    """Copy a database of a server into the empty file ``path``; return its schema's revision."""
     from gateway.storage.copying.archive import save_server  # noqa: PLC0415 - the driver is an extra
     from gateway.storage.copying.store_copy import CopyFailed  # noqa: PLC0415 - as above
 
@@ -263,7 +263,7 @@ def _copy_server(url: str, path: Path) -> str:
 
 
 def _open_to_read(database: Path) -> sqlite3.Connection:
-    """Open a database that a gateway may write to. Without a WAL this makes an empty one, which a start takes over."""
+    """Open a database that a gateway may be writing. A missing WAL is created empty for the gateway's next start."""
     uri = f"{database.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=5)
     try:
@@ -272,12 +272,12 @@ def _open_to_read(database: Path) -> sqlite3.Connection:
         connection.close()
         if os.access(database.parent, os.W_OK):
             raise
-        return sqlite3.connect(f"{uri}&immutable=1", uri=True)  # no process can write on this file system
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)  # on this file system no process can write
     return connection
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove copies that killed backups have left."""
+    """Remove the copies left by killed backups."""
     for path in folder.glob(f"{_COPY}*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

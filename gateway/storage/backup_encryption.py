@@ -1,9 +1,9 @@
-"""Encryption of a backup with a passphrase: AES-256-GCM in chunks, under a key that argon2id derives (RFC 9106).
+"""Encryption of a backup with a passphrase: AES-256-GCM in chunks, under a key derived by argon2id (RFC 9106).
 
-The file is a head (``MAGIC`` and a random salt), then chunks of 64 KiB, each with its tag; the last may be shorter. The
-nonce of a chunk is its number and whether it is the last, as in the STREAM construction (Hoang, Reyhanitabar, Rogaway,
-Vizár 2015): a chunk that was removed, exchanged, or cut off at the end is detected. The key belongs to one file alone,
-because its salt does; the head is associated data of every chunk.
+The file is a header (``MAGIC`` and a random salt), then chunks of 64 KiB, each with its tag; the last may be shorter.
+The nonce of a chunk consists of its number and a flag for the last chunk, as in the STREAM construction (Hoang,
+Reyhanitabar, Rogaway, Vizár 2015): removed, reordered or truncated chunks are detected. The key belongs to a single
+file, because its salt does; the header is associated data of every chunk.
 """
 
 import io
@@ -27,7 +27,7 @@ class BackupUnreadable(Exception):
 
 
 class _Cipher:
-    """Encrypts or decrypts the chunks of one file in their order."""
+    """Encrypts or decrypts the chunks of one file in order."""
 
     def __init__(self, passphrase: str, head: bytes) -> None:
         self._passphrase = passphrase
@@ -38,7 +38,7 @@ class _Cipher:
         return self._aead.encrypt(self._next_nonce(last), chunk, self._head)
 
     def decrypt(self, chunk: bytes, *, last: bool) -> bytes:
-        """Raise ``InvalidTag`` if the chunk is another than at its place was encrypted with this passphrase."""
+        """Decrypt the next chunk. Raises ``InvalidTag`` if chunk, position or passphrase differ from the encryption."""
         return self._aead.decrypt(self._next_nonce(last), chunk, self._head)
 
     def _next_nonce(self, last: bool) -> bytes:
@@ -48,7 +48,7 @@ class _Cipher:
 
     @cached_property
     def _aead(self) -> "AESGCM":
-        from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - 20 ms that few commands need
+        from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - 20 ms that only few commands need
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
         secret = unicodedata.normalize("NFC", self._passphrase).encode("utf-8", "surrogateescape")
@@ -57,7 +57,7 @@ class _Cipher:
 
 
 class EncryptingWriter(io.RawIOBase):
-    """Encrypts what is written to it into ``file``. ``finish`` writes the last chunk."""
+    """Encrypts the bytes written to it into ``file``. ``finish`` writes the last chunk."""
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:
         head = MAGIC + secrets.token_bytes(_SALT_BYTES)
@@ -71,7 +71,7 @@ class EncryptingWriter(io.RawIOBase):
 
     def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]  # any buffer
         self._pending += data
-        while len(self._pending) > CHUNK_BYTES:  # the last chunk is known as such only at the end
+        while len(self._pending) > CHUNK_BYTES:  # only ``finish`` knows the last chunk
             self._file.write(self._cipher.encrypt(bytes(self._pending[:CHUNK_BYTES]), last=False))
             del self._pending[:CHUNK_BYTES]
         return len(data)
@@ -82,7 +82,7 @@ class EncryptingWriter(io.RawIOBase):
 
 
 class DecryptingReader(io.RawIOBase):
-    """Decrypts ``file``, whose position is after ``MAGIC``. Raises ``BackupUnreadable``."""
+    """Decrypts ``file``, positioned after ``MAGIC``. Raises ``BackupUnreadable``."""
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:
         self._file = file

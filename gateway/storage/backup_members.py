@@ -1,7 +1,8 @@
-"""Reads the members of a backup, a tar file of the ustar format with records of pax (POSIX.1-2017, "pax").
+"""Reads the members of a backup: a tar file in ustar format with pax records (POSIX.1-2017, "pax").
 
-A backup may come from anywhere. Python's ``tarfile`` reads a record of any size into memory, follows links and chains
-of records, and fails with whatever exception its parser meets. This reads what ``backup.py`` writes, and nothing else.
+A backup may come from an untrusted source. Python's ``tarfile`` reads a record of any size into memory, follows links
+and chains of records, and raises any exception of its parser. This module reads the output of ``backup.py``, and
+nothing else.
 """
 
 import tarfile
@@ -17,17 +18,17 @@ _BLOCK = 512
 _PARTS_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 64 * 1024
 _MOST_PADDING_BYTES = 1024 * 1024
-"""After the last member: tar fills its last record, of 10 KiB by default."""
+"""Padding after the last member: tar fills its last record, of 10 KiB by default."""
 _PAX = b"x"
 _REGULAR = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
 _LATEST_S = 2**33
-"""The largest time that a header of ustar has room for."""
+"""The limit of times in a ustar header."""
 _CUT = "it is cut off"
 
 
 @attrs.define
 class BackupMember:
-    """A file of a backup. Its content is read by ``read_parts``, or passed over with the next member.
+    """A file of a backup. ``read_parts`` reads its content; otherwise the next member skips it.
 
     ``mtime_s``: Unix seconds.
     """
@@ -52,7 +53,7 @@ class BackupMember:
 
 
 def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[BackupMember]:
-    """Yield the members, then read the rest of ``source``. Raises ``BackupUnreadable`` for what no backup has."""
+    """Yield the members, then read the rest of ``source``. Raises ``BackupUnreadable`` for invalid content."""
     count = 0
     while (header := _read_header(source)) is not None:
         size, mtime_s = header.size, int(header.mtime)
@@ -74,7 +75,7 @@ def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Backup
 
 
 def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
-    """Return the next header; None at the end."""
+    """Return the next header; None at the end of the archive."""
     block = source.read(_BLOCK)
     if len(block) != _BLOCK:
         raise BackupUnreadable("it ends before its manifest" if not block else _CUT)
@@ -90,7 +91,7 @@ def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
 
 
 def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
-    """Return what a record of pax says of the next member: its size and time, if they are too large for a header."""
+    """Return the next member's size and time from a pax record, which has values too large for a header."""
     if size > _MOST_RECORD_BYTES:
         raise BackupUnreadable("a record in it is too long")
     data = source.read(size)
@@ -112,7 +113,7 @@ def _skip_padding(source: IO[bytes], size: int) -> None:
 
 
 def _read_end(source: IO[bytes]) -> None:
-    """Read to the end, so that the checksums of the compression and of the encryption are checked."""
+    """Read to the end, which verifies the checksums of the compression and of the encryption."""
     left = _MOST_PADDING_BYTES
     while part := source.read(_PARTS_BYTES):
         left -= len(part)

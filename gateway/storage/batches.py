@@ -1,4 +1,4 @@
-"""Batches in the database; their results are in files (``batches/result_files.py``) while they run."""
+"""Batches in the database. While they run, their results are in files (``batches/result_files.py``)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 class BatchRepository:
     """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer.
 
-    ``find_owner``: returns the node that this process is in its cluster; empty: the only process runs every batch.
+    ``find_owner``: returns this process's node in its cluster; empty for a single process, which runs every batch.
     """
 
     def __init__(self, database: Database, find_owner: Callable[[], str] = lambda: "") -> None:
@@ -30,7 +30,7 @@ class BatchRepository:
     async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
         """Store a new batch. Raises ``NotFound`` if its account was deleted.
 
-        ``own``: this process runs it; else the node that claims it.
+        ``own``: whether this process runs it; otherwise the node that claims it does.
         """
         row = {**_build_row(batch), "owner": self._find_owner() if own else ""}
 
@@ -43,10 +43,10 @@ class BatchRepository:
             raise NotFound("The account was deleted") from None
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Store a changed batch; return whether it still exists.
+        """Save a changed batch; return whether it still exists.
 
-        In a cluster, return False, too, if another node runs it, or if it was cancelled at another node and ``batch``
-        is not.
+        In a cluster, also return False if another node runs the batch, or if it was cancelled on another node and
+        ``batch`` does not say so.
         """
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         changed, owner = update(batches).where(batches.c.id == batch.id), self._find_owner()
@@ -57,25 +57,25 @@ class BatchRepository:
         return bool(await self._database.change(changed.values(values)))
 
     async def is_own(self, batch_id: str) -> bool | None:
-        """Return whether this node runs a batch; None if there is no such batch, or no cluster."""
+        """Return whether this node runs a batch; None if the batch does not exist, or without a cluster."""
         owner = self._find_owner()
         rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
         return rows[0][0] == owner if rows else None
 
     async def list_free(self) -> Sequence[Batch]:
-        """Return every batch that has not ended and that no node runs, the oldest first."""
+        """Return every unfinished batch that no node runs, oldest first."""
         unfinished = batches.c.status.not_in(sorted(ENDED))
         return await self._read(select(batches).where(unfinished, batches.c.owner == "").order_by(batches.c.sequence))
 
     async def list_cancelled(self) -> Sequence[str]:
-        """Return the ids of the batches of this node that are to be cancelled."""
+        """Return the ids of this node's batches that should be cancelled."""
         own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_owner())
         return [row[0] for row in await self._database.read(own)]
 
     async def claim_batch(self, batch: Batch) -> Batch | None:
-        """Make this node the one that runs a batch that no node runs; return the batch, or None if another was first.
+        """Claim a batch that no node runs, and return it; None if another node was faster.
 
-        Nothing else of it can have changed: only the node that runs a batch changes more than its status.
+        Nothing but the status can have changed: only the node that runs a batch changes its other fields.
         """
         mine = attrs.evolve(batch, moves=batch.moves + 1)
         row = {"owner": self._find_owner(), "detail": _build_row(mine)["detail"]}
@@ -83,18 +83,18 @@ class BatchRepository:
         return mine if await self._database.change(free.values(row)) else None
 
     async def cancel_batch(self, batch_id: str) -> bool:
-        """Let the node that runs a batch, or will run it, cancel it; return False if it is too late."""
+        """Mark a batch for cancellation by the node that runs or will run it; return False if it is too late."""
         running = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
         return bool(await self._database.change(running.values(status="cancelling")))
 
     async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
-        """Return a batch, of one account if ``account_id`` is given; None for every other."""
+        """Return a batch, of one account if ``account_id`` is given; None if there is none."""
         wanted = select(batches).where(batches.c.id == batch_id)
         found = await self._read(wanted if account_id is None else wanted.where(batches.c.account_id == account_id))
         return found[0] if found else None
 
     async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        """Return the batches that ``wanted`` describes, the newest first; with ``before`` the oldest first."""
+        """Return the batches that match ``wanted``, newest first; with ``before``, oldest first."""
         number, found = batches.c.sequence, select(batches).limit(limit)
         own = true() if wanted.account_id is None else batches.c.account_id == wanted.account_id
         found = found.where(own)
@@ -110,25 +110,25 @@ class BatchRepository:
         return await self._read(found.order_by(number if wanted.before is not None else number.desc()))
 
     async def sum_cost(self, batch_id: str) -> tuple[int, int]:
-        """Return how many requests of a batch are on record, and what they cost together, in nano-USD."""
+        """Return the number of a batch's recorded requests, and their total cost in nano-USD."""
         cost = requests.c.cost_nanos
         wanted: Select[Any] = select(sql.count(cost), sql.coalesce(sql.sum(cost), 0))
         found: Any = await self._database.read(wanted.where(requests.c.batch_id == batch_id))
         count, nanos = found[0]
-        return count, int(nanos)  # PostgreSQL sums to a decimal number
+        return count, int(nanos)  # PostgreSQL sums to a decimal type
 
     async def delete_batch(self, batch_id: str) -> bool:
         """Delete the row of a batch; return whether there was one."""
         return bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
 
     async def list_unfinished(self) -> Sequence[Batch]:
-        """Return every batch that has not ended, the oldest first."""
+        """Return every unfinished batch, oldest first."""
         return await self._read(
             select(batches).where(batches.c.status.not_in(sorted(ENDED))).order_by(batches.c.sequence)
         )
 
     async def sweep_batches(self, before_ms: int) -> int:
-        """Delete ended batches that were created before ``before_ms``; return how many."""
+        """Delete ended batches that were created before ``before_ms``; return their number."""
         ended = batches.c.status.in_(sorted(ENDED))
         return await self._database.change(delete(batches).where(ended, batches.c.created_ms < before_ms))
 
@@ -143,7 +143,7 @@ def _build_row(batch: Batch) -> dict[str, Any]:
 
 
 def _parse(row: Row[Any]) -> Batch:
-    values = row._mapping  # noqa: SLF001 - the documented way to a row's names
+    values = row._mapping  # noqa: SLF001 - the documented access to a row's column names
     detail = dict(values["detail"])
     detail["tally"] = BatchTally(**detail["tally"])
     detail["returned"] = tuple(detail.get("returned", ()))

@@ -1,7 +1,7 @@
-"""Many rows in few steps.
+"""Inserts many rows in few steps.
 
-Values that are written with every request go to the driver directly: SQLAlchemy would inspect each value of each
-row, which costs more than the database does.
+Rows written with every request go directly to the driver: SQLAlchemy would inspect each value of each row, which costs
+more than the database's work.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from sqlalchemy import Table
 from gateway.storage.async_engine import AsyncConnection
 
 COPIED = 32
-"""So many rows are copied into PostgreSQL; a COPY of fewer costs more than an INSERT of each."""
+"""From this many rows on, PostgreSQL uses COPY; for fewer, an INSERT of each is cheaper."""
 
 
 class BulkInsert:
-    """Inserts rows into ``columns`` of ``table``; with ``on_conflict`` into a table that may have them."""
+    """Inserts rows into ``columns`` of ``table``; ``on_conflict`` handles rows that may exist already."""
 
     def __init__(self, table: Table, columns: Sequence[str], on_conflict: str = "") -> None:
         self._table, self._columns, self._on_conflict = table, columns, on_conflict
@@ -38,7 +38,7 @@ class BulkInsert:
 
 
 class BulkAddition(BulkInsert):
-    """Inserts whole rows; where a row exists, adds the ``sums`` to its own, and raises the ``highest`` to the new."""
+    """Inserts rows; where a row exists, adds the ``sums`` to its values, and raises its ``highest`` to the new ones."""
 
     def __init__(self, table: Table, sums: Sequence[str], highest: Sequence[str] = ()) -> None:
         place = ", ".join(column.name for column in table.primary_key.columns)

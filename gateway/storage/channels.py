@@ -1,4 +1,4 @@
-"""Channels in the database. Their secrets are encrypted, each bound to its own row."""
+"""Channels in the database. Their secrets are encrypted, and each is bound to its own row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +22,14 @@ _FIELDS = tuple(field for field in attrs.fields(Channel) if field.init)
 _SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
 _COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
 _SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
-"""Fields without a column of their own. A field that is added to ``Channel`` needs a default, and no migration."""
+"""Fields without a column of their own. A new field of ``Channel`` needs a default, but no migration."""
 PURPOSE = "channels"
-"""What the secrets of channels are sealed for."""
+"""The encryption purpose of channel secrets."""
 _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
 class ChannelRepository:
-    """The ``channels`` table: channels that are added at run time. Names are unique; ``origin`` is always ``stored``.
+    """The ``channels`` table: channels added at run time. Names are unique; ``origin`` is always ``stored``.
 
     An ``audit`` row is written in the same commit as the change that it describes.
     """
@@ -39,7 +39,7 @@ class ChannelRepository:
         self._seal = seal.derive(PURPOSE)
 
     async def list_channels(self) -> Sequence[Channel]:
-        """Return every channel, by id. Raises ``DecryptionFailed`` if a channel was encrypted with another secret."""
+        """Return every channel, by id. Raises ``DecryptionFailed`` if one was encrypted with another master key."""
         rows = await self._database.read_first(select(channels).order_by(channels.c.id))
         return [self._parse(row) for row in rows]
 
@@ -66,17 +66,17 @@ class ChannelRepository:
     async def put_channel(
         self, channel: Channel, audit: AuditRow | None = None, *, before: Channel | None = None
     ) -> None:
-        """Replace the channel of the same id; with ``before`` only what differs from that.
+        """Replace the channel of the same id; with ``before``, only the fields that differ from it.
 
-        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name is taken, or what differs was changed
-        since ``before`` was read.
+        Raises ``NotFound``: the channel does not exist. Raises ``Conflict``: its name is taken, or a field that differs
+        was changed since ``before`` was read.
         """
         await self.put_channels([channel], audit, before=() if before is None else [before])
 
     async def put_channels(
         self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
     ) -> None:
-        """Replace several channels in one commit, of each that is in ``before`` only what differs from that.
+        """Replace several channels in one commit; if a channel is in ``before``, only the fields that differ from it.
 
         If one cannot be replaced, none is. Raises as ``put_channel`` does.
         """
@@ -114,7 +114,7 @@ class ChannelRepository:
 
 
 def write_about(channel_id: int) -> str:
-    """Return what the secrets of a channel are bound to."""
+    """Return the context to which a channel's secrets are bound."""
     return f"channel:{channel_id}"
 
 
@@ -130,7 +130,7 @@ def _write_channel(channel: Channel) -> Values:
 
 
 def _read_channel(row: Row[Any], secrets: bytes) -> Channel:
-    """Build a channel from a row and its decrypted secrets. Fields that this version does not know are dropped."""
+    """Build a channel from a row and its decrypted secrets. Fields unknown to this version are dropped."""
     columns = {name: getattr(row, name) for name in _COLUMNS}
     settings = _pick(row.settings, _SETTINGS)
     settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUTS))
@@ -142,5 +142,5 @@ def _pick(values: Values, names: Sequence[str]) -> Values:
 
 
 def _freeze(value: Any) -> Any:
-    """Turn JSON arrays into tuples."""
+    """Convert JSON arrays to tuples."""
     return tuple(map(_freeze, value)) if isinstance(value, list) else value

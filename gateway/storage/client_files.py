@@ -17,7 +17,7 @@ from gateway.storage.schema import batches, files, upload_parts, uploads
 _FILE = [column for column in files.c if column.name != "sequence"]
 
 LEAST_BYTES = 4096
-"""What a file or an open upload counts at least: an empty one has a row and a name in the folder, too."""
+"""The least size that a file or an open upload counts as: an empty one occupies a row and a file name, too."""
 
 
 class ClientFileRepository:
@@ -30,7 +30,7 @@ class ClientFileRepository:
         self._database = database
 
     async def add_file(self, file: ClientFile, max_total_bytes: int) -> None:
-        """Store a new file. Raises ``RequestTooLarge`` if the account has no room for it, ``NotFound`` without one."""
+        """Store a new file. Raises ``RequestTooLarge`` if the account lacks room, ``NotFound`` if it does not exist."""
 
         async def add(connection: AsyncConnection) -> None:
             await _check_room(connection, file, max_total_bytes)
@@ -39,13 +39,13 @@ class ClientFileRepository:
         await self._write(add)
 
     async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
-        """Return a file of that account; None for every other."""
+        """Return a file of that account; None if it has no such file."""
         own = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
         rows = await self._database.read(own)
         return _parse_file(rows[0]) if rows else None
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
-        """Return the files that ``wanted`` describes."""
+        """Return the files that match ``wanted``."""
         number = files.c.sequence
         lives = or_(files.c.expires_ms.is_(None), files.c.expires_ms > wanted.now_ms)
         own = select(*_FILE).where(files.c.account_id == wanted.account_id, lives).limit(wanted.limit)
@@ -63,7 +63,7 @@ class ClientFileRepository:
         return bool(await self._database.change(delete(files).where(files.c.id == file.id)))
 
     async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
-        """Store a new upload. Raises as ``add_file`` does: the bytes that it declares count while it is open."""
+        """Store a new upload. Raises as ``add_file`` does: its declared bytes count while it is open."""
 
         async def add(connection: AsyncConnection) -> None:
             await _check_room(connection, upload, max_total_bytes)
@@ -72,7 +72,7 @@ class ClientFileRepository:
         await self._write(add)
 
     async def find_upload(self, upload_id: str, account_id: int) -> ClientUpload | None:
-        """Return an upload of that account; None for every other."""
+        """Return an upload of that account; None if it has no such upload."""
         own = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
         rows = await self._database.read(own)
         return ClientUpload(**rows[0]._mapping) if rows else None  # noqa: SLF001 - the documented way to a row's names
@@ -85,8 +85,8 @@ class ClientFileRepository:
     async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
         """Store a new part.
 
-        Raises ``Conflict``: the upload has ended. Raises ``RequestTooLarge``: the parts have more bytes than the
-        upload.
+        Raises ``Conflict``: the upload has ended. Raises ``RequestTooLarge``: the parts exceed the upload's declared
+        size.
         """
 
         async def add(connection: AsyncConnection) -> None:
@@ -99,7 +99,7 @@ class ClientFileRepository:
         await self._write(add)
 
     async def complete_upload(self, upload: ClientUpload, file: ClientFile) -> None:
-        """Replace the parts of a pending upload by its file. Raises ``Conflict`` if the upload has ended."""
+        """Replace the parts of a pending upload with its file. Raises ``Conflict`` if the upload has ended."""
 
         async def complete(connection: AsyncConnection) -> None:
             await _check_pending(connection, upload)
@@ -121,12 +121,12 @@ class ClientFileRepository:
         await self._write(end)
 
     async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
-        """Delete expired files, and uploads that expired before ``uploads_before_ms``; return how many."""
+        """Delete expired files, and uploads that expired before ``uploads_before_ms``; return their number."""
         gone = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
         return gone + await self._database.change(delete(uploads).where(uploads.c.expires_ms < uploads_before_ms))
 
     async def list_kept(self) -> set[str]:
-        """Return the ids of all files and parts, and of the batches that have not ended."""
+        """Return the ids of all files and parts, and of all unfinished batches."""
         running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
         return {row[0] for row in await self._database.read(ids)}
@@ -139,9 +139,9 @@ class ClientFileRepository:
 
 
 async def _check_room(connection: AsyncConnection, new: ClientFile | ClientUpload, max_total_bytes: int) -> None:
-    """Raise ``RequestTooLarge`` unless the account has room for ``new`` beside its files and open uploads.
+    """Raise ``RequestTooLarge`` unless ``new`` fits next to the account's files and open uploads.
 
-    An open upload counts as declared. Once it has expired, the parts that are not deleted yet count.
+    An open upload counts with its declared size. After its expiry its remaining parts count until they are deleted.
     """
     if not max_total_bytes:
         return

@@ -1,7 +1,7 @@
-"""The data folder: locked by one process at a time, with the secrets that lie beside the database (mode 0600).
+"""The data folder: locked by one process at a time, with the secret files next to the database (mode 0600).
 
-A secret is created together with the database whose rows depend on it (``storage/identity.py``), and never in place of
-a lost file: a new secret would silently make every key or every encrypted value useless.
+A secret is created together with the database whose rows depend on it (``storage/identity.py``), and never to replace a
+lost file: a new secret would silently make every key or every encrypted value useless.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ SECRETS: Mapping[str, str] = {
     "media.key": "links to stored images that were given out no longer open",
     "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
 }
-"""The secret files of a data folder, and what is lost without each."""
+"""The secret files of a data folder, and the loss without each."""
 LOCK_TRIES = 5
 LOCK_PAUSE_S = 0.04
 _OWNER_ONLY = 0o600
@@ -35,7 +35,7 @@ _NODE_ID = re.compile("[0-9a-f]{16}")
 
 
 class DataFolderLocked(Exception):
-    """Another process has locked the data folder; ``holder`` is what it reports about itself (``pid``, ``url``)."""
+    """Another process has locked the data folder; ``holder`` is its own description of itself (``pid``, ``url``)."""
 
     def __init__(self, path: Path, holder: dict[str, Any]) -> None:
         pid, url = holder.get("pid", "unknown"), holder.get("url")
@@ -51,7 +51,7 @@ class DataFolderDamaged(Exception):
 class DataFolder:
     """An open, locked data folder, created if it does not exist. Closing it releases the lock.
 
-    ``killed``: the last process served from this folder and did not close it.
+    ``killed``: whether the last process that served from this folder did not close it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,9 +65,9 @@ class DataFolder:
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str, certificate: str = "") -> None:
-        """Write the address of this process into the lock file, for the command line to find.
+        """Write the address of this process into the lock file, where the command line finds it.
 
-        ``certificate``: the SHA-256 of the certificate that answers there; empty without TLS.
+        ``certificate``: the SHA-256 of the certificate used at the address; empty without TLS.
         """
         more = {"certificate": certificate} if certificate else {}
         self._write_holder({"pid": os.getpid(), "url": url, **more})
@@ -78,7 +78,7 @@ class DataFolder:
         os.close(self._lock)
 
     def private_file(self, name: str) -> Path:
-        """Return the path of a file that only its owner can read; create it empty if it does not exist."""
+        """Return the path of a file that only its owner can read; create an empty file if it does not exist."""
         path = self.path / name
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
         return path
@@ -99,11 +99,11 @@ class DataFolder:
         _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
     def put_secret(self, name: str, secret: bytes) -> None:
-        """Write a secret that another data folder has into the file ``name``, replacing its content."""
+        """Write a secret of another data folder into the file ``name``, replacing its content."""
         _write_private(self.path / name, secret)
 
     def admin_token(self) -> str:
-        """Return the token of the command line for the admin API, kept in ``admin.token``."""
+        """Return the command line's token for the admin API, stored in ``admin.token``."""
         path = self.path / ADMIN_TOKEN
         token = path.read_text().strip() if path.exists() else ""
         if not token:  # an empty file must not admit a request without a token
@@ -112,7 +112,7 @@ class DataFolder:
         return token
 
     def node_id(self) -> str:
-        """Return the name of the node of a cluster that this folder belongs to, kept in ``node.id``."""
+        """Return the id of the cluster node that this folder belongs to, stored in ``node.id``."""
         known = self.find_node_id()
         if known is None:
             known = secrets.token_hex(8)
@@ -120,7 +120,7 @@ class DataFolder:
         return known
 
     def find_node_id(self) -> str | None:
-        """Return the name of the node that this folder belongs to; None if it has belonged to none."""
+        """Return the id of the node that this folder belongs to; None if it never belonged to one."""
         path = self.path / NODE_ID
         known = path.read_text().strip() if path.exists() else ""
         if known and _NODE_ID.fullmatch(known) is None:
@@ -134,7 +134,7 @@ class DataFolder:
 
 
 def find_holder(path: Path) -> dict[str, Any] | None:
-    """Return what the process that has the lock reports about itself; None if no process has it."""
+    """Return the self-description of the process that holds the lock; None if no process holds it."""
     try:
         lock = os.open(path / "gateway.lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def find_holder(path: Path) -> dict[str, Any] | None:
 
 
 def list_parts(path: Path) -> list[str]:
-    """Return the files of ``path`` that only an earlier start of a gateway can have created, besides its database."""
+    """Return the files of ``path``, besides the database, that only an earlier start of a gateway can have created."""
     return [name for name in (*SECRETS, JOURNAL) if (path / name).exists()]
 
 
@@ -165,12 +165,12 @@ def is_used(path: Path) -> bool:
 
 
 def find_database(path: Path, url: str) -> Path:
-    """Return the path of the database: that of ``store.url``; if that is empty, in the data folder ``path``."""
+    """Return the path of the database: from ``store.url``, or if that is empty, in the data folder ``path``."""
     return Path(url.removeprefix("sqlite:///")) if url else path / DATABASE
 
 
 def check_database_present(path: Path, database: Path) -> None:
-    """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
+    """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, but its ``database`` is missing or empty."""
     missing = not database.exists()
     parts = list_parts(path)
     if missing and (log := database.with_name(f"{database.name}-wal")).exists():
@@ -186,7 +186,7 @@ def check_database_present(path: Path, database: Path) -> None:
 
 
 def tell_remedy(name: str) -> str:
-    """Return what an operator can do about a lost secret file."""
+    """Return advice for an operator on a lost secret file."""
     return (
         f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder "
         f"(gateway restore). If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is "
@@ -195,7 +195,8 @@ def tell_remedy(name: str) -> str:
 
 
 def _lock(descriptor: int) -> bool:
-    # A process that reads the holder has a shared lock for an instant; only a lock that stays belongs to a gateway.
+    # A process that reads the holder takes a shared lock for an instant; only a lock that persists belongs to a
+    # gateway.
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,7 +208,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read, whole or not at all."""
+    """Create a file that only its owner can read, completely or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
     try:
@@ -216,11 +217,11 @@ def _write_private(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     draft.rename(path)
-    sync_folder(path.parent)  # what is sealed under a key must not outlast the key's name, should the power go
+    sync_folder(path.parent)  # a power failure must not lose the key's file name but keep values encrypted with the key
 
 
 def sync_folder(path: Path) -> None:
-    """Write the names of a folder's files to the disk."""
+    """Flush the names of a folder's files to the disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

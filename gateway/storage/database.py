@@ -1,4 +1,4 @@
-"""What the repositories ask of a database; SQLite and PostgreSQL answer it."""
+"""The interface between repositories and a database, implemented for SQLite and PostgreSQL."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class DatabaseStartupError(Exception):
 
 
 class RowRefused(StoreUnavailable):
-    """The database answers and refuses a row for its values, as it would again; ``reason`` is the database's."""
+    """The database permanently refuses a row because of its values; ``reason`` is the database's."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("The gateway's store cannot record this", retry_after_s=5)
@@ -35,7 +35,7 @@ class RowRefused(StoreUnavailable):
 
 @frozen
 class StoreSize:
-    """How much a database occupies: its own ``bytes``, and those of its log (None: its server keeps that)."""
+    """The size of a database: its own ``bytes``, and those of its log (None if its server manages the log)."""
 
     bytes: int
     log_bytes: int | None = None
@@ -44,15 +44,15 @@ class StoreSize:
 class Database(ABC):
     """An open database; ``gateway.storage.open`` opens one.
 
-    A started operation runs to its end even if its caller is cancelled: a connection that is left in the middle of a
-    statement is lost, and so is the result.
+    A started operation runs to its end even if its caller is cancelled: interrupting a statement would lose the
+    connection and the result.
 
     Attributes:
         kind: the name of its dialect.
         name: the path of its file, or the address of its server without a password.
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
         damage: the damage found since the database was opened; empty if none.
-        credit: keeps credit leases right with every write; None if one gateway uses the database.
+        credit: updates credit leases with every write; None for a single gateway.
     """
 
     kind: ClassVar[Literal["sqlite", "postgresql"]]
@@ -69,21 +69,21 @@ class Database(ABC):
         """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.
 
         Raises ``RowRefused``: a value does not fit into its column. Raises ``StoreUnavailable``: the database does not
-        answer. Raises ``IntegrityError``: SQLAlchemy's, for a violated constraint.
+        answer. Raises SQLAlchemy's ``IntegrityError``: a constraint is violated.
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """As ``write``, for ``work`` whose statements are right whatever other processes write to other rows.
+        """Like ``write``, for statements that stay correct while other processes write other rows.
 
-        Several may run at once, each of another process, and none beside a ``write``.
+        Several may run at once, one per process, but none during a ``write``.
         """
         return await self.write(work)
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.
 
-        If it matches none, ``audit`` is not written. The statement may decide only by the rows that it changes: others
-        run at the same time (``write_shared``).
+        If it matches none, ``audit`` is not written. The statement may depend only on the rows that it changes, because
+        other writes run at the same time (``write_shared``).
         """
 
         async def execute(connection: AsyncConnection) -> int:
@@ -99,15 +99,15 @@ class Database(ABC):
         """Return every row of a statement. Raises ``StoreUnavailable``."""
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
-        """As ``read``, for a statement whose duration grows with the number of rows, such as a sum over all of them."""
+        """Like ``read``, for statements whose duration grows with the number of rows, such as sums over all rows."""
         return await self.read(statement)
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
-        """As ``read_long`` for several statements; all see one moment if other processes write."""
+        """Like ``read_long`` for several statements, which all read the state of one moment."""
         return [await self.read_long(statement) for statement in statements]
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
-        """As ``read``, for what must not wait until other reads have ended."""
+        """Like ``read``, for statements that must not wait for other reads."""
         return await self.read(statement)
 
     @abstractmethod
@@ -116,17 +116,17 @@ class Database(ABC):
 
     @abstractmethod
     async def measure(self) -> StoreSize:
-        """Return how much the database occupies, or did when it last answered."""
+        """Return how much space the database occupies, by its last answer."""
 
     def report_damage(self, found: str) -> None:
-        """Log that the database is damaged; the gateway is not ready from now on."""
+        """Log that the database is damaged; from now on the gateway is not ready."""
         if not self.damage:
             log.error("store_damaged", path=self.name, error=found)
         self.damage = found
 
     @abstractmethod
     async def close(self) -> None:
-        """Wait for the work under way and close every connection."""
+        """Wait for operations in progress and close every connection."""
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(work)
@@ -137,7 +137,7 @@ class Database(ABC):
     def _let_go(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # keeps asyncio from logging it: the caller may be cancelled
+            task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled
 
     async def _end_work(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)

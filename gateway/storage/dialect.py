@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL say in different words."""
+"""Differences between the dialects of SQLite and PostgreSQL."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import GenericFunction
 
 
 def insert_for(dialect: str, table: Table) -> Insert:
-    """Return an INSERT into ``table`` that takes an ON CONFLICT clause, which both databases write alike."""
+    """Return an INSERT into ``table`` that supports the ON CONFLICT clause, which both databases write alike."""
     if dialect == "sqlite":
         return insert_sqlite(table)
     from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415 - a start on SQLite imports no other dialect
@@ -21,7 +21,7 @@ def insert_for(dialect: str, table: Table) -> Insert:
 
 
 class Folded(GenericFunction[str]):
-    """A text in which LIKE ignores the case of ASCII letters, if the pattern is in lower case."""
+    """A text compared by LIKE without regard to the case of ASCII letters, if the pattern is lower-case."""
 
     type = String()
     inherit_cache = True
@@ -32,14 +32,14 @@ class Folded(GenericFunction[str]):
 
 @compiles(Folded)
 def _write_plain(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
-    # SQLite's LIKE ignores their case by itself.
+    # SQLite's LIKE ignores the case of ASCII letters anyway.
     (text,) = element.clauses
     return compiler.process(text, **more)
 
 
 @compiles(Folded, "postgresql")
 def _write_lower(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
-    # Columns have the collation "C", by which lower() changes ASCII letters only.
+    # Columns have the collation "C", in which lower() changes ASCII letters only.
     return f"lower({_write_plain(element, compiler, **more)})"
 
 

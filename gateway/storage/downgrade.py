@@ -1,7 +1,7 @@
-"""Takes the database back to the schema of an older version, so that the older version opens it with today's rows.
+"""Downgrades the database to the schema of an older version, which can then open it with today's rows.
 
-What the older schema has no place for is deleted: tables, columns, and words that are replaced by their former ones. A
-copy of the database is kept beside it. The journal has the fields of this version; it must be empty, and is removed.
+Data without a place in the older schema is deleted: tables and columns; newer words are replaced by their former ones.
+A copy of the database is kept next to it. The journal has the fields of this version; it must be empty, and is removed.
 """
 
 import os
@@ -26,12 +26,12 @@ _OWNER_ONLY = 0o600
 
 
 class DowngradeRefused(Exception):
-    """The database is as it was; the message is for the operator."""
+    """The database is unchanged; the message is for the operator."""
 
 
 @frozen
 class Downgrade:
-    """What was done: the schema before and after, and the ``copy`` of the database as it was before."""
+    """A completed downgrade: the schema before and after, and the ``copy`` of the former database."""
 
     before: str
     after: str
@@ -39,7 +39,7 @@ class Downgrade:
 
 
 def downgrade_database(folder: DataFolder, database: Path, version: str) -> Downgrade:
-    """Take ``database`` back to what ``version`` (``0.7.0``) opens, whole or not at all.
+    """Downgrade ``database`` to the schema of ``version`` (``0.7.0``), completely or not at all.
 
     Raises ``DowngradeRefused`` or ``OSError``.
     """
@@ -93,7 +93,7 @@ def _copy(database: Path, copy: Path) -> None:
 
 @contextmanager
 def open_transaction(database: Path) -> Iterator[Connection]:
-    """Yield a connection in one write transaction that is committed at the end. Foreign keys are not enforced in it."""
+    """Yield a connection in one write transaction, committed at the end. Foreign keys are not enforced in it."""
     engine = create_engine(f"sqlite:///{database}", connect_args={"isolation_level": None})
     try:
         with engine.connect() as connection:

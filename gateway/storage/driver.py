@@ -1,7 +1,7 @@
-"""The database driver: aiosqlite as SQLAlchemy adapts it, but each statement is one call into the connection's thread.
+"""The database driver: SQLAlchemy's aiosqlite, but with a single call into the connection's thread per statement.
 
 SQLAlchemy's adapter asks the thread for a cursor, for the execution, for the rows and for the end of the cursor, and
-waits each time. The calls, not the statements, are most of what a small statement costs.
+waits each time. These calls, not the statements, are most of the cost of a small statement.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from gateway.frozen import frozen
 
 @frozen
 class _Outcome:
-    """What SQLAlchemy reads from a cursor once its statement has been executed; before, what it is then."""
+    """The cursor attributes that SQLAlchemy reads after a statement; the initial values are those before it."""
 
     description: Any = None
     rowcount: int = -1
@@ -33,7 +33,7 @@ class _Outcome:
 
     @classmethod
     def read(cls, cursor: sqlite3.Cursor) -> Self:
-        """Read every row first: SQLite knows the number of rows that RETURNING changed only afterwards."""
+        """Read every row first: only afterwards does SQLite know how many rows a statement with RETURNING changed."""
         rows = cursor.fetchall() if cursor.description else []
         return cls(cursor.description, cursor.rowcount, cursor.lastrowid, rows)
 
@@ -45,13 +45,13 @@ class _Cursor(AsyncAdapt_aiosqlite_cursor):
 
     def __init__(self, adapt_connection: AsyncAdapt_aiosqlite_connection) -> None:
         self._adapt_connection = adapt_connection
-        self._connection = adapt_connection._connection  # noqa: SLF001 - as the class above does it
+        self._connection = adapt_connection._connection  # noqa: SLF001 - like its base class
         self._soft_closed_memoized = EMPTY_DICT
         self._rows = deque()
         self._cursor: Any = _Outcome()
 
     async def _async_soft_close(self) -> None:
-        """Nothing is open."""
+        """No-op: the cursor is already closed after each statement."""
 
     def close(self) -> None:
         self._rows.clear()
@@ -67,26 +67,26 @@ class _Cursor(AsyncAdapt_aiosqlite_cursor):
         connection: aiosqlite.Connection = self._connection  # type: ignore[assignment]  # SQLAlchemy knows a protocol
 
         def work() -> _Outcome:
-            with contextlib.closing(connection._conn.cursor()) as cursor:  # noqa: SLF001 - in its thread
+            with contextlib.closing(connection._conn.cursor()) as cursor:  # noqa: SLF001 - called in its thread
                 execute(cursor)
                 return _Outcome.read(cursor)
 
-        async with self._adapt_connection._execute_mutex:  # noqa: SLF001 - as the class above does it
+        async with self._adapt_connection._execute_mutex:  # noqa: SLF001 - like its base class
             self._cursor = await connection._execute(work)  # type: ignore[no-untyped-call]  # noqa: SLF001 - nor public
             self._rows = deque(self._cursor.rows)
 
 
 class _Connection(AsyncAdapt_aiosqlite_connection):
     __slots__ = ()
-    _cursor_cls = _Cursor  # type: ignore[assignment]  # SQLAlchemy leaves the type open only for its own classes
+    _cursor_cls = _Cursor  # type: ignore[assignment]  # SQLAlchemy types it for its own classes only
 
     def rollback(self) -> None:
-        if self._connection.in_transaction:  # a read has begun none
+        if self._connection.in_transaction:  # a read has not begun a transaction
             super().rollback()
 
 
 class Driver(AsyncAdapt_aiosqlite_dbapi):
-    """The module that SQLAlchemy takes for the database's driver (``create_engine(module=)``)."""
+    """The module that SQLAlchemy uses as the database's driver (``create_engine(module=)``)."""
 
     def __init__(self) -> None:
         super().__init__(aiosqlite, sqlite3)

@@ -1,4 +1,4 @@
-"""Encryption of values in the database, under a key that lies beside it in a file of its own.
+"""Encryption of values in the database, under a key from a separate file.
 
 AES-256-GCM (NIST SP 800-38D) with a random nonce of 96 bits; keys are derived by HKDF-SHA256 (RFC 5869), one for each
 purpose. An encrypted value is a version byte, the nonce, then the ciphertext with its tag.
@@ -28,7 +28,7 @@ class DecryptionFailed(Exception):
 
 
 class SecretBox:
-    """Encrypts for one ``purpose`` under the 32 random bytes of ``root``, from which only keys are derived."""
+    """Encrypts for one ``purpose``. The 32 random bytes of ``root`` are used only to derive keys."""
 
     def __init__(self, root: bytes, purpose: str = "") -> None:
         if len(root) != ROOT_BYTES:
@@ -37,18 +37,18 @@ class SecretBox:
         self._purpose = purpose
 
     def derive(self, purpose: str) -> "SecretBox":
-        """Return a box for ``purpose``; neither box decrypts what the other has encrypted."""
+        """Return a box for ``purpose``; neither box can decrypt the other's values."""
         return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
     def seal(self, plain: bytes, *, about: str) -> bytes:
-        """Encrypt ``plain``, bound to ``about`` (``channel:7``)."""
+        """Encrypt ``plain``, bound to the context ``about`` (``channel:7``)."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """Decrypt a value that is bound to ``about``.
+        """Decrypt a value that is bound to the context ``about``.
 
-        Raises ``DecryptionFailed`` if key, ``about`` or ciphertext differ.
+        Raises ``DecryptionFailed`` if the key, ``about`` or the ciphertext differ.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
@@ -62,7 +62,7 @@ class SecretBox:
 
     @cached_property
     def _cipher(self) -> "AESGCM":
-        # The package costs 10 ms and 8 MB: it is imported only where something is sealed or opened.
+        # The package costs 10 ms and 8 MB, so it is imported only when a value is encrypted or decrypted.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - see above
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A file that arrives in pieces, or at once: written under another name, flushed to the disk, and then renamed."""
+"""A file that arrives in pieces or at once: written under a draft name, flushed to the disk, then renamed."""
 
 import asyncio
 import errno
@@ -53,17 +53,17 @@ class FileDraft:
     async def keep(self) -> Media:
         """Store the file durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``; then it is deleted.
 
-        If the caller is cancelled meanwhile the file may still be kept: no client has its id, and a sweep deletes it.
+        If the caller is cancelled meanwhile, the file may still be kept: no client has its id, and a sweep deletes it.
         """
         return await asyncio.to_thread(self.keep_now)
 
     def discard(self) -> None:
-        """Delete the draft. Does nothing if it was kept or has failed. Waits for a piece that is being written."""
+        """Delete the draft. Does nothing if it was kept or has failed. Waits for a running write."""
         with self._lock:
             self._remove(self._take())
 
     def write_now(self, piece: bytes) -> None:
-        """Run ``write`` in the calling thread."""
+        """Like ``write``, in the calling thread."""
         with self._lock:
             if self._ended:
                 return
@@ -75,7 +75,7 @@ class FileDraft:
                 raise
 
     def keep_now(self) -> Media:
-        """Run ``keep`` in the calling thread."""
+        """Like ``keep``, in the calling thread."""
         with self._lock:
             file = self._take()
         media_type = sniff_media(self._head)
@@ -86,7 +86,7 @@ class FileDraft:
 
     def keep_as(self, name: str, media_type: str) -> Media:
         """Store the file durably under ``name``, in the calling thread. Raises ``StoreUnavailable``; it is deleted."""
-        self.write_now(b"")  # an empty file exists, too
+        self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._take()
         if file is None:
@@ -98,7 +98,7 @@ class FileDraft:
 
         The caller deletes the file. Raises ``StoreUnavailable`` if the draft was discarded.
         """
-        self.write_now(b"")  # an empty file exists, too
+        self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._take()
         if file is None:
@@ -159,12 +159,12 @@ def make_media_id(media_type: str) -> str:
 
 
 def find_path(folder: Path, name: str) -> Path:
-    """Return where the file ``name`` of a folder of media or clients' files is."""
+    """Return the path of the file ``name`` in a folder of media or clients' files."""
     return folder / name[:2] / name
 
 
 def _sync(folder: Path) -> None:
-    """Write the names of a folder's files to the disk. Some network file systems do that by themselves only."""
+    """Flush the names of a folder's files to the disk. Some network file systems do so themselves and refuse this."""
     try:
         sync_folder(folder)
     except OSError as error:

@@ -31,9 +31,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileFolder:
-    """The folder, which is created if it does not exist. Raises ``OSError`` if that fails.
+    """The folder, created if it does not exist. Raises ``OSError`` if that fails.
 
-    ``folder``: contains clients' files only. ``clock``: Unix seconds, the clock of the file system.
+    ``folder``: contains only clients' files. ``clock``: Unix seconds, the clock of the file system.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -76,7 +76,7 @@ class FileFolder:
 
     @asynccontextmanager
     async def open_local(self, object_id: str) -> AsyncIterator[Path]:
-        """Give the path of the bytes of a file. Raises ``NotFound``, ``StoreUnavailable``."""
+        """Yield the path of a file's bytes. Raises ``NotFound``, ``StoreUnavailable``."""
         yield (await self.find(object_id)).path
 
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> FolderLines:
@@ -84,9 +84,9 @@ class FileFolder:
         return FolderLines(self.path / name, parse)
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Begin the appended file ``name`` with a copy of the first of ``before`` that exists.
+        """Start the appended file ``name`` with a copy of the first existing file of ``before``.
 
-        Blocks. Does nothing if ``name`` exists: a call can be repeated. Raises ``OSError``.
+        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``.
         """
         source = next((path for path in map(self.path.joinpath, before) if path.exists()), None)
         target = self.path / name
@@ -96,12 +96,12 @@ class FileFolder:
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. A call that was interrupted can be repeated. Raises ``OSError``.
+        Blocks. An interrupted call can be repeated. Raises ``OSError``.
         """
         path, target = self.path / name, self._find_path(object_id)
         if path.exists():
             target.parent.mkdir(exist_ok=True, mode=0o700)
-            os.utime(path)  # a sweep deletes old bytes whose row is not written yet
+            os.utime(path)  # otherwise a sweep could delete old bytes whose row is not written yet
             path.rename(target)
             sync_folder(target.parent)
             sync_folder(self.path)
@@ -110,7 +110,7 @@ class FileFolder:
     async def sweep(self, kept: set[str]) -> CleanupResult:
         """Delete the bytes of every id that is not in ``kept``, and old drafts.
 
-        A file that is younger than an hour stays: its row may be about to be written.
+        A file younger than an hour stays, because its row may not be written yet.
         """
         digits = {find_digits(one) for one in kept}
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
@@ -125,7 +125,7 @@ class FileFolder:
                 if known or status.st_mtime >= before_s:
                     left += status.st_size
                     continue
-                os.unlink(entry.path)  # noqa: PTH108 - an entry of a folder has its path as a string
+                os.unlink(entry.path)  # noqa: PTH108 - a directory entry has its path as a string
             except OSError as error:
                 log.warning("file_not_removed", error=error.strerror or str(error))
                 continue

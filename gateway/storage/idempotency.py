@@ -1,4 +1,4 @@
-"""Idempotency records in the database: of two requests with the same key, one starts."""
+"""Idempotency records in the database: of two requests with the same key, only one starts."""
 
 from functools import cache
 
@@ -24,8 +24,7 @@ class IdempotencyRepository:
     async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
         """Store the record and return None, or return the stored record of the same name.
 
-        A stored record counts if it was created after ``expired_ms``; None stands for ``KEEP_MS`` before the new
-        record.
+        A stored record counts if it was created after ``expired_ms``; None means ``KEEP_MS`` before the new record.
         """
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
@@ -34,32 +33,32 @@ class IdempotencyRepository:
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
             while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
                 found = (await connection.execute(select(*_COLUMNS).where(same))).first()
-                if found is not None:  # else another node has deleted it meanwhile
+                if found is not None:  # otherwise another node has deleted it meanwhile
                     return parse_replay(found)
             return None
 
         return await self._database.write_shared(work)
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
-        """Replace a record with another; return False if its state has changed meanwhile."""
+        """Replace a record; return False if its state has changed meanwhile."""
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
         return bool(await self._database.change(unchanged.values(build_replay(after))))
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
-        """Store the answer of a request; do nothing if its record is deleted."""
+        """Store the answer to a request; do nothing if its record is deleted."""
         await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
-        """Delete the record of a request without a result, so that a client may send it again under the same name."""
+        """Delete the record of a request without a result, so that a client may repeat it under the same name."""
         await self._database.change(delete(replays).where(*_is_call(replay)))
 
     async def interrupt_replays(self, owner: str) -> int:
-        """Mark every running request of another process as ``lost``. The process must be alone with the database."""
+        """Mark running requests of other processes as ``lost``. This process must be the database's only user."""
         theirs = update(replays).where(RUNNING, replays.c.owner != owner)
         return await self._database.change(theirs.values(state="lost"))
 
     async def sweep_replays(self, before_ms: int) -> int:
-        """Delete records that were created before ``before_ms``; return how many."""
+        """Delete records that were created before ``before_ms``; return their number."""
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
 
 
@@ -74,5 +73,5 @@ def _write_begin(dialect: str) -> ReturningInsert[tuple[str]]:
 
 
 def _is_call(replay: IdempotencyRecord) -> tuple[ColumnElement[bool], ...]:
-    """Match the record of that very request, not of another one under the same name."""
+    """Match the record of this particular request, not of another one under the same name."""
     return (replays.c.key_id == replay.key_id, replays.c.name == replay.name, replays.c.request_id == replay.request_id)

@@ -1,4 +1,4 @@
-"""Identities of members at OpenID Connect providers, and the sessions that providers began, in the database."""
+"""Members' identities at OpenID Connect providers, and sessions begun by providers, in the database."""
 
 import attrs
 from sqlalchemy import delete, insert, select, update
@@ -14,7 +14,7 @@ LINKED_ALREADY = "This identity belongs to another member: an administrator must
 
 
 class IdentityRepository:
-    """The tables of identities and of the sessions that providers began."""
+    """The tables of identities and of sessions begun by providers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,7 +26,7 @@ class IdentityRepository:
         return Identity(issuer, subject, rows[0].member_id) if rows else None
 
     async def link(self, identity: Identity, audit: AuditRow) -> None:
-        """Link an identity to its member. Raises ``Conflict`` if it belongs to another one."""
+        """Link an identity to its member. Raises ``Conflict`` if it belongs to another member."""
 
         async def put(connection: AsyncConnection) -> None:
             await put_identity(connection, identity)
@@ -39,24 +39,24 @@ class IdentityRepository:
         return {row.issuer for row in rows}
 
     async def unlink(self, issuer: str, member_id: int, audit: AuditRow) -> bool:
-        """Delete a member's identities of an issuer; return whether there was one."""
+        """Delete a member's identities at an issuer; return whether there were any."""
         own = (identities.c.issuer == issuer, identities.c.member_id == member_id)
         return bool(await self._database.change(delete(identities).where(*own), audit))
 
     async def add_session(self, digest: bytes, provider: str, sealed: bytes) -> None:
-        """Remember which provider began a session, with its encrypted ID token."""
+        """Record which provider began a session, with its encrypted ID token."""
         values = {"digest": digest, "provider": provider, "sealed": sealed}
         await self._database.change(insert(provider_sessions).values(values))
 
     async def find_session(self, digest: bytes) -> tuple[str, bytes] | None:
-        """Return the provider that began a session, and the encrypted ID token; None: no provider began it."""
+        """Return the provider that began a session, and the encrypted ID token; None if no provider began it."""
         wanted = select(provider_sessions.c.provider, provider_sessions.c.sealed)
         rows = await self._database.read(wanted.where(provider_sessions.c.digest == digest))
         return (rows[0].provider, rows[0].sealed) if rows else None
 
 
 async def put_identity(connection: AsyncConnection, identity: Identity) -> None:
-    """Link an identity to its member. Raises ``Conflict`` if it belongs to another one."""
+    """Link an identity to its member. Raises ``Conflict`` if it belongs to another member."""
     own = (identities.c.issuer == identity.issuer, identities.c.subject == identity.subject)
     row = (await connection.execute(select(identities.c.member_id).where(*own))).first()
     if row is not None and row.member_id not in {None, identity.member_id}:

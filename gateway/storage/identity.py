@@ -1,6 +1,6 @@
 """Binds a database to its data folder by fingerprints of every secret that its rows depend on.
 
-The start detects a secret file that is missing, changed or from another folder before it writes anything. Secrets are
+The start detects a secret file that is missing, changed or from another folder before anything is written. Secrets are
 created only for a database without fingerprints, which is new or was written by version 0.7.0 or earlier.
 """
 
@@ -22,7 +22,7 @@ _DEPENDENT: dict[str, Executable] = {
     "pepper": select(keys.c.id),
     MASTER: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
 }
-"""Rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
+"""Queries for rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
 
 Store = Callable[[AsyncConnection], Awaitable[None]]
 
@@ -37,14 +37,14 @@ async def check_secrets(
     renew: Collection[str] = (),
     beside: Store | None = None,
 ) -> None:
-    """Check every secret file of ``folder`` against ``database``; create the files of a new database.
+    """Check every secret file of ``folder`` against ``database``; create the files for a new database.
 
     Args:
         folder: the data folder.
         database: its database.
-        master_key: the configured key, used in place of the file.
+        master_key: the configured key, used instead of the file.
         renew: files to create anew if they are missing or do not match the database.
-        beside: what is stored in the commit of the fingerprints: no other process sees one without the other.
+        beside: rows stored in the same commit as the fingerprints, so that other processes see both or neither.
 
     Raises:
         DataFolderDamaged: says what to restore.
@@ -70,9 +70,9 @@ async def check_secrets(
 
 
 def check_known(folder: DataFolder, database: str, known: Mapping[str, str], master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if a secret is not the one with the fingerprint that is ``known`` to ``database``.
+    """Raise ``DataFolderDamaged`` if a secret does not match the fingerprint ``known`` to ``database``.
 
-    ``master_key`` is used in place of the file. Nothing is created.
+    ``master_key`` is used instead of the file. Nothing is created.
     """
     given = {MASTER: master_key}
     foreign = [
@@ -85,9 +85,9 @@ def check_known(folder: DataFolder, database: str, known: Mapping[str, str], mas
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:
-    """Raise ``DataFolderDamaged`` if a new database on a server takes the place of one that the folder belongs to."""
+    """Raise ``DataFolderDamaged`` if a new database on a server replaces one that the folder belongs to."""
     parts = list_parts(folder.path)
-    # The journal comes after the fingerprints. With a file of SQLite the operator moves from that to a server.
+    # The journal is created after the fingerprints. With a SQLite file the operator moves from that file to a server.
     if JOURNAL in parts and not (folder.path / DATABASE).exists():
         raise DataFolderDamaged(
             f"The database {database.name} is empty, but the data folder {folder.path} was in use: it has "
@@ -98,7 +98,7 @@ def _check_first_use(folder: DataFolder, database: Database) -> None:
 
 
 def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
-    """Return the fingerprint of every secret; create unusable files of ``renew`` anew. Raises ``DataFolderDamaged``."""
+    """Return the fingerprint of every secret; recreate unusable files of ``renew``. Raises ``DataFolderDamaged``."""
     for name in renew:
         try:
             folder.secret(name)
@@ -108,13 +108,13 @@ def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Co
 
 
 def fingerprint(name: str, secret: bytes) -> str:
-    """Return what a database remembers of a secret."""
-    # 128 bits of a keyed hash of 256 random bits distinguish secrets and reveal neither.
+    """Return the stored fingerprint of a secret."""
+    # 128 bits of a keyed hash of 256 random bits distinguish secrets without revealing them.
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 
 
 async def _record(connection: AsyncConnection, found: Mapping[str, str], beside: Store | None) -> None:
-    """Store fingerprints, if there are any, and what is stored with them."""
+    """Store fingerprints, if there are any, and the rows that belong to the same commit."""
     if found:
         await connection.execute(delete(fingerprints))
         rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]

@@ -1,4 +1,4 @@
-"""Checks a SQLite file for damage, on a connection of its own that cannot write."""
+"""Checks a SQLite file for damage, on a separate read-only connection."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ from gateway.storage.database import DatabaseStartupError
 from gateway.storage.sqlite_database import is_damage
 
 STEPS = 10_000
-"""Instructions of SQLite's virtual machine, about a millisecond, between two checks of the deadline."""
+"""Instructions of SQLite's virtual machine between two checks of the deadline, about a millisecond."""
 MOST_PROBLEMS = 5
 _REVISION = re.compile(r"[0-9]{4}\Z")
 _FOREIGN = "is the database of another program"
@@ -19,10 +19,10 @@ _PRAGMAS = ("quick_check", "integrity_check")
 
 
 async def check_before_start(path: Path, within_s: float) -> None:
-    """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found ``within_s`` seconds.
+    """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found in time.
 
     Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another
-    reason, ``open_database`` reports it.
+    reason, ``open_database`` reports it. ``within_s``: seconds until the check stops.
     """
     problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
     if problems == [_FOREIGN]:
@@ -54,7 +54,7 @@ async def find_damage(path: Path) -> list[str]:
 
 
 def _check(path: Path, until: float) -> list[str]:
-    """Return the problems found until the deadline of the monotonic clock. Runs in a thread."""
+    """Return the problems found before the deadline of the monotonic clock. Runs in a thread."""
     problems: list[str] = []
     if not path.exists():
         return problems
@@ -72,7 +72,7 @@ def _check(path: Path, until: float) -> list[str]:
 
 
 def _check_tables(connection: sqlite3.Connection) -> list[str]:
-    # A table at a time: each look is a transaction, and none may keep the log from being folded in for long.
+    # One table at a time: each check is a transaction, and a long one would delay checkpoints of the WAL.
     try:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in names:
@@ -86,7 +86,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def is_foreign(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has tables that are not a gateway's."""
+    """Return whether a database has tables that no gateway creates."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"alembic_version", "accounts", "requests"} <= tables:
         return bool(tables)
@@ -95,13 +95,13 @@ def is_foreign(connection: sqlite3.Connection) -> bool:
 
 
 def read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
-    """Return what a check of SQLite reports; empty if it found nothing."""
+    """Return the problems that a check of SQLite reports; empty if there are none."""
     found = [" ".join(str(row[0]).split()) for row in connection.execute(pragma)]
     return [] if found == ["ok"] else found
 
 
 def write_uri(path: Path) -> str:
-    """Return the URI that opens a database for reading and creates no file."""
-    # Without a log beside it the file is all there is, and SQLite need not make two more to read it.
+    """Return the URI that opens a database read-only and creates no file."""
+    # Without a WAL the file is complete, and SQLite need not create two more files to read it.
     log = path.with_name(f"{path.name}-wal")
     return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"

@@ -1,14 +1,13 @@
 """The journal: a file of the data folder with every request that the database does not have yet.
 
-A commit takes milliseconds and a request does not wait for it, but the process can end between the two. Each request
-is therefore written here before it is sent and again when it has ended, in one ``write`` each (about a microsecond).
-The kernel has these bytes, so they survive ``kill -9``. They need not survive a power failure; the database's commits
-do.
+A request does not wait for its commit, which takes milliseconds, and the process can end before it. So each request is
+written to the journal before it is sent and again when it has ended, with one ``write`` each (about a microsecond). The
+kernel has these bytes, so they survive ``kill -9``. They need not survive a power failure; the database's commits do.
 
-The first line has the field names. Every other line is one entry: ``[2 started, values…]`` with what is known of the
-request by then, or ``[0 interrupted | 1 settled, values…]`` with its row. The file is read once, at the next start;
-the last entry of a request counts. A file that has grown is written anew with the entries that still matter. A request
-that an earlier process only started becomes an interrupted row; earlier versions wrote every start like that.
+The first line has the field names. Every other line is one entry: ``[2 started, values…]`` with the known fields of a
+started request, or ``[0 interrupted | 1 settled, values…]`` with its row. The file is read once, at the next start; the
+last entry of a request counts. A file that has grown is rewritten with the entries that still matter. A request that an
+earlier process only started becomes an interrupted row; earlier versions wrote every start as such a row.
 """
 
 import os
@@ -31,7 +30,7 @@ _VALUES = attrgetter(*_FIELDS)
 _HEAD = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
 _INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
 _NOTE_BYTES = 512
-"""About two entries."""
+"""The size of about two entries."""
 _OWNER_ONLY = 0o600
 _SKIPPED = "The journal was damaged; the lines may be charges. A backup may have them whole"
 
@@ -44,8 +43,8 @@ log = structlog.stdlib.get_logger(__name__)
 class RequestJournal:
     """The journal in the file ``path``. Close it after the last row is stored.
 
-    ``leftovers``: requests that an earlier process wrote and did not forget. ``failing``: whether the last entry could
-    not be written.
+    ``leftovers``: requests in the journal of an earlier process. ``failing``: whether the last entry could not be
+    written.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -58,7 +57,7 @@ class RequestJournal:
         self._file = self._write_anew()
 
     def start_at_once(self, start: RequestStart) -> bool:
-        """Record a request that is about to reach a provider; return False if ``start`` has to.
+        """Record a request that is about to be sent to a provider; return False if ``start`` must record it.
 
         Raises ``StoreUnavailable``: the request must not be sent.
         """
@@ -72,19 +71,19 @@ class RequestJournal:
         return True
 
     async def start(self, start: RequestStart) -> bool:
-        """Return True once a request is recorded that ``start_at_once`` has not recorded. Raises as it does."""
+        """Record a request that ``start_at_once`` did not, and return True. Raises as ``start_at_once``."""
         return self.start_at_once(start)
 
     def start_soon(self, start: RequestStart) -> None:
-        """Record a request that a provider has begun by itself. Raises ``StoreUnavailable``."""
+        """Record a request that a provider has begun on its own. Raises ``StoreUnavailable``."""
         self.start_at_once(start)
 
     def withdraw(self, request_id: str) -> None:
-        """Drop a request that ``start`` has recorded and that is not sent."""
+        """Drop a recorded request that will not be sent."""
         self.forget([request_id])
 
     def settle(self, row: RequestRecord) -> None:
-        """Record the end of a request. Never raises: a row that cannot be written still waits in memory."""
+        """Record the end of a request. Never raises: the row of a failed write still waits in memory."""
         note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
         self._open[row.id] = note
         try:
@@ -93,7 +92,7 @@ class RequestJournal:
             self._report(error)
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Drop requests that the database has now."""
+        """Drop requests that the database has stored."""
         for request_id in ids:
             self._open.pop(request_id, None)
         if self._size > self._rotate_at:
@@ -109,10 +108,10 @@ class RequestJournal:
         self._size -= _NOTE_BYTES
 
     def close(self) -> None:
-        """Write the file anew for the next process, and close it."""
+        """Rewrite the file for the next process, and close it."""
         self.renew()
         os.close(self._file)
-        self._file = -1  # another file may have the number by now
+        self._file = -1  # another file may get the number
 
     def _append(self, note: bytes) -> None:
         content = b"\n" + note if self._torn else note
@@ -139,7 +138,7 @@ class RequestJournal:
             log.error("journal_write_failed", error=str(error))
 
     def renew(self) -> None:
-        """Write the file anew. If that fails, keep the old one and try again when it has grown by as much."""
+        """Rewrite the file. On failure keep the old one, and retry when it has grown by the same amount."""
         self._rotate_at = self._size + self._rotate_bytes
         try:
             renewed = self._write_anew()
@@ -151,7 +150,7 @@ class RequestJournal:
         self._rotate_at = self._size + self._rotate_bytes
 
     def _write_anew(self) -> int:
-        """Replace the file with one of the entries that matter; return its descriptor."""
+        """Replace the file with one that has only the entries that matter; return its descriptor."""
         draft = self._path.with_name(f"{self._path.name}.new")
         content = b"".join((_HEAD, *self._open.values()))
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
@@ -178,7 +177,7 @@ def _write_note(left: UnfinishedRequest) -> bytes:
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
-    """Return the last entry of every request. A journal with unreadable lines is kept aside."""
+    """Return the last entry of every request. A journal with unreadable lines is set aside."""
     try:
         found, skipped = parse_journal(path.read_bytes())
     except FileNotFoundError:
@@ -189,9 +188,9 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
-    """Return the last entry of every request, and how many lines are unreadable.
+    """Return the last entry of every request, and the number of unreadable lines.
 
-    A last line that is cut off is not counted: a process that is killed leaves it, and its request was not answered.
+    A truncated last line is not counted: a killed process leaves it, and its request was not answered.
     """
     found: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
@@ -206,7 +205,7 @@ def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
             skipped.append(number)
             continue
         found[left.row.id] = left
-    if head and not names[0]:  # the first line is written together with the file: only damage cuts it
+    if head and not names[0]:  # the first line is written together with the file, so only damage truncates it
         return list(found.values()), max(len(skipped), 1)
     return list(found.values()), 0 if skipped == [len(lines) - 1] else len(skipped)
 
@@ -221,10 +220,10 @@ def _read_head(head: bytes) -> _Names:
 
 
 def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
-    """Parse an entry. Raises ``ValueError`` or ``TypeError`` if the line is none."""
+    """Parse an entry. Raises ``ValueError`` or ``TypeError`` if the line is not an entry."""
     note = orjson.loads(line)
     if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED, _SETTLED, _STARTED):
-        raise ValueError("not a note")  # a JSON object can be unpacked, too
+        raise ValueError("not a note")  # a JSON object could be unpacked, too
     kind, *values = note
     of_row, of_started = names
     if kind == _STARTED:
@@ -233,7 +232,7 @@ def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
 
 
 def _keep_aside(path: Path, skipped: int) -> None:
-    """Keep a journal with unreadable lines for the operator: the lines may be charges."""
+    """Set a journal with unreadable lines aside for the operator: the lines may be charges."""
     number = 1
     while (kept := path.with_name(f"{path.name}.unread-{number}")).exists():
         number += 1

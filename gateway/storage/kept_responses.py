@@ -1,7 +1,7 @@
-"""Responses in the database that the gateway keeps for clients: compressed, and encrypted like provider keys.
+"""Responses that the gateway keeps for clients in the database: compressed, and encrypted like provider keys.
 
-A response is stored with its own input and a pointer to the response before it. A response that is deleted or has
-expired stays in the database, where no client sees it, until none continues it.
+A response is stored with its own input and a reference to the response before it. A deleted or expired response stays
+in the database, hidden from clients, until no other response continues it.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from gateway.storage.schema import kept_responses
 _PURPOSE = "responses"
 _LEVEL = 3
 _LENGTH = 4
-"""Bytes of the length of the body, before body and items."""
+"""Bytes of the length prefix before body and items."""
 ROW_BYTES = 512
-"""What a row counts at least: a limit of bytes bounds the number of rows, too."""
+"""The least size that a row counts as, so that a limit of bytes also bounds the number of rows."""
 _EVICTED = 50
-"""Responses that are deleted at a time to make room."""
+"""Responses deleted per step to make room."""
 
 _table = kept_responses
 _FACTS = tuple(_table.c[name] for name in (
@@ -46,9 +46,9 @@ class KeptResponseRepository:
         self._seal = seal.derive(_PURPOSE)
 
     async def put_response(self, response: KeptResponse) -> KeptResponse | None:
-        """Store a response, which replaces an earlier state of itself, and return it with its size.
+        """Store a response, replacing an earlier state of it, and return it with its size.
 
-        None: the response that it continues is not there any more.
+        None: the response that it continues no longer exists.
         """
         row = await asyncio.to_thread(self._pack, response)
         new = {name: value for name, value in row.items() if name != "id"}
@@ -88,10 +88,10 @@ class KeptResponseRepository:
         return [_parse(row) for row in await self._database.read(statement)]
 
     async def load(self, responses: Sequence[KeptResponse], room: int, *, items: bool) -> list[KeptResponse]:
-        """Return ``responses`` with their bodies, and with their ``items``, in the same order.
+        """Return ``responses`` with their bodies and, if asked, their ``items``, in the same order.
 
-        A response that is not there any more is left out, and so are the items of its row if the row is old. ``room``
-        bounds the bytes of a response whose size is unknown.
+        A response that no longer exists is left out, and so are the items of a row of an earlier version. ``room``
+        limits the bytes of a response of unknown size.
 
         Raises ``DecryptionFailed``: one was encrypted with another secret. Raises ``TooLarge``: one is larger than
         ``room``.
@@ -106,21 +106,21 @@ class KeptResponseRepository:
         return await asyncio.to_thread(unpack)
 
     async def delete_response(self, response_id: str, now_ms: int) -> None:
-        """Delete a response; its row stays without being found while other responses continue it."""
+        """Delete a response. Its row stays, hidden, while other responses continue it."""
         await self._database.change(update(_table).where(_table.c.id == response_id).values(expires_ms=now_ms))
         await self._database.change(_delete_ended(now_ms).where(_table.c.id == response_id))
 
     async def sweep_responses(self, now_ms: int) -> int:
-        """Delete the responses that have expired and that no other one continues; return how many."""
+        """Delete the expired responses that no other response continues; return their number."""
         return await self._sweep(_delete_ended(now_ms))
 
     async def sum_account(self, account_id: int) -> int:
-        """Return the bytes that the responses of an account take in the database."""
+        """Return the bytes that an account's responses occupy in the database."""
         total = func.coalesce(func.sum(_table.c.stored_bytes), 0)
         return int((await self._database.read(select(total).where(_table.c.account_id == account_id)))[0][0])
 
     async def make_room(self, account_id: int, now_ms: int, most_bytes: int) -> int:
-        """Delete the oldest responses of an account until it has ``most_bytes`` at most; return what it has."""
+        """Delete an account's oldest responses until ``most_bytes`` or less remain; return the remaining bytes."""
         living = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
         oldest = select(_table.c.id).where(*living).order_by(_table.c.created_ms).limit(_EVICTED)
         while (held := await self.sum_account(account_id)) > most_bytes:
@@ -133,7 +133,7 @@ class KeptResponseRepository:
 
     async def _sweep(self, statement: Any) -> int:
         swept = gone = await self._database.change(statement)
-        while gone:  # those before them
+        while gone:  # then the responses before the deleted ones
             swept += (gone := await self._database.change(statement))
         return swept
 
@@ -158,7 +158,7 @@ class KeptResponseRepository:
         about = _write_about(row.id)
         plain = self._open(row.sealed, about, room)
         end = _LENGTH + int.from_bytes(plain[:_LENGTH], "big")
-        inputs = plain[end:]  # of an old row
+        inputs = plain[end:]  # of a row of an earlier version
         if items and row.inputs is not None:
             inputs = self._open(row.inputs, f"{about}:inputs", room)
         return attrs.evolve(response, body=plain[_LENGTH:end], items=inputs)

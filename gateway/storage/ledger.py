@@ -79,10 +79,10 @@ _OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.
 
 
 class LedgerRepository:
-    """The tables of requests, entries and daily sums. A sum is written in the same commit as the rows that it sums.
+    """The tables of requests, entries and daily sums. A sum is written in the same commit as its rows.
 
-    ``unstorable``: has the rows that the database refuses; without it they are refused. ``notes``: of started requests,
-    deleted with their rows' transactions; None if the database has none of this node.
+    ``unstorable``: receives the rows that the database refuses; without it, ``post`` raises. ``notes``: the notes of
+    started requests, deleted in the transactions of their rows; None if the database has none of this node.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class LedgerRepository:
         self._notes = notes
 
     async def post(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows with their charges in one commit. A row whose id is stored stays, and is not charged again.
+        """Store rows with their charges in one commit. Rows whose ids are stored are left as they are, uncharged.
 
-        A row that the database refuses is set aside and charged, and the others take several commits.
+        A row that the database refuses is set aside and charged; the others then take several commits.
 
-        Raises ``StoreUnavailable``: not all is stored; what is stored will not be stored twice.
+        Raises ``StoreUnavailable``: some rows may not be stored. Stored rows will not be stored twice.
         """
         if not rows:
             return
@@ -109,7 +109,7 @@ class LedgerRepository:
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows that an earlier process may have stored, perhaps so long ago that retention has deleted them.
 
-        Deleted rows are not charged again either. Otherwise as ``post``.
+        Deleted rows are not charged again either. Otherwise like ``post``.
         """
         try:
             await self._post_again(rows)
@@ -131,10 +131,10 @@ class LedgerRepository:
     async def _insert_again(
         self, connection: AsyncConnection, rows: Sequence[RequestRecord], charged: Mapping[str, bool]
     ) -> Sequence[str]:
-        """Store the rows that were never stored, or return the ids of which ``charged`` has to tell that first.
+        """Store the rows that were never stored, or return the ids for which ``charged`` must say so first.
 
-        A process that is alone stores what an earlier one has left before it deletes anything. In a cluster newer rows
-        of a key may be deleted by then, and only an entry tells that a row was stored.
+        A single process stores an earlier one's rows before it deletes any. In a cluster, retention may already have
+        deleted a key's newer rows, so that only an entry shows whether a row was stored.
         """
         found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
         until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
@@ -151,7 +151,7 @@ class LedgerRepository:
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         try:
             return await self._database.write(work)
-        except IntegrityError as error:  # of another column than the id
+        except IntegrityError as error:  # a constraint on another column than the id
             raise RowRefused(describe_violation(error)) from error
 
     async def _post_apart(
@@ -165,7 +165,7 @@ class LedgerRepository:
         await post_apart(rows, refused, post, self._set_aside)
 
     async def _set_aside(self, row: RequestRecord, reason: str) -> None:
-        """Keep a row in the file, and charge it. Raises ``StoreUnavailable``."""
+        """Write a row to the file, and charge it. Raises ``StoreUnavailable``."""
         if self._unstorable is not None:
             self._unstorable.add(row, reason)
         try:
@@ -187,10 +187,10 @@ class LedgerRepository:
     ) -> Sequence[RequestRecord]:
         """Store the rows that are not stored yet, as part of the current transaction; return them.
 
-        Of two rows with the same id the first counts. One that says "interrupted" gives way to one that says the end.
+        Of two rows with the same id the first counts. A stored "interrupted" row gives way to one with the real end.
 
-        ``connection``: in a transaction. ``rows``: of requests. ``credit``: the leases of the node that served them, if
-        it is not this one.
+        ``connection``: in a transaction. ``rows``: rows of requests. ``credit``: the leases of the node that served
+        them, if that is not this one.
         """
         known = await find_stored(connection, [row.id for row in rows])
         if known and self._database.credit is not None:
@@ -226,12 +226,12 @@ class LedgerRepository:
     async def add_credit(
         self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None
     ) -> tuple[LedgerEntry, bool]:
-        """Store a credit and its ``audit`` row in one commit; return it and True.
+        """Store a credit and its ``audit`` row in one commit; return the credit and True.
 
-        If the balance has a credit with the same ``reference``, store nothing and return that one and False.
+        If the balance has a credit with the same ``reference``, store nothing and return the stored credit and False.
 
-        With several gateways ``decide`` returns the entry and its audit row by what the store has of the balance at
-        that moment; it may raise. Raises ``Conflict``: that credit has another amount or kind.
+        In a cluster, ``decide`` returns the entry and its audit row from the stored figures of the balance at that
+        moment; it may raise. Raises ``Conflict``: the stored credit has another amount or kind.
         """
 
         async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:
@@ -254,7 +254,7 @@ class LedgerRepository:
         return await self._database.write(work)
 
     async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures] | None:
-        """Return what the store has of balances that several nodes spend; None if one gateway uses the database."""
+        """Return the stored figures of balances shared by nodes; None for a single gateway."""
         return None if self._database.credit is None else await self._database.credit.find_figures(balances)
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
@@ -266,7 +266,7 @@ class LedgerRepository:
     async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         """Return every balance with a charge or a credit, as of ``day``.
 
-        An account's charges are in its keys' lines.
+        An account's charges are in its keys' rows.
         """
         cost, number = usage_days.c.cost_nanos, usage_days.c.day
         charged = select(
@@ -299,13 +299,13 @@ class LedgerRepository:
         return charges + credits_
 
     async def find_last_day(self) -> int | None:
-        """Return the last day with a charge or a credit as days since 1970; None before the first."""
+        """Return the last day with a charge or a credit, as days since 1970; None before the first."""
         credited = select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
         found = await self._database.read_long(union_all(select(func.max(usage_days.c.day)), credited))
         return max((int(row[0]) for row in found if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        """Return usage summed along ``axis``: days in order, everything else by cost, highest first."""
+        """Return usage summed along ``axis``: days in order, other axes by cost, highest first."""
         label = usage_days.c[axis if axis in {"day", "model"} else f"{axis}_id"]
         sums = [func.sum(usage_days.c[name]).label(name) for name in _SUMS]
         statement = select(label.label("label"), *sums).group_by(label)
@@ -325,11 +325,11 @@ class LedgerRepository:
         ]
 
     async def list_totals(self) -> Sequence[KeyTotals]:
-        """Return every key's charges as each table has them, read in one statement."""
+        """Return every key's charges according to each table, read in one statement."""
         return [_parse_totals(row) for row in await self._database.read_long(_TOTALS)]
 
     async def audit_cluster(self) -> ClusterAudit | None:
-        """Return what the store says of everything that nodes share, in one snapshot; None if there is one gateway.
+        """Return the stored state that nodes share, in one snapshot; None for a single gateway.
 
         Raises ``StoreUnavailable``.
         """

@@ -1,8 +1,8 @@
 """Rows of requests with their charges and their part of every sum, as parts of a transaction.
 
-Rows of interrupted requests may turn out to have ended. If a node of a cluster is declared dead, its requests that have
-not ended become interrupted rows. A node that was only cut off comes back and knows how they ended: its rows take the
-place of those, and what those cost is taken back.
+An "interrupted" row may later turn out to be wrong. If a node of a cluster is declared dead, its open requests become
+interrupted rows. If it was only cut off, it comes back and knows how they ended: its rows replace the interrupted ones,
+whose charges are reversed.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 
 MOST_LOOKED_UP = 500
-"""Ids per statement: a database limits the number of values in one."""
+"""Ids per statement, because databases limit the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
@@ -32,13 +32,13 @@ _DAYS = BulkAddition(usage_days, _SUMS)
 _HOURS = BulkAddition(usage_hours, SUMS)
 _RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
 UNSTORABLE_MODEL = "(unstorable)"
-"""The model of a charge whose row the database refuses, perhaps for the name of its model."""
+"""The model in the charge for a refused row, since the name of its model may be the reason."""
 
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
     """Store rows with their charges as part of the current transaction.
 
-    Raises SQLAlchemy's ``IntegrityError`` if one of them is already stored.
+    Raises SQLAlchemy's ``IntegrityError`` if a row is already stored.
     """
     await _REQUESTS.run(connection, list(map(request_values, rows)))
     charges = [
@@ -53,9 +53,9 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
 
 async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Delete stored rows, and what they added to every sum, as part of the current transaction.
+    """Delete stored rows, and their part of every sum, as part of the current transaction.
 
-    Entries are only ever added: a charge gets one of the opposite amount.
+    Entries are only ever added: a charge is reversed by an entry of the opposite amount.
     """
     await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
     charges = [
@@ -72,7 +72,7 @@ async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
 
 async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended: bool = False) -> set[str]:
-    """Return which of these requests are stored; ``ended``: without those that were interrupted."""
+    """Return which of these requests are stored; ``ended``: excluding interrupted ones."""
     known: set[str] = set()
     for first in range(0, len(ids), MOST_LOOKED_UP):
         found = select(requests.c.id).where(requests.c.id.in_(ids[first : first + MOST_LOOKED_UP]))
@@ -81,14 +81,14 @@ async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended:
 
 
 def select_charged(ids: Sequence[str]) -> Select[Any]:
-    """Return a statement that reads which of these requests were ever charged: it looks at every entry."""
+    """Return a statement for which of these requests were ever charged. It scans all entries."""
     return select(entries.c.request_id).where(entries.c.kind == "charge", entries.c.request_id.in_(ids))
 
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
-    """Charge a row that is not stored, once; return whether this did.
+    """Charge a row that is not stored, once; return whether this call did.
 
-    What it cost counts as that of a deleted row, for the reconciliation.
+    For the reconciliation its cost counts as that of a deleted row.
     """
     known = select_charged([row.id]).limit(1)
     if not row.cost_nanos or (await connection.execute(known)).first() is not None:
@@ -105,12 +105,12 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
     for row in rows:
         if counts_as_usage(row):
             alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
-    # One order for all writers, so that no two of them deadlock on a database that allows several.
+    # All writers use the same order, so that no two of them deadlock in PostgreSQL.
     return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
 
 
 async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
-    """Return the stored rows that say "interrupted", and that ``rows`` of the same requests contradict."""
+    """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     known = {row.id: row for row in rows}
     ids, wrong = list(known), []
     for first in range(0, len(ids), MOST_LOOKED_UP):

@@ -1,7 +1,7 @@
-"""Media files: ``<folder>/<first two digits>/<32 digits>.<extension>``, written whole or not at all.
+"""Media files: ``<folder>/<first two digits>/<32 digits>.<extension>``, written completely or not at all.
 
 A file is first written as ``draft-…`` in the folder, flushed to the disk, and then renamed. A sweep deletes the drafts
-that a crash leaves. A file's modification time is the time when it was stored.
+left by a crash. A file's modification time is the time when it was stored.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER, FileDraft, find_path, storing
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
-"""Space that is left to the database on the same disk, so that it can record charges."""
+"""Free space reserved for the database on the same disk, so that it can record charges."""
 STALE_DRAFT_S = 3600.0
-"""A draft without a write for so long, in seconds, is left by a crash."""
+"""Seconds without a write after which a draft counts as left by a crash."""
 ROOM_KNOWN_S = 1.0
 REMOVE_AT_ONCE = 200
 _SHARD = re.compile(r"[0-9a-f]{2}")
@@ -30,13 +30,13 @@ _SHARD = re.compile(r"[0-9a-f]{2}")
 log = structlog.stdlib.get_logger(__name__)
 
 Stored = tuple[float, int, str]
-"""A file as a sweep sees it: when it was stored (Unix seconds), its size in bytes, its path."""
+"""A file as seen by a sweep: when it was stored (Unix seconds), its size in bytes, its path."""
 
 
 class MediaFiles:
-    """The media folder, which is created if it does not exist. Raises ``OSError`` if that fails.
+    """The media folder, created if it does not exist. Raises ``OSError`` if that fails.
 
-    ``folder``: contains media only. ``min_free_bytes``: with less free space on the disk, no new file is started.
+    ``folder``: contains only media. ``min_free_bytes``: with less free space on the disk, no new file is started.
     ``clock``: Unix seconds, the clock of the file system.
     """
 
@@ -48,14 +48,14 @@ class MediaFiles:
         self._min_free_bytes = min_free_bytes
         self._clock = clock
         self._room_seen_s = float("-inf")
-        self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
+        self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> Media:
         """Store ``data`` durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
         return await asyncio.to_thread(self._put, data)
 
     def _put(self, data: bytes) -> Media:
-        # The request was accepted while there was room and is paid for by now: it may use the last bytes.
+        # The request was accepted while there was room, and is already paid for: it may use the last bytes.
         draft = FileDraft(self._folder, lambda: None)
         draft.write_now(data)
         return draft.keep_now()
@@ -76,14 +76,14 @@ class MediaFiles:
         self._room_seen_s = now
 
     async def find(self, media_id: str) -> Media | None:
-        """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
+        """Return the file with that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         media_type = find_media_type(media_id)
         return await asyncio.to_thread(self._find, media_id, media_type) if media_type is not None else None
 
     def _find(self, media_id: str, media_type: str) -> Media | None:
         path = find_path(self._folder, media_id)
         try:
-            if not S_ISDIR(path.parent.lstat().st_mode):  # a symbolic link may lead anywhere
+            if not S_ISDIR(path.parent.lstat().st_mode):  # a symbolic link may point anywhere
                 return None
             status = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -130,7 +130,7 @@ class MediaFiles:
 
 
 class OldestFiles:
-    """Collects the oldest files that add up to ``excess_bytes``, and no others."""
+    """Collects the oldest files until their sizes reach ``excess_bytes``, and no others."""
 
     def __init__(self, excess_bytes: int) -> None:
         self._excess_bytes = excess_bytes
@@ -141,11 +141,11 @@ class OldestFiles:
         stored_s, size, path = stored
         heapq.heappush(self._heap, (-stored_s, size, path))
         self._bytes += size
-        while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the other files suffice
+        while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the remaining files suffice
             self._bytes -= heapq.heappop(self._heap)[1]
 
     def list_going(self) -> list[Stored]:
-        """Return the files, oldest first."""
+        """Return the collected files, oldest first."""
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
@@ -157,7 +157,7 @@ class _FileCleanup:
         self.error = ""
 
     def sweep_drafts(self, folder: Path, before_s: float) -> list[Path]:
-        """Delete drafts that a crash left; return the subfolders."""
+        """Delete drafts left by a crash; return the subfolders."""
         shards = []
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
@@ -167,7 +167,7 @@ class _FileCleanup:
         return shards
 
     def sweep_old(self, shard: Path, before_s: float) -> None:
-        """Delete files that were stored before ``before_s``, and sum the sizes of the others."""
+        """Delete files that were stored before ``before_s``, and sum the sizes of the remaining ones."""
         for stored in self._list_media(shard):
             if stored[0] >= before_s or not self._remove(stored):
                 self.left_bytes += stored[1]
@@ -178,7 +178,7 @@ class _FileCleanup:
             oldest.add(stored)
 
     def take_away(self, going: list[Stored]) -> None:
-        """Delete files that were counted in ``left_bytes``."""
+        """Delete files whose sizes are included in ``left_bytes``."""
         for stored in going:
             if self._remove(stored):
                 self.left_bytes -= stored[1]
@@ -198,7 +198,7 @@ class _FileCleanup:
             self._note(error)
 
     def _look(self, entry: "os.DirEntry[str]") -> Stored | None:
-        """Return None if the entry is deleted by now or is not a file."""
+        """Return the entry's time, size and path; None if it is deleted, unreadable or not a regular file."""
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -209,7 +209,7 @@ class _FileCleanup:
         return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
 
     def _remove(self, stored: Stored) -> bool:
-        """Return whether the file no longer exists, deleted by this sweep or before."""
+        """Delete the file; return whether it no longer exists, even if it was deleted before."""
         try:
             os.unlink(stored[2])  # noqa: PTH108 - the path is a string, and there may be many
         except FileNotFoundError:

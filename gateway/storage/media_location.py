@@ -16,10 +16,10 @@ _STYLES = frozenset({"path", "virtual"})
 
 @frozen
 class BucketAddress:
-    """A bucket, and the prefix of the gateway's names in it. What is empty comes from the environment.
+    """A bucket, and the prefix of the gateway's objects in it. Empty fields are read from the environment.
 
-    ``endpoint``: the URL of the store; empty: AWS. ``virtual``: the bucket's name is a part of the host's, instead of
-    the path's.
+    ``endpoint``: the URL of the store; empty for AWS. ``virtual``: whether the bucket's name is part of the host name
+    instead of the path.
     """
 
     bucket: str
@@ -58,7 +58,7 @@ def parse_location(url: str) -> MediaLocation:
 
 
 def is_location(url: str) -> bool:
-    """Return whether ``parse_location`` reads it."""
+    """Return whether ``parse_location`` accepts the text."""
     try:
         parse_location(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Read media and clients' files, wherever they are kept."""
+"""Read media and clients' files from a folder or a bucket."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.domain.media import AnyMedia, RemoteMedia
 
 REMOTE_PIECE_BYTES = 2 * 1024 * 1024
-"""What one request to a bucket asks for: small in memory, large beside the time of a request."""
+"""Bytes per request to a bucket: few enough for memory, enough to make the request's round trip cheap."""
 
 
 async def read_pieces(media: AnyMedia, size: int) -> AsyncGenerator[bytes, None]:
@@ -32,7 +32,7 @@ async def read_whole(media: AnyMedia) -> bytes:
 
 
 async def copy_to(media: RemoteMedia, path: Path) -> None:
-    """Write the bytes of a file of a bucket to the new file ``path``. Raises ``OSError``, ``StoreUnavailable``."""
+    """Copy a file of a bucket to the new file ``path``. Raises ``OSError``, ``StoreUnavailable``."""
     with path.open("xb") as file:
         async for piece in read_pieces(media, REMOTE_PIECE_BYTES):
             await asyncio.to_thread(file.write, piece)

@@ -1,4 +1,4 @@
-"""Where images, videos and clients' files are kept: a folder of this machine or of several, or a bucket."""
+"""The interfaces of the media store: a folder of this machine, a shared folder, or a bucket."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,7 +17,7 @@ class MediaDraft(Protocol):
         ...
 
     async def keep(self) -> AnyMedia:
-        """Store the file durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``; it is deleted."""
+        """Store the file durably under a new id. On ``UnknownMedia`` or ``StoreUnavailable`` it is deleted."""
         ...
 
     def discard(self) -> None:
@@ -26,7 +26,7 @@ class MediaDraft(Protocol):
 
 
 class MediaStore(Protocol):
-    """Keeps images, or videos. ``storage/media_files.py`` has the folder, ``storage/bucket/media.py`` the bucket."""
+    """Keeps images or videos: in a folder (``storage/media_files.py``) or a bucket (``storage/bucket/media.py``)."""
 
     async def put(self, data: bytes) -> AnyMedia:
         """Store ``data`` durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
@@ -37,11 +37,11 @@ class MediaStore(Protocol):
         ...
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if nothing more could be stored."""
+        """Raise ``StoreUnavailable`` if nothing can be stored now."""
         ...
 
     async def find(self, media_id: str) -> AnyMedia | None:
-        """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
+        """Return the file with that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         ...
 
     async def remove(self, media_id: str) -> bool:
@@ -57,16 +57,16 @@ class MediaStore(Protocol):
 
 
 class ResultLines(Protocol):
-    """Lines that are appended to a file that is not complete yet. Every method blocks.
+    """Lines appended to a file that is not complete yet.
 
-    Every method raises ``OSError`` or ``StoreUnavailable``.
+    Every method blocks, and raises ``OSError`` or ``StoreUnavailable``.
     """
 
     @property
     def name(self) -> str: ...
 
     def recover(self) -> list[Any]:
-        """Cut a part of a line off the end; return what the lines were parsed to."""
+        """Cut an incomplete line off the end; return the parsed lines."""
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:
@@ -74,7 +74,7 @@ class ResultLines(Protocol):
         ...
 
     def mark(self) -> None:
-        """Keep what was appended last."""
+        """Make the last append permanent."""
         ...
 
     def remove(self) -> None:
@@ -83,13 +83,13 @@ class ResultLines(Protocol):
 
 
 class FileStore(Protocol):
-    """Keeps the bytes of clients' files, of the parts of uploads, and of the results of batches that run.
+    """Keeps the bytes of clients' files, of the parts of uploads, and of the results of running batches.
 
-    ``storage/file_folder.py`` has the folder, ``storage/bucket/files.py`` the bucket.
+    Implemented for a folder (``storage/file_folder.py``) and a bucket (``storage/bucket/files.py``).
     """
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if nothing more could be stored."""
+        """Raise ``StoreUnavailable`` if nothing can be stored now."""
         ...
 
     def open_draft(self) -> FileDraft:
@@ -105,7 +105,7 @@ class FileStore(Protocol):
         ...
 
     def open_local(self, object_id: str) -> AbstractAsyncContextManager[Path]:
-        """Give the path of a file of this machine with the bytes, as long as the context is open.
+        """Yield the path of a local file with the bytes, valid as long as the context is open.
 
         Raises ``NotFound``, ``StoreUnavailable``.
         """
@@ -116,27 +116,27 @@ class FileStore(Protocol):
         ...
 
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> ResultLines:
-        """Return the appended file ``name``. ``parse`` reads a line; it returns None for one that is no result."""
+        """Return the appended file ``name``. ``parse`` parses a line; it returns None if the line is not a result."""
         ...
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Begin the appended file ``name`` with a copy of the first of ``before`` that exists.
+        """Start the appended file ``name`` with a copy of the first existing file of ``before``.
 
-        Blocks. Does nothing if ``name`` exists: a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
+        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
         """
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. A call that was interrupted can be repeated. Raises ``FileNotFoundError`` if neither exists,
-        ``OSError`` and ``StoreUnavailable``.
+        Blocks. An interrupted call can be repeated. Raises ``FileNotFoundError`` if neither file exists, ``OSError``
+        and ``StoreUnavailable``.
         """
         ...
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
         """Delete the bytes of every id that is not in ``kept``, and old drafts.
 
-        A file that is younger than an hour stays: its row may be about to be written.
+        A file younger than an hour stays, because its row may not be written yet.
         """
         ...

@@ -1,4 +1,4 @@
-"""Members, their sessions and links in the database: digests and hashes, never what they are of."""
+"""Members, their sessions and links in the database. Secrets are stored only as digests and hashes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,8 +54,8 @@ class MemberRepository:
     """The tables of members, sessions and links.
 
     An ``audit`` row is written in the same commit as the change that it describes. Once an active member of an active
-    account is an administrator, a change that would leave none raises ``Conflict``. Deleting an account deletes its
-    members.
+    account is an administrator, a change that would leave no such member raises ``Conflict``. Deleting an account
+    deletes its members.
     """
 
     def __init__(self, database: Database) -> None:
@@ -93,7 +93,7 @@ class MemberRepository:
             identity: belongs to the member from now on; its ``member_id`` is ignored.
 
         Raises:
-            Conflict: another member has the name, or the identity.
+            Conflict: the name is taken, or the identity belongs to another member.
             NotFound: the account or the link does not exist.
         """
 
@@ -170,12 +170,12 @@ class MemberRepository:
 
         Args:
             session: the new session.
-            proof: what the member signed in with.
+            proof: the credential that the member signed in with.
             audit: the audit row of the change.
-            replaces: the digest of the session that the browser had before.
+            replaces: the digest of the browser's previous session.
 
         Raises:
-            WrongPassphrase: the proof is not valid (any more).
+            WrongPassphrase: the proof is not valid, or no longer.
             Forbidden: the proof is valid, but the member or its account is disabled.
         """
         own = members.c.id == session.member_id
@@ -199,7 +199,7 @@ class MemberRepository:
         await self._database.write(add, audit)
 
     async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
-        """Return a session with its member and account, also if it is expired or disabled."""
+        """Return a session with its member and account, even if it is expired or disabled."""
         whole = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
         rows = await self._database.read(whole.where(sessions.c.digest == digest))
         if not rows:
@@ -212,7 +212,7 @@ class MemberRepository:
         )
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
-        """Store when the session was last used. An unknown session or an earlier time is ignored."""
+        """Record when the session was last used. An unknown session or an earlier time is ignored."""
         older = update(sessions).where(sessions.c.digest == digest, sessions.c.seen_ms < seen_ms)
         await self._database.change(older.values(seen_ms=seen_ms))
 
@@ -223,11 +223,11 @@ class MemberRepository:
         return [row_mapping.parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
-        """Delete sessions; return how many there were. ``audit`` is written if there was one."""
+        """Delete sessions; return their number. ``audit`` is written if there was a session."""
         return await self._database.change(delete(sessions).where(sessions.c.digest.in_(digests)), audit)
 
     async def sweep_sessions(self, now_ms: int) -> int:
-        """Delete expired sessions and links; return how many."""
+        """Delete expired sessions and links; return their number."""
         over = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
 
         async def sweep(connection: AsyncConnection) -> int:
@@ -246,7 +246,7 @@ class MemberRepository:
             raise NotFound("The account or the member that the link is for is not there any more") from None
 
     async def find_link(self, digest: bytes) -> InviteLink | None:
-        """Return a link, expired or not."""
+        """Return a link, even if it is expired."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
         return row_mapping.parse_link(rows[0]) if rows else None
 
@@ -281,7 +281,7 @@ async def _is_administered(connection: AsyncConnection) -> bool:
 
 
 async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
-    """Delete the link of a sign-up. Raises ``NotFound`` if it does not exist."""
+    """Delete the link used for a sign-up. Raises ``NotFound`` if it does not exist."""
     if link is not None and not (await connection.execute(delete(links).where(links.c.digest == link))).rowcount:
         raise NotFound(LINK_GONE)
 

@@ -1,4 +1,4 @@
-"""Changes of a row that others may have changed since it was read."""
+"""Merges changes to a row that others may have changed since it was read."""
 
 from typing import TypeVar
 
@@ -12,14 +12,14 @@ CHANGED_MEANWHILE = "Another user has changed the same settings: reload and try 
 
 
 class ChangedMeanwhile(Conflict):
-    """What differs was changed since it was read."""
+    """A field to be changed was changed by others since it was read."""
 
 
 T = TypeVar("T", Account, ApiKey, Channel)
 
 
 def merge_change(before: T, after: T, now: T) -> T:
-    """Return ``now`` with the fields that differ between ``before`` and ``after``; others keep what others stored.
+    """Return ``now`` with the fields that differ between ``before`` and ``after``; other fields keep their value.
 
     Raises ``ChangedMeanwhile`` if one of these fields was changed since ``before`` was read.
     """

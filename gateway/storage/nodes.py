@@ -1,6 +1,7 @@
-"""The nodes of a cluster, as its database has them.
+"""The nodes of a cluster, as recorded in its database.
 
-A node that listens on loopback has a URL for the other nodes of its machine: the machine is its fragment.
+A node that listens on loopback has a URL for the other nodes on its machine only: the URL's fragment identifies the
+machine.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from sqlalchemy import Row, text
 from gateway.domain.node import InForce, Node
 from gateway.storage.database import Database
 
-# A row may hold anything that the database takes: none makes the statement fail, or the others unreadable.
+# A row may hold any value that the database accepts: none may make the statement fail or hide the other rows.
 _LIST = text("""
 SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest,
   greatest(0, least(n.started_ms, 253402300799000)) AS started_ms,
@@ -31,19 +32,19 @@ WHERE n.state IN ('live', 'dead') OR b.at_ms > extract(epoch FROM clock_timestam
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id
 """)
 _COUNTS = ("clock_offset_ms", "waiting_rows", "active_requests")
-"""What a beat says in its ``detail``; the database takes any JSON there, and a count that is no integer is left out."""
+"""The counts in the ``detail`` of a beat. The column accepts any JSON; a count that is not an integer is skipped."""
 _NEWEST = text("SELECT coalesce(max(sequence), 0) FROM changes")
 _COUNT = text("""
 SELECT count(*) FILTER (WHERE b.seen_change >= :change) AS nodes, count(*) AS total
 FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'
 """)
 WAIT_S = 0.5
-"""How long the answer to a change waits until every node has applied it."""
+"""How long the answer to a change waits for all nodes to apply it, in seconds."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
 async def list_nodes(database: Database) -> Sequence[Node]:
-    """Return the nodes that live, are dead, have ended within a day, or have credit set aside; none on SQLite.
+    """Return nodes that are live or dead, ended within a day, or have credit set aside; empty on SQLite.
 
     The ``url`` of a node is empty if it is for another machine. Raises ``StoreUnavailable``.
     """
@@ -53,13 +54,13 @@ async def list_nodes(database: Database) -> Sequence[Node]:
 
 
 def keep_on_machine(url: str) -> str:
-    """Return a URL that only nodes of this machine use; empty if the system does not say which one this is."""
+    """Return a URL that only nodes of this machine use; empty if the system does not identify the machine."""
     return f"{url}#{read_machine()}" if read_machine() else ""
 
 
 @cache
 def read_machine() -> str:
-    """Return what identifies the loopback interface of this process: its machine and container; only Linux says it."""
+    """Return the identity of this process's loopback interface: machine and container. Only Linux provides it."""
     try:
         boot, network = Path("/proc/sys/kernel/random/boot_id").read_text(), Path("/proc/self/ns/net").readlink()
     except OSError:
@@ -85,7 +86,7 @@ def _parse_detail(detail: str) -> dict[str, Any]:
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
-    """Wait until every live node has applied what is committed now, for ``wait_s`` at the most.
+    """Wait until every live node has applied the changes committed so far, for at most ``wait_s``.
 
     Raises ``StoreUnavailable``.
     """

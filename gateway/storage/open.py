@@ -1,4 +1,4 @@
-"""Open a database by its URL. A start imports the driver of its own kind only."""
+"""Open a database by its URL. Only the driver of its kind is imported."""
 
 from gateway.storage.database import Database
 

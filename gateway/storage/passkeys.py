@@ -35,8 +35,8 @@ class PasskeyRepository:
     async def add_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> Passkey:
         """Store a new passkey (its ``id`` is ignored) and return it with its id.
 
-        Raises ``Conflict``: the credential is registered already, or the member has as many as it may. Raises
-        ``NotFound``: the member does not exist.
+        Raises ``Conflict``: the credential is already registered, or the member has the maximum number of passkeys.
+        Raises ``NotFound``: the member does not exist.
         """
         values = attrs.asdict(passkey) | {"transports": list(passkey.transports)}
         del values["id"]
@@ -56,7 +56,7 @@ class PasskeyRepository:
             raise Conflict("This passkey is registered already") from None
 
     async def rename_passkey(self, passkey: Passkey, name: str, audit: AuditRow | None = None) -> None:
-        """Store another name. Raises ``NotFound``."""
+        """Change the name of a passkey. Raises ``NotFound``."""
         if not await self._database.change(update(passkeys).where(_own(passkey)).values(name=name), audit):
             raise NotFound("This passkey was removed")
 
@@ -67,7 +67,10 @@ class PasskeyRepository:
 
 
 async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyUse, session: Session) -> bool:
-    """Store the use of a passkey that begins a session; return whether its counter still went on."""
+    """Record the use of a passkey that begins a session. Return False if its signature counter did not increase.
+
+    A counter that is always 0 is accepted.
+    """
     count = passkeys.c.sign_count
     goes_on = or_(count < use.sign_count, (count == 0) & (use.sign_count == 0))
     own = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, goes_on)

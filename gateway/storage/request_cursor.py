@@ -1,8 +1,8 @@
-"""Which rows of the request log one list may show, and where the next list goes on.
+"""The rows of the request log that one list may show, and the cursor from which the next list continues.
 
-SQLite has one writer: rows become visible in the order of their sequences, and the cursor of a follower is a sequence.
-On PostgreSQL several nodes write, and a row may become visible after rows with higher sequences. There the cursor is a
-snapshot, that is the transactions that had ended, and the next list has the rows of those that have ended since.
+SQLite has one writer: rows become visible in the order of their sequences, and a follower's cursor is a sequence. On
+PostgreSQL several nodes write, and a row may become visible after rows with higher sequences. There the cursor is a
+snapshot, that is, the transactions that had ended; the next list has the rows of transactions that have ended since.
 """
 
 import re
@@ -18,9 +18,9 @@ from gateway.storage.database import Database
 from gateway.storage.schema import requests
 
 MOST_RUNNING = 100
-"""Running transactions that a cursor names: it is sent in the address of a request."""
+"""How many running transactions a cursor may contain, because it is sent in a request's URL."""
 STEP = 20_000
-"""Transactions that one list of a follower searches; a cursor may be days old."""
+"""How many transactions a follower's list searches at a time, because a cursor may be days old."""
 _NUMBER, _SNAPSHOT = "[0-9]{1,19}", r"t[0-9]{1,19}(?:\.[0-9]{1,19}){0,200}"
 _CURSOR = re.compile(rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?", re.ASCII)
 _MOST = 2**63 - 1
@@ -38,13 +38,13 @@ _BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::text", T
 
 @frozen
 class Window:
-    """What one list may show: rows with sequences from ``low`` until ``high`` that meet the ``conditions``.
+    """The rows that one list may show: sequences from ``low`` up to ``high`` that meet the ``conditions``.
 
     Attributes:
         newest: the cursor after every row that is visible now.
-        since: the cursor that the window begins after; empty unless it goes by transactions.
-        until: the cursor that it ends with; empty unless it goes by transactions.
-        is_cut: there may be rows after its end.
+        since: the cursor at which the window begins; empty unless cursors are snapshots.
+        until: the cursor at which the window ends; empty unless cursors are snapshots.
+        is_cut: whether there may be rows after its end.
     """
 
     low: int
@@ -64,7 +64,7 @@ class Window:
 
 @frozen
 class Snapshot:
-    """The transactions that have ended: those before ``end`` except the ``running`` ones, which are in order."""
+    """The transactions that have ended: those before ``end`` except the ``running`` ones, which are sorted."""
 
     end: int
     running: tuple[int, ...] = ()
@@ -73,27 +73,27 @@ class Snapshot:
         return "t" + ".".join(map(str, (self.end, *self.running)))
 
     def bound(self, since: "Snapshot | None" = None) -> "Snapshot":
-        """Leave out the last transactions if there are too many; none of those that ``since`` has."""
+        """Leave out the last transactions if there are too many, but none that ``since`` contains."""
         end = self.running[MOST_RUNNING] if len(self.running) > MOST_RUNNING else self.end
         if since is not None:
             end = max(since.end, min(end, since.end + STEP))
         return Snapshot(min(end, self.end), tuple(one for one in self.running if one < end))
 
     def has(self) -> ColumnElement[bool]:
-        """Return the condition on rows that one of these transactions has written."""
+        """Return the condition that one of these transactions has written a row."""
         return (_txid < self.end) & _txid.not_in(self.running)
 
     def misses(self) -> ColumnElement[bool]:
-        """Return the opposite of ``has``, such that the index on transactions serves it."""
+        """Return the negation of ``has``, in a form that uses the index on transactions."""
         return or_(_txid >= self.end, _txid.in_(self.running)) if self.running else _txid >= self.end
 
 
 @frozen
 class _PageCursor:
-    """A parsed ``after``: rows after a sequence, or of transactions that a snapshot misses.
+    """A parsed ``after``: rows after a sequence, or rows of transactions that a snapshot does not contain.
 
-    ``until``: the snapshot that ends the window of which a page was shown; None if none was. ``last``: the sequence of
-    the last row that was shown. ``high``: where the window's sequences end.
+    ``until``: the snapshot at the end of a window that was shown in part; None if none was. ``last``: the sequence of
+    the last row shown. ``high``: the end of the window's sequences.
     """
 
     since: int | Snapshot
@@ -103,10 +103,10 @@ class _PageCursor:
 
 
 async def open_window(database: Database, after: str | None) -> Window | None:
-    """Return what a list may show: all rows, or those after a cursor; None if there are no rows.
+    """Return the rows that a list may show: all, or those after a cursor; None if there are no rows.
 
-    Raises ``InvalidRequest``: ``after`` is no cursor of this database. Raises ``StoreUnavailable``: the database does
-    not answer.
+    Raises ``InvalidRequest``: ``after`` is not a cursor of this database. Raises ``StoreUnavailable``: the database
+    does not answer.
     """
     cursor = None if after is None else _parse_cursor(after)
     if database.kind == "sqlite":
@@ -117,7 +117,7 @@ async def open_window(database: Database, after: str | None) -> Window | None:
     if cursor is not None:
         return await _open_by_transaction(database, cursor, ends, now)
     shown = now.bound()
-    # What a restored dump has of another server's transactions may be ahead of this one's: it is shown.
+    # Rows of a restored dump may have transaction ids of another server, ahead of this one's: they are shown.
     visible = or_(shown.has(), _txid >= _next_txid)
     return Window(ends.first or 0, (ends.newest or 0) + 1, str(shown), (visible,))
 
@@ -133,7 +133,7 @@ def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | No
 
 async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Row[Any], now: Snapshot) -> Window:
     since = cursor.since
-    if isinstance(since, Snapshot) and since.end > now.end:  # of a server that a standby without its last rows replaced
+    if isinstance(since, Snapshot) and since.end > now.end:  # of a server replaced by a standby without its last rows
         since = attrs.evolve(since, end=now.end)
     earlier = since if isinstance(since, Snapshot) else None
     until = cursor.until or now.bound(earlier)
@@ -143,7 +143,7 @@ async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Ro
     elif isinstance(since, int):
         low, high = since + 1, (ends.newest or 0) + 1
     else:
-        # Not the column itself: PostgreSQL would walk along the index on sequences, which may be long.
+        # Not the bare column: PostgreSQL would scan the index on sequences, which may be long.
         span = select(sql.min(_sequence + 0).label("first"), sql.max(_sequence + 0).label("last"))
         (found,) = await database.read(span.where(*conditions))
         low, high = (0, 0) if found.first is None else (found.first, found.last + 1)

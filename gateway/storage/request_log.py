@@ -1,8 +1,8 @@
-"""Request rows in the database, quick to list even with millions of them.
+"""Lists requests in the database quickly, even among millions of rows.
 
-Every list reads a bounded number of rows, by the index that reaches furthest with that many reads, and the result
-says how far it went. SQLite does not know how often a value occurs, so the index is chosen here: a column that must
-not be searched by its index is wrapped in an expression.
+Every list reads a bounded number of rows, through the index that gets furthest with that many reads, and the result
+says how far it got. SQLite does not know how often a value occurs, so the index is chosen here: a column whose index
+must not be used is wrapped in an expression.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import WRONG, requests
 
 IN_ORDER = 200_000
-"""Rows that one list reads in sequence, at about 0.1 us each."""
+"""Rows that one list may read sequentially, at about 0.1 us each."""
 BY_INDEX = 20_000
-"""Rows that one list reads through an index, at about 1.5 us each."""
+"""Rows that one list may read through an index, at about 1.5 us each."""
 PROBES = 63
-"""Rows that a search for a time reads in one step; four steps find a place among 16 million rows."""
+"""Rows that a search for a time reads per step; four steps find a position among 16 million rows."""
 SLACK_MS = 10_000
-"""How much later, in milliseconds, a row may be stored than rows that were settled after it."""
+"""Milliseconds by which a row may be stored later than rows that were settled after it."""
 
 _C = requests.c
 _sequence = _C.sequence
@@ -34,7 +34,7 @@ _sequence = _C.sequence
 
 @frozen
 class _PageQuery:
-    """The range to read: sequences from ``low`` until ``high``, by ``index`` (None: in sequence)."""
+    """The range to read: sequences from ``low`` up to ``high``, through ``index`` (None: sequentially)."""
 
     low: int
     high: int
@@ -44,7 +44,7 @@ class _PageQuery:
 class RequestLogRepository:
     """The ``requests`` table, read in the order of writing. ``LedgerRepository`` writes it.
 
-    ``in_order``: rows that one list may read in sequence. ``by_index``: rows that one list may read through an index.
+    ``in_order``: rows that one list may read sequentially. ``by_index``: rows that one list may read through an index.
     """
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
@@ -59,7 +59,7 @@ class RequestLogRepository:
     async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
         """Return at most ``limit`` requests whose id begins with ``prefix``, of one account if ``account_id`` is given.
 
-        ``prefix`` is followed by hexadecimal digits: ``g`` is after all of them, and the index on ids serves the range.
+        Hexadecimal digits follow ``prefix``: ``g`` sorts after all of them, so the index on ids covers the range.
         """
         found = select(requests).where(_C.id >= prefix, _C.id < f"{prefix}g").order_by(_C.id).limit(limit)
         if account_id is not None:
@@ -67,13 +67,13 @@ class RequestLogRepository:
         return [parse_request(row) for row in await self._database.read(found)]
 
     async def has_model(self, models: Sequence[str]) -> bool:
-        """Return whether there is a request for one of ``models``; the index of models answers without reading rows."""
+        """Return whether any logged request used one of ``models``. The index on ``model`` covers the query."""
         return bool(await self._database.read(select(_sequence).where(_C.model.in_(models)).limit(1)))
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it.
+        """Return the newest ``limit`` matching rows, oldest first; with ``after``, the oldest matching rows after it.
 
-        Raises ``InvalidRequest`` if ``after`` is no cursor of this database, ``StoreUnavailable``.
+        Raises ``InvalidRequest`` if ``after`` is not a cursor of this database, ``StoreUnavailable``.
         """
         window = await open_window(self._database, wanted.after)
         if window is None:
@@ -112,16 +112,16 @@ class RequestLogRepository:
         return RequestPage(tuple(rows), more, cursor, searched_ms, window.newest)
 
     async def _find_searched(self, last: StoredRequest | None, sequence: int) -> int | None:
-        """Return the time up to which rows were searched: of the last one shown, or of the one at ``sequence``."""
+        """Return the settlement time up to which rows were searched: the last shown row's, or that at ``sequence``."""
         return await self._find_time(sequence) if last is None else last.row.settled_ms
 
     async def _find_time(self, sequence: int) -> int | None:
-        """Return when the row at ``sequence``, or the next one, was settled; None if there is none."""
+        """Return when the row at ``sequence``, or the next one, was settled; None if there is no such row."""
         there = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(there)), None)
 
     async def _narrow(self, wanted: RequestFilter, query: _PageQuery) -> _PageQuery:
-        """Leave out what was settled too early or too late. Sequences grow with time, apart from a slack."""
+        """Exclude rows settled too early or too late. Sequences grow with time, except for ``SLACK_MS``."""
         if wanted.since_ms is not None:
             query = attrs.evolve(query, low=(await self._search(query, wanted.since_ms - SLACK_MS, _find_first)).low)
         if wanted.until_ms is not None:
@@ -129,20 +129,20 @@ class RequestLogRepository:
         return query
 
     async def _search(self, query: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
-        """Where the rows are that were settled about ``at_ms``."""
+        """Return a range that contains the rows settled around ``at_ms``."""
         while query.high - query.low > PROBES:
             step = (query.high - query.low) / (PROBES + 1)
             places = [query.low + int(step * number) for number in range(1, PROBES + 1)]
             there = select(_sequence, _C.settled_ms).where(_sequence.in_(places)).order_by(_sequence)
             rows = [(row.sequence, row.settled_ms >= at_ms) for row in await self._database.read(there)]
             closer = find(query, rows)
-            if closer == query:  # nothing is there: what was retired
+            if closer == query:  # retention has deleted these rows
                 break
             query = closer
         return query
 
     async def _choose(self, wanted: RequestFilter, query: _PageQuery) -> _PageQuery:
-        """The index that reaches furthest, and how far that is."""
+        """Return the query with the index that gets furthest, and the range that it covers."""
         if wanted.after is None:
             best = attrs.evolve(query, low=max(query.low, query.high - self._in_order))
         else:
@@ -167,7 +167,7 @@ _Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 
 def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
-    """From the last row before the first one that is late enough."""
+    """Return the range between the last row that is too early and the first that is late enough."""
     low = query.low
     for sequence, late in rows:
         if late:
@@ -177,7 +177,7 @@ def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQue
 
 
 def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
-    """Until the first row after the last one that is early enough."""
+    """Return the range between the last row that is early enough and the first that is too late."""
     high = query.high
     for sequence, late in reversed(rows):
         if not late:
@@ -187,7 +187,7 @@ def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuer
 
 
 def _list_indexes(wanted: RequestFilter) -> list[str]:
-    """Those that may be of use; among equals the first is taken."""
+    """Return the indexes that may help; among equals the first is used."""
     useful = {
         "key_id": wanted.key_id is not None,
         "wrong": wanted.asks_for_failures,
@@ -198,14 +198,14 @@ def _list_indexes(wanted: RequestFilter) -> list[str]:
 
 
 def write_reach(wanted: RequestFilter, query: _PageQuery, most: int) -> Select[tuple[int]]:
-    """The sequence of the ``most``-th row that an index finds; none where there are fewer."""
+    """Select the sequence of the ``most``-th row that an index finds; empty if there are fewer."""
     found = select(_sequence).where(_write_index(wanted, query.index), _sequence >= query.low, _sequence < query.high)
     order = _sequence.desc() if wanted.after is None else _sequence
     return found.order_by(order).limit(1).offset(most - 1)
 
 
 def write_list(wanted: RequestFilter, query: _PageQuery) -> Select[Any]:
-    """Select the rows that match within the range."""
+    """Select the matching rows within the range."""
     found = select(requests).where(_sequence >= query.low, _sequence < query.high)
     found = found.where(*_write_conditions(wanted, query.index))
     if query.index is not None:
@@ -221,7 +221,7 @@ def _write_index(wanted: RequestFilter, index: str | None) -> ColumnElement[bool
 
 
 def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
-    """Return the other conditions, written so that SQLite uses no other index for them."""
+    """Return the other conditions, written so that SQLite uses no other index."""
     conditions: list[ColumnElement[bool]] = []
     for name, nothing in (("key_id", 0), ("account_id", 0), ("model", "")):
         value = getattr(wanted, name)

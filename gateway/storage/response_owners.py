@@ -1,4 +1,4 @@
-"""Owners of responses, and of what else providers have made for one account, in the database."""
+"""The owners of responses, and of other objects that providers created for one account, in the database."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +18,7 @@ class ResponseOwnerRepository:
         self._database = database
 
     async def add_owners(self, owners: Mapping[str, ResponseOwner], now_ms: int) -> None:
-        """Store the owners of a response and of what is in it; the first owner of an id stays."""
+        """Store the owner of a response and of the objects in it; the first owner of an id stays."""
         rows = [{"id": one, **attrs.asdict(owner), "created_ms": now_ms} for one, owner in owners.items()]
         statement = insert_for(self._database.kind, response_owners).values(rows)
         await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
@@ -33,5 +33,5 @@ class ResponseOwnerRepository:
         await self._database.change(delete(response_owners).where(response_owners.c.id == response_id))
 
     async def sweep_owners(self, before_ms: int) -> int:
-        """Delete the owners of responses that were created before ``before_ms``; return how many."""
+        """Delete the owners of responses that were created before ``before_ms``; return their number."""
         return await self._database.change(delete(response_owners).where(response_owners.c.created_ms < before_ms))

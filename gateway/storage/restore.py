@@ -1,6 +1,6 @@
-"""Restores a backup into a new data folder: everything is unpacked and checked beside its place before it is moved.
+"""Restores a backup into a new data folder: everything is unpacked and checked in a draft folder, then moved.
 
-A backup is read twice. The first time nothing is written: the manifest, sizes and names are checked, and how much room
+A backup is read twice. The first pass writes nothing: it checks the manifest, the sizes and names, and the space that
 the files need.
 """
 
@@ -31,15 +31,15 @@ from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer
 
 MOST_RATIO = 250
-"""How often the size of a backup its files may have. Gzip packs zeros a thousand times smaller; databases and images
-are far from that."""
+"""Limit of the files' total size in multiples of the backup's. Gzip compresses zeros a thousandfold; databases and
+images are far from that."""
 ALWAYS_BYTES = 256 * 1024 * 1024
-"""So much its files may have in any case."""
+"""A total size of the files that is allowed whatever the ratio."""
 SPARE_BYTES = 64 * 1024 * 1024
-"""What stays free on the disk."""
+"""Bytes that stay free on the disk."""
 _MIB = 1024 * 1024
 _MOST_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
-"""Of files that are read into memory."""
+"""Size limits of files that are read into memory."""
 _FIELDS: Mapping[str, type] = {
     "version": str,
     "created": str,
@@ -55,7 +55,7 @@ _MEMBER = re.compile(
     rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG, TOKEN, *SECRETS)))}"
     rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|videos|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}})\Z"
 )
-"""The files that a backup can have. No other name is ever created."""
+"""The files that a backup can have. No file with another name is ever created."""
 
 
 class RestoreRefused(Exception):
@@ -74,10 +74,10 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
     On failure nothing is left behind.
 
     Args:
-        backup: the file.
+        backup: the backup file.
         target: the data folder.
-        passphrase: of an encrypted backup.
-        server: the URL of an empty database on a PostgreSQL server, for the rows; empty: they are put into the folder.
+        passphrase: the passphrase of an encrypted backup.
+        server: the URL of an empty database on a PostgreSQL server, for the rows; empty: they stay in the folder.
 
     Raises:
         RestoreRefused: the target is in use or has data, or the backup is damaged or of a newer version.
@@ -125,7 +125,7 @@ def _check_target(target: Path) -> None:
 
 @contextmanager
 def _make_draft(target: Path) -> Iterator[Path]:
-    """Make a folder in ``target``, and ``target`` if it is missing; remove what was made if it is not published."""
+    """Create a draft folder in ``target``, which is created if missing; remove both unless they are published."""
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER)
     draft = Path(tempfile.mkdtemp(prefix=".restore-", dir=target))
@@ -139,7 +139,7 @@ def _make_draft(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
-    """Open a backup to read the tar file in it. Raises ``RestoreRefused`` for what is damaged or no backup."""
+    """Open a backup to read its tar file. Raises ``RestoreRefused`` if it is damaged or not a backup."""
     try:
         with backup.open("rb") as file:
             source: IO[bytes] = file
@@ -154,9 +154,9 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
 
 
 def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
-    """Read a whole backup and write nothing; return the manifest, which says what the members are.
+    """Read a whole backup without writing anything; return the manifest, which describes the members.
 
-    Raises ``BackupUnreadable`` if they are not what it says, or beyond the ``limits``.
+    Raises ``BackupUnreadable`` if members differ from the manifest, or exceed the ``limits``.
     """
     sizes: dict[str, int] = {}
     manifest: dict[str, Any] | None = None
@@ -180,11 +180,11 @@ def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
 
 
 def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
-    """Write every member below ``draft``. Raises ``BackupUnreadable`` for one that is not what the manifest says."""
+    """Write every member below ``draft``. Raises ``BackupUnreadable`` if one differs from the manifest."""
     left = dict(members)
     for member in read_members(source):
         if member.name != MANIFEST:
-            expected = left.pop(member.name, None)  # the file may have changed since it was read
+            expected = left.pop(member.name, None)  # the file may have changed since the first pass
             if (
                 expected is None
                 or expected["bytes"] != member.size
@@ -204,15 +204,15 @@ def _write_member(member: BackupMember, path: Path) -> str:
             file.write(part)
         file.flush()
         os.fsync(file.fileno())
-    os.utime(path, (member.mtime_s, member.mtime_s))  # the age of a media file is its modification time
+    os.utime(path, (member.mtime_s, member.mtime_s))  # the modification time of a media file is its age
     return digest.hexdigest()
 
 
 @attrs.define
 class _Limits:
-    """How much the files of a backup may have in all.
+    """Limits on the total size of a backup's files.
 
-    ``packed``: bytes of the backup. ``free``: bytes that the disk has room for. ``total``: bytes of the members so far.
+    ``packed``: bytes of the backup. ``free``: bytes available on the disk. ``total``: bytes of the members so far.
     """
 
     packed: int
@@ -220,7 +220,7 @@ class _Limits:
     total: int = 0
 
     def check(self, name: str, size: int) -> None:
-        """Count a member. Raises ``BackupUnreadable`` beyond a limit, before the member is read."""
+        """Count a member. Raises ``BackupUnreadable`` if it exceeds a limit, before the member is read."""
         self.total += size
         if size > _MOST_BYTES.get(name, size):
             raise BackupUnreadable(f"its file {name} has {size} bytes, and {_MOST_BYTES[name]} are the most")
@@ -241,7 +241,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
         shown = ascii(manifest.get("format"))[:_SHOWN], ascii(manifest.get("version"))[:_SHOWN].strip("'")
         raise BackupUnreadable(f"it is of another format ({shown[0]}); version {shown[1]} wrote it")
     for name, kind in _FIELDS.items():
-        value: Any = manifest.setdefault(name, kind())  # an older backup does not have all of them
+        value: Any = manifest.setdefault(name, kind())  # older backups lack some of them
         if type(value) is not kind or (isinstance(value, str) and not (len(value) <= _SHOWN and value.isprintable())):
             raise BackupUnreadable(f"its manifest is damaged: {name}")
     for name, about in manifest["members"].items():
@@ -251,7 +251,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
 
 
 def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise ``RestoreRefused`` if the database is not one of a gateway, is damaged, or is of a newer version."""
+    """Raise ``RestoreRefused`` if the database is not a gateway's, is damaged, or is of a newer version."""
     if (schema := str(manifest["schema"])) > REVISION:
         raise RestoreRefused(f"The backup is {describe_newer(schema, str(manifest['version']))}. Nothing was restored")
     try:
@@ -269,15 +269,15 @@ def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _drop_code(connection: sqlite3.Connection) -> None:
-    """Drop the triggers and views of a database: a gateway makes none, and theirs would run with its own statements."""
+    """Drop the triggers and views of a database: a gateway creates none, and they would run with its statements."""
     found = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
     for kind, name in found:
         quoted = name.replace('"', '""')
-        connection.execute(f'DROP {kind} IF EXISTS "{quoted}"')  # a view takes its triggers with it
+        connection.execute(f'DROP {kind} IF EXISTS "{quoted}"')  # dropping a view drops its triggers
 
 
 def _publish(draft: Path, target: Path) -> None:
-    """Move everything to its place, the database last: without it no gateway starts."""
+    """Move everything into place, the database last, because no gateway starts without it."""
     for folder in (path for path in draft.rglob("*") if path.is_dir()):
         sync_folder(folder)
     for path in sorted(draft.iterdir(), key=lambda path: path.name == DATABASE):

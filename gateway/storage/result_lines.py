@@ -1,7 +1,7 @@
-"""A file that the results of a running batch are appended to.
+"""A file to which the results of a running batch are appended.
 
-It is flushed to the disk before the batch's row tells of its lines. A crash can leave a part of a line, which the next
-start cuts off.
+The file is flushed to the disk before the batch's row counts its lines. A crash can leave an incomplete line, which the
+next start cuts off.
 """
 
 import os
@@ -16,7 +16,7 @@ _OWNER_ONLY = 0o600
 
 
 class FolderLines:
-    """A file of results in a folder. ``_size``: its bytes without those of an append that failed.
+    """A file of results in a folder. ``_size``: its bytes, excluding those of a failed append.
 
     Every method blocks, and raises ``OSError``.
     """
@@ -31,7 +31,7 @@ class FolderLines:
         return self.path.name
 
     def recover(self) -> list[Any]:
-        """Cut a part of a line off the end; return what ``parse`` returns of every other."""
+        """Cut an incomplete line off the end; return the results of ``parse`` for all other lines."""
         found: list[Any] = []
         self._size = 0
         if not self.path.exists():
@@ -64,7 +64,7 @@ class FolderLines:
         self._written = self._size + sum(map(len, lines))
 
     def mark(self) -> None:
-        """Keep what was appended last."""
+        """Make the last append permanent."""
         self._size = self._written
 
     def remove(self) -> None:
@@ -72,7 +72,7 @@ class FolderLines:
 
 
 def copy_durably(source: Path, target: Path, draft: Path) -> None:
-    """Copy a file through ``draft``; the copy is there as a whole or not at all. Raises ``OSError``."""
+    """Copy a file through ``draft``, completely or not at all. Raises ``OSError``."""
     shutil.copyfile(source, draft)
     draft.chmod(_OWNER_ONLY)
     with draft.open("rb") as copied:

@@ -25,8 +25,8 @@ _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 class RetentionBatch:
     """The result of one commit.
 
-    ``retired``: deleted rows. ``last``: the sequence of the last row that was checked. ``ended``: no later row is old
-    enough.
+    ``retired``: the deleted rows. ``last``: the sequence of the last row checked. ``ended``: whether no later row is
+    old enough.
     """
 
     retired: int
@@ -35,7 +35,7 @@ class RetentionBatch:
 
 
 class RetentionRepository:
-    """Deletes old rows in small commits, because other work writes meanwhile."""
+    """Deletes old rows in small commits, because other writes must not wait long."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,10 +46,10 @@ class RetentionRepository:
         return None if newest_ms is None else int(newest_ms)
 
     async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
-        """Delete those of the ``most`` rows after the sequence ``after`` that were settled before ``before_ms``.
+        """Delete those of the ``most`` rows after sequence ``after`` that were settled before ``before_ms``.
 
-        The same commit adds their costs to the totals of their keys. A request whose video job is still stored stays:
-        its webhook may be pending, and reconciliation compares the two.
+        The same commit adds their costs to the totals of their keys. A request stays while its video job is stored: its
+        webhook may be pending, and reconciliation compares the two.
         """
         looked_at = (
             select(
@@ -78,7 +78,7 @@ class RetentionRepository:
         return await self._database.write(work)
 
     async def retire_hours(self, before: int) -> int:
-        """Delete the traffic of the oldest hour before ``before``; return how many sums there were.
+        """Delete the traffic of the oldest hour before ``before``; return the number of deleted sums.
 
         Sums of days stay.
         """

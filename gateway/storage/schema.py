@@ -33,9 +33,9 @@ __all__ = (
 )  # fmt: skip
 
 REVISION = "0027"
-"""The newest migration; a database at this revision needs none, and Alembic is not imported."""
+"""The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
-"""The oldest schema whose nodes can go on with this one, until they are replaced. Older ones take no more requests."""
+"""The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
 
 accounts = Table(
     "accounts",
@@ -146,8 +146,8 @@ requests = Table(
     Index("requests_by_account", "account_id", "sequence"),
     sqlite_autoincrement=True,
 )
-# A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
-# `postgresql_where` beside it would import the dialect of PostgreSQL, and its drivers, with every start.
+# The condition of a partial index only helps queries that repeat it literally, without parameters. `postgresql_where`
+# would import the PostgreSQL dialect and its drivers at every start.
 WRONG = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
 Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG)
 Index("requests_by_batch", requests.c.batch_id, sqlite_where=text("batch_id IS NOT NULL"))
@@ -166,7 +166,7 @@ entries = Table(
     Column("note", String(256)),
     sqlite_autoincrement=True,
 )
-"""Charges and credits; rows are only added. The columns after ``amount_nanos`` belong to charges, then to credits."""
+"""Charges and credits; rows are only added. ``amount_nanos`` is followed by columns of charges, then of credits."""
 
 _CREDITS = entries.c.kind != "charge"
 Index("entries_of_credit", entries.c.account_id, entries.c.key_id, entries.c.sequence, sqlite_where=_CREDITS)
@@ -185,7 +185,7 @@ usage_days = Table(
     Column("cost_nanos", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each day (UTC, days since 1970), written with what they sum; the start reads balances from them."""
+"""The sums of each day (UTC, days since 1970), written with the summed rows; startup reads balances from them."""
 
 usage_hours = Table(
     "usage_hours",
@@ -218,7 +218,7 @@ retired = Table(
     Column("until_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What the deleted old rows of each key cost, and when the last was settled: none of them is charged again."""
+"""The costs of each key's deleted old rows, and when the last was settled: none of them is charged again."""
 
 audit = Table(
     "audit",
@@ -246,7 +246,7 @@ settings = Table(
 )
 """Settings that were changed at run time; the file and the environment take precedence."""
 
-# As above: word by word.
+# Literal conditions for partial indexes, as above.
 DUE = text("due_ms IS NOT NULL")
 OWNED = text("owner != ''")
 LIVE = text("state NOT IN ('completed', 'failed')")
@@ -304,7 +304,7 @@ videos = Table(
     Index("videos_over", "over_ms", sqlite_where=OVER),
     sqlite_autoincrement=True,
 )
-"""Jobs. ``receipt`` is the row of the request that created the job, as JSON; queries use the columns beside it.
+"""Jobs. ``receipt`` is the row of the request that created the job, as JSON; queries use the separate columns.
 
 Long columns come last, so that a search does not read them. Deleting a key or an account deletes no job.
 """
@@ -315,7 +315,7 @@ video_prompts = Table(
     Column("video_id", String(64), ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
     Column("prompt", Text, nullable=False),
 )
-"""Prompts are written once; the row of the job is written whole at every answer of its provider."""
+"""Prompts are written once; the job's row is rewritten completely at every answer of its provider."""
 
 deliveries = Table(
     "deliveries",

@@ -1,11 +1,11 @@
-"""What every table of the schema is made with."""
+"""Shared column types of all tables in the schema."""
 
 from sqlalchemy import BigInteger, Integer, MetaData
 
 metadata = MetaData()
 
 BIG = BigInteger().with_variant(Integer, "sqlite")
-"""Of an id: SQLite counts rows only in a column called INTEGER."""
+"""The type of ids: SQLite assigns row ids only in a column of type INTEGER."""
 
 INT = Integer().with_variant(BigInteger, "postgresql")
-"""Of a number: SQLite's INTEGER has 64 bits, and PostgreSQL's would have 32."""
+"""The type of numbers: INTEGER has 64 bits in SQLite, but only 32 in PostgreSQL."""

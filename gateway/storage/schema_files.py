@@ -69,5 +69,5 @@ batches = Table(
     Index("batches_by_status", "status"),
     sqlite_autoincrement=True,
 )
-"""``claimed``: lines that may have been sent, from the first on. ``detail``: the other fields of ``Batch``. ``owner``:
-of a cluster, the node that sends them, or empty."""
+"""``claimed``: how many leading lines may have been sent. ``detail``: the other fields of ``Batch``. ``owner``: in a
+cluster, the node that runs the batch, or empty."""

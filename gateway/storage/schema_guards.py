@@ -1,4 +1,4 @@
-"""Tables that guard: a database's secret files, the owners of responses, kept responses, and the alerts sent."""
+"""Tables for the fingerprints of secret files, the owners of responses, kept responses, and sent alerts."""
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, text
 
@@ -42,8 +42,8 @@ kept_responses = Table(
 )
 """Responses that their providers do not keep.
 
-``sealed`` has the response, ``inputs`` what it answers after the response ``before_id``. The memory is that of the
-parsed JSON, in bytes. A row of an earlier version has no ``inputs``: ``sealed`` has all input of its conversation.
+``sealed`` has the response, ``inputs`` its input since the response ``before_id``. The memory is that of the parsed
+JSON, in bytes. Rows of an earlier version have no ``inputs``: ``sealed`` has all input of their conversation.
 """
 
 alerts = Table(

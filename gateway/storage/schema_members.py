@@ -1,4 +1,4 @@
-"""Tables of members: their sessions, links, passkeys, and who they are at sign-in providers."""
+"""Tables of members: their sessions, links, passkeys, and identities at sign-in providers."""
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table, Text
 
@@ -54,7 +54,7 @@ identities = Table(
     Column("member_id", BIG, ForeignKey("members.id", ondelete="SET NULL")),
     Index("identities_by_member", "member_id"),
 )
-"""Members as OpenID Connect providers know them. A row without a member is of one that was removed."""
+"""Members as OpenID Connect providers know them. A row without a member belongs to a removed member."""
 
 provider_sessions = Table(
     "provider_sessions",
@@ -63,7 +63,7 @@ provider_sessions = Table(
     Column("provider", String(32), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
 )
-"""Sessions that a provider began, with its ID token, encrypted: the provider wants it back at the sign-out."""
+"""Sessions begun by a provider, with its encrypted ID token, which the provider expects back at sign-out."""
 
 passkeys = Table(
     "passkeys",

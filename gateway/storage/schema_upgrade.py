@@ -1,4 +1,4 @@
-"""Brings the schema of a database to this version's, in the transaction of a connection."""
+"""Upgrades the schema of a database to this version's, in the transaction of a connection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +29,9 @@ log = structlog.stdlib.get_logger(__name__)
 async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     """Run the missing migrations on the database ``name``; return whether there were any.
 
-    Alembic costs 100 ms and 10 MB, so it is imported only if one is missing.
+    Importing Alembic costs 100 ms and 10 MB, so it is imported only if a migration is missing.
 
-    Raises ``DatabaseStartupError``: the database is of a newer version, of one before 0.6, or has lost tables.
+    Raises ``DatabaseStartupError``: the database is of a newer version, of one before 0.6, or lacks tables.
     """
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:
@@ -42,7 +42,7 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
         raise DatabaseStartupError(f"The database {name} is {newer}")
     if revision is not None and revision < min(RELEASES.values()):
         raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")
-    if revision is not None:  # with millions of rows it takes a minute without another log line
+    if revision is not None:  # with millions of rows this takes a minute without another log line
         log.info("store_migration_started", schema=revision)
     from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
 

@@ -1,7 +1,7 @@
-"""Which version of the gateway a schema needs, as the database itself tells versions that are older than the schema.
+"""The gateway version that a schema needs, recorded in the database for versions older than the schema.
 
-A migration writes the program's version into SQLite's ``user_version``, an integer of the file's head; PostgreSQL has
-it as the comment of a table.
+A migration writes the program's version into SQLite's ``user_version``, an integer in the file's header; PostgreSQL
+stores it as the comment of a table.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from gateway import __version__
 from gateway.storage.schema import REVISION
 
 RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006", "0.8": "0023"}
-"""The schema of each older release that a database is brought up from, or taken back to; ``REVISION`` is this one's."""
+"""The schema of each older release that can be upgraded from, or downgraded to; ``REVISION`` is this release's."""
 _PLACES = 1000
-"""Version 1.2.3 is 1_002_003."""
+"""Base of the encoding: version 1.2.3 is 1_002_003."""
 
 
 def write_user_version(version: str = __version__, dialect: str = "sqlite") -> str:
-    """Return the statement that records ``version`` as the one that the schema needs."""
+    """Return the statement that records ``version`` as the version needed by the schema."""
     major, minor, patch = (int(part) for part in (*version.split("."), "0", "0")[:3])
     number = (major * _PLACES + minor) * _PLACES + patch
     return (
@@ -25,7 +25,7 @@ def write_user_version(version: str = __version__, dialect: str = "sqlite") -> s
 
 
 def read_user_version(dialect: str) -> str:
-    """Return the statement that reads what ``write_user_version`` has recorded."""
+    """Return the statement that reads the value recorded by ``write_user_version``."""
     if dialect == "sqlite":
         return "PRAGMA user_version"
     return "SELECT obj_description('alembic_version'::regclass)"
@@ -38,7 +38,7 @@ def parse_user_version(number: int) -> str:
 
 
 def describe_newer(schema: str, version: str) -> str:
-    """Describe a database that this version cannot read, and what to do; ``version``: empty if it is unknown."""
+    """Describe a database too new for this version, and a remedy; ``version`` is empty if unknown."""
     wanted = f"version {version} or newer" if version else "the version that wrote it"
     return (
         f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
@@ -47,7 +47,7 @@ def describe_newer(schema: str, version: str) -> str:
 
 
 def describe_older(schema: str) -> str:
-    """Describe a database of a version that this one has no migrations from, and what to do."""
+    """Describe a database too old for this version's migrations, and a remedy."""
     oldest, between = min(RELEASES), max(RELEASES)
     return (
         f"of a version before {oldest}: it has schema {schema}. "

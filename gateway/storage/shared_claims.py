@@ -1,6 +1,6 @@
-"""Claims of video jobs and webhook deliveries by one of several nodes: only what is the node's share.
+"""Claims of video jobs and webhook deliveries in a cluster: a node claims only from its share.
 
-What other nodes have claimed counts against the limits, too, for shares move when a node joins or leaves.
+Claims of other nodes count against the limits, too, because shares move when a node joins or leaves.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ _NOW = bindparam("now_ms", type_=BigInteger)
 
 @cache
 def write_video_claim(*, fetching: bool) -> Update:
-    """Take the jobs that are due longest of each channel of ``only``, up to ``each`` with those under way."""
+    """Claim the longest due jobs of each channel in ``only``, up to ``each`` including those in progress."""
     fits = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_submitted = and_(videos.c.state.in_(UNSENT), videos.c.lease_until_ms > _NOW)  # by a request, not by a poller
     wanted = and_(fits, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"), ~is_submitted)
@@ -35,14 +35,14 @@ def write_some_videos(*, fetching: bool) -> Select[tuple[int]]:
 
 @cache
 def write_delivery_claim() -> Update:
-    """Take the deliveries that are due longest of each account of ``only``, up to ``each`` with those under way."""
+    """Claim the longest due deliveries of each account in ``only``, up to ``each`` including those in progress."""
     claim = _write_claim(deliveries, deliveries.c.account_id, _is_in(deliveries.c.account_id))
     return claim.returning(*(deliveries.c[name] for name in DELIVERY_COLUMNS), deliveries.c.sequence)
 
 
 @cache
 def write_due_accounts() -> Select[tuple[int, bool]]:
-    """Select the accounts with deliveries to make, and whether a node other than ``by`` is making some."""
+    """Select the accounts with pending deliveries, and whether a node other than ``by`` is sending some."""
     elsewhere = and_(deliveries.c.lease_until_ms > _NOW, deliveries.c.owner != bindparam("by"))
     busy = func.max(case((elsewhere, 1), else_=0)) > 0
     return select(deliveries.c.account_id, busy).where(DUE).group_by(deliveries.c.account_id)
@@ -57,7 +57,7 @@ def _is_free(table: Table) -> ColumnElement[bool]:
 
 
 def _write_claim(table: Table, group: ColumnElement[object], wanted: ColumnElement[bool]) -> Update:
-    """Claim rows of ``wanted``; those that are claimed already have the first places of their group."""
+    """Claim rows of ``wanted``. Rows that are already claimed take the first places of their group."""
     due_ms, sequence, lease_until_ms = table.c.due_ms, table.c.sequence, table.c.lease_until_ms
     by_age = (case((lease_until_ms <= _NOW, 1), else_=0), due_ms, sequence)
     place = func.row_number().over(partition_by=group, order_by=by_age).label("place")

@@ -1,6 +1,6 @@
-"""SQLite: one writer for every write and checkpoint, readers that cannot write.
+"""SQLite: one connection for every write and checkpoint, and readers that cannot write.
 
-SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint at once; one writer cannot.
+SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint at once; a single writer cannot.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
 _REFUSALS = (DataError, OverflowError, UnicodeEncodeError)
-"""For a value: too many bytes; a number of more than 64 bits; a text that is not Unicode, such as half of a pair."""
+"""Errors for an unstorable value: too many bytes; a number of more than 64 bits; a text with a lone surrogate."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -65,11 +65,11 @@ class SqliteDatabase(Database):
         await self.write(_touch)
 
     async def measure(self) -> StoreSize:
-        """Return the bytes of the file and of its log; 0 for one that is not there."""
+        """Return the bytes of the file and of its WAL; 0 for a missing file."""
         return StoreSize(*(_find_bytes(path) for path in (self.path, self.path.with_name(f"{self.path.name}-wal"))))
 
     async def close(self) -> None:
-        """Close every connection; SQLite folds its WAL into the file."""
+        """Close every connection; SQLite merges its WAL into the file."""
         await self._end_work()
         await self._reader.dispose()
         await self._writer.dispose()
@@ -156,9 +156,10 @@ async def open_sqlite(url: str) -> SqliteDatabase:
 
 
 def _begin(connection: Any) -> None:
-    """Begin a transaction when SQLAlchemy does: the driver's own starts too late and too weakly.
+    """Begin a transaction when SQLAlchemy does: the driver would begin it later, and without the write lock.
 
-    Only the writer's connection begins one. A reader executes one statement at a time, which SQLite lets see one state.
+    Only the writer's connection begins one. A reader executes one statement at a time, which reads a single state
+    anyway.
     """
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 

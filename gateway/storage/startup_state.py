@@ -1,4 +1,4 @@
-"""Work that an earlier process left, read with one statement: at most starts there is none."""
+"""Work left by an earlier process, read with one statement, because most starts find none."""
 
 from sqlalchemy import text
 

@@ -1,4 +1,4 @@
-"""What a write owes to credit leases, if several nodes use the database: part of the same transaction."""
+"""The changes of credit leases in a node's writes, in the same transactions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -19,43 +19,43 @@ class StoredCredit(Protocol):
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return what the store has of some balances, as part of a write or not; of one without a limit since ever."""
+        """Return the stored figures of some balances, inside a write or not; without a limit, of all time."""
         ...
 
     async def list_problems(
         self, beside: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        """Return what is wrong with balances, leases and jobs, and the rows of other statements, in one snapshot."""
+        """Return the errors in balances, leases and jobs, and the rows of other statements, in one snapshot."""
         ...
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows`` as spent of the node's leases. The last statement before the commit."""
+        """Count the charges of ``rows`` as spent from the node's leases. The last statement before the commit."""
         ...
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
+        """Reverse the charges of ``rows`` that belong to no lease any more, because their node was declared dead."""
         ...
 
     async def open_missing(self, connection: AsyncConnection) -> None:
-        """Make the balance of every account and key that has a limit and none yet."""
+        """Create the missing balances of accounts and keys that have a limit."""
         ...
 
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
-        """Make, change or delete the balance of an account or key that has ``quota`` from now on."""
+        """Create, change or delete the balance of an account or key whose new quota is ``quota``."""
         ...
 
     async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
-        """Delete the balance of an account that is about to be deleted, and those of its keys; or that of a key."""
+        """Delete the balances of an account and its keys before they are deleted, or that of a key."""
         ...
 
     async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
-        """Count a credit, before its entry is stored."""
+        """Count a credit entry before it is stored."""
         ...
 
     async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
-        """Move what a new job holds from the node's leases to the job."""
+        """Move the reservation of a new job from the node's leases to the job."""
         ...
 
     async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        """Free what a job holds, and count its charge."""
+        """Release the reservation of a job, and count its charge."""
         ...

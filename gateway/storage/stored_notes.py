@@ -1,4 +1,4 @@
-"""The notes of requests that a node without a disk of its own has begun: part of the transactions that post rows."""
+"""Notes of the started requests of a node without a disk of its own, in the transactions that post rows."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -15,5 +15,5 @@ class StoredNotes(Protocol):
         ...
 
     async def keep_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
-        """Keep a row that the database refuses as it is, in place of its note."""
+        """Keep a row that the database refuses, unchanged, in place of its note."""
         ...

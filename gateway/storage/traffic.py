@@ -22,7 +22,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import usage_hours
 
 MOST_COUNTED = 40_000
-"""Sums of days that facets are counted from: a page waits for them, and it need not be all that ever was."""
+"""How many daily sums facets are counted from: a page waits for them, and older ones need not be included."""
 _C = usage_hours.c
 _LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
     "day": _C.hour // DAY_HOURS,
@@ -39,11 +39,11 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
     "statuses": (_C.status, ("status", "verdict")),
     "channels": (_C.channel, ("channel",)),
 }
-"""Of each kind its column, and what of a filter chooses among it."""
+"""For each kind of facet, its column, and the filter fields that select by it."""
 
 
 class TrafficRepository:
-    """The ``usage_hours`` table, read. ``LedgerRepository.post`` writes it.
+    """Reads the ``usage_hours`` table, which ``LedgerRepository.post`` writes.
 
     ``most_counted``: facets are counted from at most this many sums of days.
     """
@@ -66,7 +66,7 @@ class TrafficRepository:
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read_long(statement)]
 
     async def list_facets(self, wanted: TrafficFilter) -> Facets:
-        """Return the values that requests have, and how many requests have each."""
+        """Return the values that occur in requests, and the number of requests with each."""
         stretches = await self._choose(wanted)
         if not stretches:
             return Facets(wanted.since, wanted.until)
@@ -77,7 +77,7 @@ class TrafficRepository:
         return Facets(min(one.since for one in stretches), wanted.until, **found)
 
     async def _choose(self, wanted: TrafficFilter) -> list[TimeRange]:
-        """Return the ranges to count: if there are too many sums of days, only the newest days, and at least one."""
+        """Return the ranges to count. If there are too many daily sums, only the newest days, at least one."""
         stretches = cover(wanted.since, wanted.until)
         days = next((one for one in stretches if one.span == DAY_HOURS), None)
         if days is None:

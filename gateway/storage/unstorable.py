@@ -1,7 +1,7 @@
-"""Rows that the database refuses: each is set aside in a file of the data folder, so that it holds up no other.
+"""Rows that the database refuses: each is set aside in a file of the data folder, so that it blocks no other row.
 
-Nothing of the kind is known to reach the database. A row that it would refuse for ever would otherwise stop all others
-behind it, and with them the gateway.
+No such row is known to reach the database. Without this file, a permanently refused row would block all rows behind it,
+and with them the gateway.
 """
 
 import json
@@ -22,9 +22,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class UnstorableFile:
-    """The file ``path``: each line is a JSON object with a row and the reason of its refusal. Made for the first one.
+    """The file ``path``, created for the first row: each line is a JSON object with a row and the reason for refusal.
 
-    ``count``: rows that this process has set aside.
+    ``count``: how many rows this process has set aside.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class UnstorableFile:
 
     def add(self, row: RequestRecord, reason: str) -> None:
         """Write a row to the disk. Raises ``StoreUnavailable``."""
-        # Unlike orjson, json writes any number and any text.
+        # Unlike orjson, json serializes any number and any text.
         line = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr) + "\n"
         try:
             made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
@@ -49,7 +49,7 @@ class UnstorableFile:
 
 
 def count_unstorable(path: Path) -> int:
-    """Return how many rows are set aside; one that was written twice counts once. Raises ``OSError``."""
+    """Return how many rows are set aside, without duplicates. Raises ``OSError``."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -70,9 +70,9 @@ async def post_apart(
     post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
     set_aside: Callable[[RequestRecord, str], Awaitable[None]],
 ) -> None:
-    """Store rows that were ``refused`` together: halve them until each refused row is alone, and set that aside.
+    """Store rows that were ``refused`` together: halve them until each refused row is isolated, and set that aside.
 
-    Raises ``StoreUnavailable``; what is stored by then is not stored again when the rows are posted another time.
+    Raises ``StoreUnavailable``; rows stored by then are not stored again when the rows are posted again.
     """
     if len(rows) == 1:
         await set_aside(rows[0], refused.reason)

@@ -1,4 +1,4 @@
-"""Stores uploads until they are sent on: small ones in memory, the rest in files without a name.
+"""Stores uploads until they are forwarded: small ones in memory, the rest in files without a name.
 
 A nameless file (``O_TMPFILE``, or one that is unlinked at once) disappears with its last descriptor, however the
 process ends. Nothing here touches the disk on the event loop.
@@ -18,11 +18,11 @@ from gateway.errors import Overloaded, RateLimited, StoreUnavailable
 from gateway.frozen import frozen
 
 MEMORY_BYTES = 64 * 1024
-"""Bytes of a file that stay in memory; a larger file moves to the disk whole."""
+"""Bytes of a file that stay in memory; a larger file moves to the disk completely."""
 PLACES = 32
-"""Uploads of one account that may arrive at once; the next one waits."""
+"""Uploads of one account that may arrive at the same time; further ones wait."""
 LEAST_SHARE = 16
-"""Every account may hold a sixteenth of the spool, as long as there is room at all."""
+"""Every account may hold a sixteenth of the spool, as long as there is any room."""
 FULL_RETRY_S = 5
 DISK_RETRY_S = 5
 _PREFIX = "upload-"
@@ -30,10 +30,10 @@ _CLOSED = "The upload has been closed"
 
 
 class UploadSpool:
-    """Creates files and limits what all open files hold together.
+    """Creates files and limits the bytes that all open files hold together.
 
-    ``folder``: the spool's own folder, created (0700) when it is first needed. ``limit_bytes``: limit of all open files
-    together, in memory and on the disk.
+    ``folder``: the spool's own folder, created (0700) when it is first needed. ``limit_bytes``: the limit of all open
+    files together, in memory and on the disk.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
@@ -50,7 +50,7 @@ class UploadSpool:
         return self._held
 
     def find_share(self, account_id: int) -> "SpoolQuota":
-        """Return the quota of an account; it exists as long as something refers to it."""
+        """Return the quota of an account, which exists as long as it is referenced."""
         share = self._shares.get(account_id)
         if share is None:
             share = self._shares[account_id] = SpoolQuota(self)
@@ -59,8 +59,8 @@ class UploadSpool:
     def take(self, count: int, held: int) -> None:
         """Reserve bytes for an account that holds ``held``. Raises ``Overloaded`` or ``RateLimited``.
 
-        An account may not hold more than is left to the others: a single one gets half of the spool, and a second finds
-        room.
+        An account may not hold more than it leaves for others: a single account gets half of the spool, and a second
+        one still finds room.
         """
         free = self._limit - self._held - count
         if free < 0:
@@ -85,13 +85,13 @@ class UploadSpool:
                 return os.dup(file.fileno())
 
     def _sweep(self) -> None:
-        # Only a file system without O_TMPFILE gives a file a name, for an instant in which the process may be killed.
+        # Only a file system without O_TMPFILE gives the file a name, for an instant in which the process may be killed.
         for path in self._folder.glob(f"{_PREFIX}*"):
             path.unlink(missing_ok=True)
 
 
 class SpoolQuota:
-    """What the uploads of one account hold of a spool."""
+    """One account's use of a spool."""
 
     def __init__(self, spool: UploadSpool) -> None:
         self._spool = spool
@@ -104,7 +104,7 @@ class SpoolQuota:
 
     @asynccontextmanager
     async def arrive(self, wait_s: float) -> AsyncIterator[None]:
-        """Reserve a place among the arriving uploads. Raises ``RateLimited`` if none becomes free in time."""
+        """Reserve a place among the arriving uploads. Raises ``RateLimited`` if no place becomes free in time."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()
@@ -153,7 +153,7 @@ class SpooledFile:
         Raises:
             Overloaded: the spool is full. The caller closes the file after this and the next two errors.
             RateLimited: the account holds too much.
-            StoreUnavailable: the disk does not take it.
+            StoreUnavailable: the disk cannot store the data.
             ValueError: the file is closed.
         """
         self._check_open()
@@ -212,16 +212,16 @@ class SpooledSlice:
     async def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
 
-        Raises what reading the whole raises.
+        Raises as reading the whole file does.
         """
         return await self.whole.read(self.start + offset, max(min(size, self.size - offset), 0))
 
 
 class _Disk:
-    """A nameless file that several threads use; the last one closes it. The first write creates it.
+    """A nameless file used by several threads; the last one closes it. The first write creates it.
 
     A read whose task is cancelled continues in its thread. If the descriptor were closed meanwhile, another file could
-    get its number.
+    reuse its number.
     """
 
     __slots__ = ("_closed", "_descriptor", "_lock", "_share", "_users")
@@ -285,10 +285,10 @@ class _Disk:
 
 
 def _close_aside(descriptor: int | None) -> None:
-    """Close it in a thread: closing the last descriptor of a large file frees its blocks, which takes long."""
+    """Close the file in a thread: closing the last descriptor of a large file frees its blocks, which takes long."""
     try:
         asyncio.get_running_loop().run_in_executor(None, _close, descriptor)
-    except RuntimeError:  # no loop any more, or no threads
+    except RuntimeError:  # the event loop is closed, or no thread can be started
         _close(descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Videos in the database: what becomes of a job is committed together with what follows from it."""
+"""Videos in the database: a change of a job is committed together with its consequences."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from gateway.storage.row_mapping import (
 from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
 
 _LOOKED_UP = 500
-"""Ids a statement: a database bounds the values that one may have."""
+"""Ids per statement, because databases limit the number of values in one."""
 _ANY_NUMBER = 2**62
 _COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
 _DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
@@ -40,11 +40,11 @@ _STANDING = (
     .where(videos.c.id.in_(bindparam("ids", expanding=True)))
     .with_for_update()
 )
-"""How jobs stand, which then stay so: SQLite has one writer, and other databases lock what was asked for so."""
+"""The states of jobs, locked until the commit: SQLite has one writer, and PostgreSQL locks the rows."""
 
 
 def _is_due(*, fetching: bool) -> ColumnElement[bool]:
-    """Whether a ``Claim`` may take a job."""
+    """Return the condition under which a ``Claim`` may claim a job."""
     return and_(
         videos.c.due_ms <= bindparam("now_ms"),
         videos.c.lease_until_ms <= bindparam("now_ms"),
@@ -54,7 +54,7 @@ def _is_due(*, fetching: bool) -> ColumnElement[bool]:
 
 
 def _write_claim(*, fetching: bool) -> Update:
-    """Take on what is due longest of each channel; that it is due is asked twice, for databases with many writers."""
+    """Claim the longest due jobs of each channel. The second ``is_due`` is for databases with several writers."""
     is_due = _is_due(fetching=fetching)
     by_age = (videos.c.due_ms, videos.c.sequence)
     place = func.row_number().over(partition_by=videos.c.channel, order_by=by_age)
@@ -94,7 +94,7 @@ class VideoRepository:
     async def create(self, job: VideoJob, most_open: int = _ANY_NUMBER) -> bool:
         """Store a job with its reservation.
 
-        If several nodes create jobs and its account has ``most_open`` unfinished ones, store nothing and return False.
+        In a cluster, store nothing and return False if its account has ``most_open`` unfinished jobs.
         """
         of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
@@ -111,10 +111,10 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
-        """Change every first job of a pair into the second, in one commit; return whether each was changed.
+        """Change the first job of each pair into the second, in one commit; return whether each was changed.
 
-        A job is not changed if it is deleted, has another state by now, or another process works on it. ``finish`` ends
-        a job, not this method. The first job must have the stored receipt; the prompt does not change.
+        A job is not changed if it is deleted, its state has changed, or another process works on it. Only ``finish``
+        may end a job. The first job must have the stored receipt; the prompt does not change.
         """
         pairs = list(changes)
         return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
@@ -124,8 +124,8 @@ class VideoRepository:
     ) -> bool:
         """Store the end of a job, its request with its charge, its webhook delivery and ``audit``, in one commit.
 
-        Return False and store nothing if the job has ended before or is deleted. The job's owner does not matter: a job
-        may be cancelled while a worker owns it.
+        Return False and store nothing if the job has already ended or is deleted. The job's owner does not matter: a
+        job may be cancelled while a worker owns it.
         """
 
         async def work(connection: AsyncConnection) -> bool:
@@ -166,7 +166,7 @@ class VideoRepository:
             await self._database.credit.finish_job(connection, job, row)
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Claim jobs that are due and that no living process works on, the longest due first, without their prompts."""
+        """Claim due jobs on which no live process works, longest due first, without their prompts."""
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full)}
         some, take = _SOME[claim.fetching], _CLAIM[claim.fetching]
         if claim.only is not None:
@@ -174,7 +174,7 @@ class VideoRepository:
 
             values["only"] = sorted(claim.only)
             some, take = write_some_videos(fetching=claim.fetching), write_video_claim(fetching=claim.fetching)
-        if not await self._database.read(some.params(values)):  # reading needs neither the writer nor a commit
+        if not await self._database.read(some.params(values)):  # a read needs neither the writer nor a commit
             return []
         values |= {"each": claim.each, "most": claim.most}
         values |= {"by": claim.owner, "until_ms": claim.now_ms + claim.lease_ms}
@@ -186,14 +186,14 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def renew(self, owner: str, until_ms: int) -> int:
-        """Extend the claims of a living process until ``until_ms``; return how many jobs it has."""
+        """Extend the claims of a live process until ``until_ms``; return how many jobs it has."""
         mine = update(videos).where(OWNED, videos.c.owner == owner)
         return await self._database.change(mine.values(lease_until_ms=until_ms))
 
     async def release(self, owner: str, *, others: bool = False) -> int:
-        """Release the claims of a process that ended, or with ``others`` of every process except it; return how many.
+        """Release the claims of an ended process, or with ``others`` of every other process; return their number.
 
-        ``others`` requires that the process is alone with the database.
+        ``others`` requires that the process is the database's only user.
         """
         whose = videos.c.owner != owner if others else videos.c.owner == owner
         return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
@@ -227,7 +227,7 @@ class VideoRepository:
     async def find_next_due(self, only: frozenset[str] | None = None) -> int | None:
         """Return when the next job is due, in Unix milliseconds, claimed or not; None if all have ended.
 
-        ``only``: of these channels.
+        ``only``: consider only these channels.
         """
         next_due = select(func.min(videos.c.due_ms)).where(DUE)
         if only is not None:
@@ -249,9 +249,9 @@ class VideoRepository:
         return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
-        """Delete at most ``most`` jobs that ended (``VideoJob.over_ms``) before ``before_ms``, the oldest first.
+        """Delete at most ``most`` jobs that ended (``VideoJob.over_ms``) before ``before_ms``, oldest first.
 
-        Their requests, charges and webhook deliveries stay. Return how many were deleted.
+        Their requests, charges and webhook deliveries stay. Return the number of deleted jobs.
         """
         return await self._database.change(_write_sweep(before_ms, most))
 
@@ -261,7 +261,7 @@ class VideoRepository:
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
-    """Look up the states first: drivers do not report how many rows each update of a batch matched."""
+    """Update jobs, after reading their states: drivers do not report the matched rows of each update in a batch."""
     known: dict[str, tuple[str, str]] = {}
     for first in range(0, len(pairs), _LOOKED_UP):
         ids = [before.id for before, _ in pairs[first : first + _LOOKED_UP]]
@@ -284,7 +284,7 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
 
 
 def _write_change(before: VideoJob, after: VideoJob) -> Values:
-    """Return only the columns that change: a written column updates its indexes too."""
+    """Return only the columns that change, because writing a column also updates its indexes."""
     values = {"job_id": after.id, **build_progress(after)}
     if after.state == before.state:
         del values["state"]

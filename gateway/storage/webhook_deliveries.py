@@ -20,7 +20,7 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 def _write_choice() -> Select[tuple[int]]:
     """Select the deliveries that may be claimed.
 
-    Places are counted within each account. Leased deliveries are due as well, and take the first places.
+    Positions are counted per account. Leased deliveries are also due, and take the first positions.
     """
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     place = func.row_number().over(
@@ -55,27 +55,27 @@ class WebhookDeliveryRepository:
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: frozenset[int] | None = None
     ) -> Sequence[WebhookDelivery]:
-        """Claim deliveries that are due and that no living process works on, the longest due first.
+        """Claim due deliveries on which no live process works, longest due first.
 
         Args:
             owner: the process that claims them.
             now_ms: Unix milliseconds.
             lease_ms: how long the claim lasts.
             most: the limit over all accounts. If more are due, accounts with fewer deliveries in progress come first.
-            each: the limit of one account, including deliveries that a living process works on already.
-            only: the accounts that are this node's share; None: it is the only process.
+            each: the limit per account, including deliveries on which a live process already works.
+            only: the accounts in this node's share; None for a single process.
         """
         if only is not None:
             return await self._claim_share(
                 {"by": owner, "now_ms": now_ms, "until_ms": now_ms + lease_ms, "most": most, "each": each}, only
             )
         choice = {"now_ms": now_ms, "most": most, "each": each}
-        if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
+        if not await self._database.read(_CHOICE.params(choice)):  # a read needs neither the writer nor a commit
             return []
         return await self._claim(_CLAIM, {**choice, "by": owner, "until_ms": now_ms + lease_ms})
 
     async def _claim_share(self, values: Values, only: frozenset[int]) -> Sequence[WebhookDelivery]:
-        from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - of a cluster
+        from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - only in a cluster
 
         if not only:
             return []
@@ -92,8 +92,8 @@ class WebhookDeliveryRepository:
         return await self._database.write(work)
 
     async def list_due_accounts(self, owner: str, now_ms: int) -> Sequence[tuple[int, bool]]:
-        """Return the accounts with pending deliveries, and whether another node than ``owner`` is making some now."""
-        from gateway.storage.shared_claims import write_due_accounts  # noqa: PLC0415 - of a cluster
+        """Return the accounts with pending deliveries, and whether a node other than ``owner`` is sending some now."""
+        from gateway.storage.shared_claims import write_due_accounts  # noqa: PLC0415 - only in a cluster
 
         rows: Any = await self._database.read(write_due_accounts().params(by=owner, now_ms=now_ms))
         return [(row[0], bool(row[1])) for row in rows]
@@ -123,7 +123,7 @@ class WebhookDeliveryRepository:
     async def find_next_delivery(self, only: frozenset[int] | None = None) -> int | None:
         """Return when the next delivery is due, in Unix milliseconds, claimed or not; None if none is pending.
 
-        ``only``: of these accounts.
+        ``only``: consider only these accounts.
         """
         next_due = select(func.min(deliveries.c.due_ms)).where(DUE)
         if only is not None:
@@ -132,10 +132,10 @@ class WebhookDeliveryRepository:
         return None if due_ms is None else int(due_ms)
 
     async def free_deliveries(self, owner: str) -> int:
-        """Release the claims of every other process; return how many. The process must be alone with the database."""
+        """Release the claims of all other processes; return their number. No other process may use the database."""
         foreign = update(deliveries).where(DUE, deliveries.c.owner != owner, deliveries.c.owner != "")
         return await self._database.change(foreign.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:
-        """Delete deliveries that ended before ``before_ms``; return how many."""
+        """Delete deliveries that ended before ``before_ms``; return their number."""
         return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

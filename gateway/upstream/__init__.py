@@ -1,1 +1,1 @@
-"""The only way out: connections to providers, files and webhooks."""
+"""All outgoing connections: to providers, file servers and webhook receivers."""

@@ -21,9 +21,9 @@ from gateway.formats.openai.errors import NO_REASON, mask
 from gateway.upstream.interface import HttpClient, HttpResponse
 
 RENEW_BEFORE_S = 300.0
-"""A token that expires so soon is renewed while requests still use it."""
+"""Tokens are renewed this long before they expire, while requests still use the old one."""
 EXPIRE_BEFORE_S = 30.0
-"""A token that expires so soon is used no more: the request may take this long to be checked."""
+"""Tokens are no longer used this long before they expire: the provider may check the token of a request this late."""
 RETRY_RENEWAL_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 256
@@ -34,12 +34,12 @@ _OK, _UNAUTHORIZED = 200, 401
 _REFUSED = range(400, 500)
 _BUSY = frozenset({408, 429})
 _DEFAULT_LIFETIME_S = 600.0
-"""If the server does not say how long a token is valid."""
+"""Used if the server does not state how long a token is valid."""
 
 
 @attrs.define(eq=False)
 class _Entry:
-    """The token of one grant. ``fetch``, under way or ended, returns the error that it met."""
+    """The token of one grant. ``fetch``: the running or last fetch; it returns an error or None."""
 
     token: str = attrs.field(default="", repr=False)
     expires_at: float = 0.0
@@ -50,9 +50,9 @@ class _Entry:
 class AuthorizedHttpClient:
     """Sends requests with a ``grant``, each with its access token.
 
-    Many requests share one fetch; a request that is cancelled does not end it for the others.
+    Concurrent requests share one token fetch; cancelling one of them does not end the fetch for the others.
 
-    ``client``: sends the requests once they have their tokens, and those for tokens. ``clock``: monotonic seconds.
+    ``client``: sends the requests with their tokens, and the token requests. ``clock``: monotonic seconds.
     """
 
     def __init__(self, client: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +67,7 @@ class AuthorizedHttpClient:
         return self._send_authorized(http_request, http_request.grant)
 
     async def authorize(self, http_request: HttpRequest) -> HttpRequest:
-        """Return ``http_request`` with the access token that it needs, if it needs one. Raises ``ProviderError``."""
+        """Return ``http_request`` with an access token if it has a grant, else unchanged. Raises ``ProviderError``."""
         if http_request.grant is None:
             return http_request
         token = await self._find_token(
@@ -78,7 +78,7 @@ class AuthorizedHttpClient:
         )
 
     async def stop(self) -> None:
-        """End the fetches under way."""
+        """Cancel the running fetches."""
         for fetch in self._fetches:
             fetch.cancel()
         await asyncio.gather(*self._fetches, return_exceptions=True)
@@ -89,7 +89,7 @@ class AuthorizedHttpClient:
         response = await self._client.send(
             attrs.evolve(http_request, headers={**http_request.headers, "Authorization": f"Bearer {token}"}, grant=None)
         )
-        if response.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches another
+        if response.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches a new one
             entry.expires_at = 0.0
         return response
 
@@ -112,11 +112,11 @@ class AuthorizedHttpClient:
             self._fetches.add(fetch)
             fetch.add_done_callback(self._fetches.discard)
         if not valid and fetch is not None and (error := await asyncio.shield(fetch)) is not None:
-            raise copy(error)  # several requests raise it, and each notes its own facts in it
+            raise copy(error)  # several requests raise it, each with its own details
         return entry.token
 
     async def _renew(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> ProviderError | None:
-        """Fetch a token for ``entry``. Return the error if that fails: maybe no request waits for it."""
+        """Fetch a token for ``entry``. Return an error instead of raising it: perhaps no request still waits."""
         began = self._clock()
         entry.retry_at = began + RETRY_RENEWAL_S
         try:
@@ -158,14 +158,14 @@ def parse_token(raw: bytes) -> tuple[str, float]:
     if not token:
         raise ProviderBadResponse("The provider's sign-in service sent an empty access token")
     try:
-        lifetime_s = float(value.get("expires_in", _DEFAULT_LIFETIME_S))  # some servers send it as text
+        lifetime_s = float(value.get("expires_in", _DEFAULT_LIFETIME_S))  # some servers send a string
     except (TypeError, ValueError):
         lifetime_s = _DEFAULT_LIFETIME_S
     return token, lifetime_s if 0 < lifetime_s < float("inf") else _DEFAULT_LIFETIME_S
 
 
 def parse_refusal(status: int, raw: bytes, grant: TokenGrant) -> ProviderError:
-    """Return the error of an answer without a token: of the channel's credentials, or of the server."""
+    """Return the error for an answer without a token, caused by the channel's credentials or by the server."""
     value = loads_or_none(raw)
     reason = ""
     if isinstance(value, dict):

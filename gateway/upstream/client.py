@@ -1,4 +1,4 @@
-"""The HTTP client for providers, on the event loop's transports: one write a request, one call a received piece.
+"""The HTTP client for providers, on asyncio transports: one write per request, one call per received piece.
 
 Exceptions of libraries are translated here, in ``connection.py`` and in ``connector.py``.
 """
@@ -26,10 +26,11 @@ from gateway.upstream.request_head import RequestHead, RequestHeadBuilder
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
 ONE_WRITE_BYTES = 256 * 1024
-"""A larger body is sent in pieces, as fast as the provider reads, and no further once it has refused it."""
+"""A larger body is sent in pieces, as fast as the provider reads. Sending stops if the provider refuses it."""
 _TURN = 32
 _TURN_BYTES = MAX_PUSH_BYTES // _TURN
-"""Maximum of shares that one turn of the event loop passes on: a piece is one share for each ``_TURN_BYTES`` begun."""
+"""Size of one share. A piece uses one share for each ``_TURN_BYTES`` begun; ``_TURN`` shares are passed on per turn of
+the event loop."""
 
 
 class PooledHttpResponse:
@@ -81,12 +82,12 @@ class PooledHttpResponse:
                 return interface.PumpResult.ENDED
             elif connection.gone:
                 raise connection.broken or ProviderBadResponse("The provider broke the connection", phase="body")
-            elif turns:  # else what is read in this turn would be passed on in it, too
+            elif turns:  # else data read in this turn would exceed the turn's limit
                 turns = 0
                 await asyncio.sleep(0)
             else:
                 paused = await connection.follow(sink if self._inflation is None else None)
-                # The sink's decision goes before whatever has happened since.
+                # The sink's decision takes precedence over any later event.
                 if connection.met is None and paused:
                     return interface.PumpResult.PAUSED
 
@@ -116,7 +117,7 @@ class PooledHttpResponse:
         return error
 
     def _inflate(self, connection: Connection) -> bytes:
-        """Return the next decoded piece; empty if none has come."""
+        """Return the next decoded piece; empty if no data has arrived."""
         inflation = self._inflation
         if inflation is None:
             return b""
@@ -132,10 +133,10 @@ class PooledHttpResponse:
 
 
 class PooledHttpClient:
-    """``HttpClient`` with connections of its own.
+    """``HttpClient`` with its own connection pool.
 
-    ``resolve``: resolves names to addresses; raises ``OSError``. ``trust``: makes the TLS context, once, when the first
-    connection needs it. ``access_tokens``: gets the requests with a ``grant``, and returns them with their tokens.
+    ``resolve``: resolves names to addresses; raises ``OSError``. ``trust``: creates the TLS context, once, when the
+    first connection needs it. ``access_tokens``: sends requests that have a ``grant``, with their tokens.
     """
 
     def __init__(
@@ -212,9 +213,11 @@ class PooledHttpClient:
 
 
 def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
-    """Return if the request, without a response ``since_s`` after it was written, may be sent again at once.
+    """Return if an unanswered idempotent request may be sent again at once, because a reused connection broke.
 
-    Raises the error if not; ``StaleConnection`` if the caller may send it again.
+    Else raise the error: ``StaleConnection`` if the provider cannot have processed the request, because the connection
+    broke at most ``RESEND_WITHIN_S`` after the request was written or before all of it was sent. ``since_s``: seconds
+    since the request was written.
     """
     connection.check()
     broken = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
@@ -228,9 +231,9 @@ def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: 
 
 
 async def _pour(connection: Connection, content: Content) -> float:
-    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises what reading a file raises.
+    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises file reading errors.
 
-    Returns the time of its end (loop time).
+    Returns the time at which sending ended (loop time).
     """
     loop = asyncio.get_running_loop()
     connection.sent = False

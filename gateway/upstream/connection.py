@@ -1,7 +1,7 @@
 """One connection to a provider. Received data is passed to the sink in the same call that received it.
 
-A waiter is only woken, and then reads the state itself. No exception is set on a future, so that none is lost if the
-waiter has been cancelled.
+A waiter is only woken; it then reads the state itself. Exceptions are never set on its future: they would be lost if
+the waiter has been cancelled.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from gateway.upstream.interface import Sink
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, read_chunks
 
 READ_BUFFER = 64 * 1024
-"""Maximum of data that waits for a sink; with more, reading pauses."""
+"""Maximum of buffered bytes that wait for a sink; beyond it, reading pauses."""
 END_GRACE_S = 1.0
-"""How long after the end mark of the stream the end of the response may come, so that the connection is reused."""
+"""How long the end of the response may take after the end mark of the stream. The connection is closed after that, else
+reused."""
 _REFUSED = 400
 _BLANK_LINE = b"\n\n"
 _TURNS = 3
@@ -28,34 +29,34 @@ Peek = Callable[[float], Sequence[object]]
 
 
 class ConnectionOwner(Protocol):
-    """The pool, as its connections know it."""
+    """The interface of the pool that its connections use."""
 
     def rest(self, connection: "Connection") -> None:
-        """Take back a connection that can be reused."""
+        """Take back a reusable connection."""
         ...
 
     def forget(self, connection: "Connection") -> None:
-        """Drop a closed connection."""
+        """Remove a closed connection."""
         ...
 
     def watch(self, connection: "Connection") -> None:
-        """Check a connection whose deadline has been moved."""
+        """Check the deadline of a connection, which has been moved."""
         ...
 
 
 class Connection(asyncio.Protocol):
-    """A connection over a transport of asyncio.
+    """A connection over an asyncio transport.
 
     Attributes:
         idle: the idle connections of its origin.
-        due_at: the deadline of the request, of the idle time or of the wait for the end (loop time).
-        heard: a byte of the response to the last request has come.
-        gone: it is closed, or being closed.
+        due_at: the deadline of the request, of the idle time or of the wait for the response's end (loop time).
+        heard: a byte of the response to the last request has arrived.
+        gone: the connection is closed, or being closed.
         peek: see ``find_peek``.
-        sent: the whole request has been given to the transport.
+        sent: the whole request has been passed to the transport.
         choked: the write buffer of the transport is full.
-        error: the error that the gateway ended the request with, or None.
-        broken: the error by which the provider ended it, or None.
+        error: the error with which the gateway ended the request, or None.
+        broken: the error with which the provider ended the connection, or None.
         met: the exception that the sink raised, or None.
     """
 
@@ -87,11 +88,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def refused(self) -> bool:
-        """Whether the response is an error."""
+        """Whether the response has an error status."""
         return self.framing.headed and self.framing.status >= _REFUSED
 
     def ask(self, data: bytes) -> None:
-        """Send a request, or its first part."""
+        """Send a request, or the first part of one."""
         self.framing.begin()
         self.busy = True
         self.heard = False
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
             self._sink = None
 
     def check(self) -> None:
-        """Raise the error that the gateway ended the request with, or the sink's exception."""
+        """Raise the error with which the gateway ended the request, or the sink's exception."""
         if self.error is not None:
             raise self.error
         if self.met is not None:
@@ -129,7 +130,7 @@ class Connection(asyncio.Protocol):
             raise met
 
     def pop(self) -> bytes:
-        """Return the next piece of the backlog; empty if there is none."""
+        """Return the next piece of the backlog; empty if the backlog is."""
         if not self.backlog:
             return b""
         piece = self.backlog.popleft()
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def finish(self) -> None:
-        """Wait for the end of the response, after the end mark of the stream, to reuse the connection."""
+        """Wait for the end of the response after the end mark of the stream: the connection can then be reused."""
         if self.framing.complete or self.backlog or self.gone:
             self.release()
             return
@@ -155,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._owner.watch(self)
 
     def release(self) -> None:
-        """Return the connection to the pool if the response is complete; close it if not."""
+        """Return the connection to the pool if the response is complete, else close it."""
         self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.error):
             self.busy = self._ending = False
@@ -166,13 +167,13 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def fail(self, error: ProviderError) -> None:
-        """Close the connection; the reader gets ``error``, or the error before it."""
+        """Close the connection. The reader gets ``error``, unless there was an earlier error."""
         if self.error is None:
             self.error = error
         self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, without sending the rest."""
+        """Close the connection at once and discard unsent data."""
         self.backlog.clear()
         self.waiting_bytes = 0
         self._close()
@@ -189,7 +190,7 @@ class Connection(asyncio.Protocol):
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # those of uvloop do not inherit from it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.peek = find_peek(self.transport)
 
     def data_received(self, data: bytes) -> None:
@@ -198,22 +199,22 @@ class Connection(asyncio.Protocol):
             if self.framing.at_chunk:
                 payload = read_chunks(data)
                 if payload is not None:
-                    # The hot path: what ``_push`` does, without its call.
+                    # The hot path: ``_push``, inlined to save a call.
                     try:
                         enough = sink(payload, data)
-                    except Exception as error:  # noqa: BLE001 - the coroutine that pumps raises it
+                    except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
                         self.met, enough = error, True
                     if enough:
                         self._sink = None
                         self._wake()
                     return
         elif not self.busy:
-            self.abort()  # it would be taken for the answer to the next request
+            self.abort()  # the data would be taken for the answer to the next request
             return
         self._receive(data)
 
     def eof_received(self) -> bool:
-        """Note the end of what the provider sends. The transport closes itself."""
+        """Record that the provider sends no more data. The transport closes itself."""
         self._end(None)
         return False
 
@@ -230,10 +231,10 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _push(self, sink: Sink, payload: bytes) -> None:
-        """Give the sink a payload whose chunked framing is not known. The coroutine that pumps raises its exception."""
+        """Pass the sink a payload without its chunked framing. The pumping coroutine raises the sink's exception."""
         try:
             enough = sink(payload, None)
-        except Exception as error:  # noqa: BLE001 - the coroutine that pumps raises it
+        except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
             self.met, enough = error, True
         if enough:
             self._sink = None
@@ -275,7 +276,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _keep(self, payload: bytes) -> None:
-        """Split the payload into pieces for one turn of the event loop each, between two events if possible."""
+        """Split the payload into pieces for one turn of the event loop each, between two events where possible."""
         start = 0
         while len(payload) - start > MAX_PUSH_BYTES:
             end = start + MAX_PUSH_BYTES
@@ -286,7 +287,7 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes += len(payload)
 
     def _end_early(self, payload: bytes) -> None:
-        """Handle data after the end mark of the stream: only the end of the response may come."""
+        """Handle data after the end mark of the stream: only the end of the response is valid."""
         if payload:
             self.abort()
         elif self.framing.complete:
@@ -329,7 +330,7 @@ class Connection(asyncio.Protocol):
 
 
 async def is_refused(connection: Connection) -> bool:
-    """Return whether an error response has come, after the event loop has read what is in the socket."""
+    """Return whether an error response has arrived, after the event loop has read the data in the socket."""
     for _ in range(_TURNS):
         transport = connection.transport
         if transport is None or transport.is_closing() or not connection.peek(0):
@@ -339,7 +340,7 @@ async def is_refused(connection: Connection) -> bool:
 
 
 def find_peek(transport: asyncio.Transport) -> Peek:
-    """Return a function that, called with 0, returns whether unread data, or the end, is in the socket."""
+    """Return a function that, called with 0, tells whether unread data or the end of the stream is in the socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return see_nothing
@@ -349,5 +350,5 @@ def find_peek(transport: asyncio.Transport) -> Peek:
 
 
 def see_nothing(_: float) -> Sequence[object]:
-    """Return that there is no data: for a transport without a socket."""
+    """Return no data; the ``Peek`` of a transport without a socket."""
     return ()

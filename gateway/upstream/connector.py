@@ -1,4 +1,4 @@
-"""Opening of connections: DNS, TCP, proxies and TLS. Their exceptions are translated here."""
+"""Opens connections: DNS, TCP, proxies and TLS. Translates their exceptions."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ _PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))
 
 
 def open_context() -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's certificates, or those of ``SSL_CERT_FILE``, as aiohttp's does."""
+    """Return a TLS context that trusts the system's certificates, or the file in ``SSL_CERT_FILE``, like aiohttp."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
     return context
@@ -39,8 +39,8 @@ def open_context() -> ssl.SSLContext:
 class Connector:
     """Opens connections.
 
-    ``resolve``: from a host and a port to addresses. Raises ``OSError``. ``trust``: makes the context for TLS, once,
-    when the first connection needs it: that is dear.
+    ``resolve``: returns addresses for a host and a port. Raises ``OSError``. ``trust``: creates the TLS context, which
+    is expensive: once, when the first connection needs it.
     """
 
     def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
@@ -63,15 +63,15 @@ class Connector:
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
             raise find_exhaustion(error) or build_unreachable(error) from error
-        except ValueError as error:  # the system rejects the name
+        except ValueError as error:  # the resolver rejects the name
             raise refuse() from error
 
     async def close(self) -> None:
-        """Cancel the DNS queries."""
+        """Cancel the running DNS queries."""
         await self._names.close()
 
     async def _reach(self, origin: Origin) -> socket.socket:
-        """Return a socket to ``origin``, or to a proxy for plain HTTP."""
+        """Return a socket connected to ``origin``, or to a proxy for plain HTTP."""
         if origin.proxy is None:
             return await self._connect(origin.host, origin.port)
         proxy = URL(origin.proxy)
@@ -131,10 +131,11 @@ class Connector:
 
 
 def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """Forget a socket that ``loop`` was given and could make no connection of.
+    """Close a socket after ``loop`` has failed to make a connection of it.
 
-    asyncio closes the very object. uvloop closes its descriptor, and where the other end was gone before the handshake
-    it leaves the number in ``sock``: closing that too would close whatever has the number by then.
+    asyncio closes the socket object itself. uvloop closes the descriptor. If the other end left before the handshake,
+    uvloop keeps the descriptor's number in ``sock``: closing the object would close any file that has the number by
+    now.
     """
     if isinstance(loop, asyncio.BaseEventLoop):
         sock.close()
@@ -148,7 +149,7 @@ def _refused_by_proxy(received: bytes = b"") -> ProxyRefused:
 
 
 async def _tunnel(sock: socket.socket, origin: Origin) -> None:
-    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6).
+    """Request a tunnel to ``origin`` from the proxy at ``sock`` (RFC 9110, 9.3.6).
 
     Raises ``ProviderBadResponse``, ``OSError``.
     """
@@ -164,6 +165,6 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
         received += piece
         if not piece or len(received) > MAX_TUNNEL_BYTES:
             raise _refused_by_proxy(received)
-    # The origin sends nothing before a request: further bytes cannot be from it.
+    # The origin sends nothing before a request, so further bytes cannot come from it.
     if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
         raise _refused_by_proxy(received)

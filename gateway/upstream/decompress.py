@@ -1,11 +1,11 @@
-"""An encoded body, decoded in steps, although it was asked for as it is."""
+"""Decodes a response body in steps if the server compressed it although the request did not allow that."""
 
 import zlib
 
 from gateway.errors import ProviderBadResponse
 
 STEP_BYTES = 64 * 1024
-"""What is decoded at once, whatever it was made small from."""
+"""Largest decoded piece: a small body may expand to any size."""
 MAX_MEMBERS = 100
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 _INFLATED = frozenset({"gzip", "deflate"})
@@ -13,9 +13,9 @@ _METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 
 
 class Decompressor:
-    """``feed`` what came, ``take`` until nothing is left, ``end`` when all has come.
+    """Decodes a stream: ``feed`` received data, ``take`` until nothing is left, ``end`` after all data.
 
-    ``encoding``: ``gzip``, or ``deflate``, which is zlib to the standard and raw to some.
+    ``encoding``: ``gzip``, or ``deflate``, which is the zlib format in the standard and a raw stream from some servers.
     """
 
     __slots__ = ("_decoder", "_encoding", "_left", "_members")
@@ -27,7 +27,7 @@ class Decompressor:
         self._members = 1
 
     def feed(self, data: bytes) -> None:
-        """What came; not empty, and only after ``take`` had nothing more. Raises ``zlib.error``."""
+        """Add received data, which must not be empty, once ``take`` has returned nothing. Raises ``zlib.error``."""
         if self._decoder is None:
             self._decoder = zlib.decompressobj(_ZLIB if data[0] & 0xF == _METHOD else _RAW)
         elif self._decoder.eof:
@@ -35,7 +35,7 @@ class Decompressor:
         self._left = data
 
     def take(self) -> bytes:
-        """The next piece; empty where more is needed first. Raises ``zlib.error``."""
+        """Return the next decoded piece; empty if more data is needed first. Raises ``zlib.error``."""
         decoder = self._decoder
         while decoder is not None:
             piece = decoder.decompress(self._left, STEP_BYTES)
@@ -50,22 +50,23 @@ class Decompressor:
         return b""
 
     def _open_next(self) -> "zlib._Decompress":
-        """Another one, where gzip goes on after its end: within bounds (RFC 1952, 2.2)."""
+        """Return a decoder for the next gzip member, of which there may be a limited number (RFC 1952, 2.2)."""
         self._members += 1
         if self._encoding != "gzip" or self._members > MAX_MEMBERS:
             raise zlib.error("The encoded body continues after its end")
         return zlib.decompressobj(_GZIP)
 
     def end(self) -> None:
-        """All has come. Raises ``zlib.error`` where it was cut."""
+        """Handle the end of the data. Raises ``zlib.error`` if the data is truncated."""
         if self._decoder is not None and not self._decoder.eof:
             raise zlib.error("The encoded body is cut")
 
 
 def open_inflation(encoding: str | None) -> Decompressor | None:
-    """What decodes ``encoding``, in lower case: None if it is empty.
+    """Return a decoder for ``encoding``; None if the encoding is empty.
 
-    Raises ``ProviderBadResponse`` for one not asked for. ``encoding``: of the body; None if several are named.
+    Raises ``ProviderBadResponse`` for an unsupported encoding. ``encoding``: the body's, in lower case; None if several
+    are named.
     """
     if encoding == "":
         return None

@@ -1,4 +1,4 @@
-"""A short DNS cache, with one query for a name at a time."""
+"""A short-lived DNS cache, with one query per name at a time."""
 
 import asyncio
 import socket
@@ -52,7 +52,7 @@ class DnsCache:
         return await asyncio.shield(task)
 
     def forget(self, host: str, port: int) -> None:
-        """Drop a name: its addresses did not answer."""
+        """Remove a name whose addresses did not respond."""
         self._known.pop((host, port), None)
 
     async def close(self) -> None:
@@ -76,6 +76,6 @@ class DnsCache:
 
 
 def _look_away(task: asyncio.Task[Sequence[AddrInfoType]]) -> None:
-    """Retrieve the exception so that asyncio does not log it: all waiters may have been cancelled."""
+    """Retrieve the exception, which asyncio would log otherwise: all waiters may have been cancelled."""
     if not task.cancelled():
         task.exception()

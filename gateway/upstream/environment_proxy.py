@@ -1,4 +1,4 @@
-"""The proxies that the usual environment variables name, for requests of channels without a proxy of their own."""
+"""Proxies from the usual environment variables, for requests of channels without their own proxy."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,27 +7,27 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 FindProxy = Callable[[str | None, str], str | None]
-"""Returns the proxy for a URL, given that of its channel; None: a direct connection."""
+"""Returns the proxy for a URL, given the channel's proxy and the URL; None: a direct connection."""
 
 NO_PROXY = "none"
-"""As a channel's proxy: direct connections, whatever the environment says."""
+"""Value of a channel's proxy for direct connections, regardless of the environment."""
 SOCKS = ("socks5://", "socks5h://")
-"""With the first the gateway resolves names, with the second the proxy."""
+"""With ``socks5`` the gateway resolves names, with ``socks5h`` the proxy does."""
 PROXY_URLS = ("http://", *SOCKS)
 EXPECTED_PROXY = "an http://, socks5:// or socks5h:// URL; the connection to a proxy cannot use TLS"
 _MOST_REMEMBERED = 1_024
 _SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 _PORTS = {"http": 80, "https": 443}
 _BETWEEN = re.compile(r"[\s,]+")
-"""Entries of NO_PROXY: curl separates them by commas or blanks."""
+"""Separators of the entries of NO_PROXY: commas or blanks, as in curl."""
 
 
 def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
-    """Return the look-up of proxies by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
+    """Return a function that finds proxies by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
 
-    The names in small letters go first, as for curl. An address without a scheme is an HTTP proxy. ``NO_PROXY`` lists
-    names of hosts and domains, addresses and networks, or is ``*``. Loopback addresses never go through a proxy (as in
-    Go's ``net/http``, ``ProxyFromEnvironment``): a proxy cannot reach a model server on this machine.
+    Lower-case names take precedence, as in curl. An address without a scheme is an HTTP proxy. ``NO_PROXY`` lists names
+    of hosts and domains, addresses and networks, or is ``*``. Loopback addresses never go through a proxy (as in Go's
+    ``net/http``, ``ProxyFromEnvironment``): a proxy cannot reach a model server on this machine.
     """
 
     def read(name: str) -> str:
@@ -56,7 +56,7 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
 
 
 def list_tls_proxies(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names of the variables of proxies that would be reached with TLS, which no connection can."""
+    """Yield the names of variables whose proxies would have to be reached over TLS, which is not supported."""
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         for variable in (name, name.upper()):
             if environ.get(variable, "").strip().lower().startswith("https://"):
@@ -70,7 +70,7 @@ def _complete(proxy: str) -> str | None:
 
 
 def _is_direct(host: str, port: int, direct: str) -> bool:
-    """Return whether a host is on this machine, or in the list ``direct``."""
+    """Return whether a host is on this machine or matches the list ``direct``."""
     entries = [entry.lower() for entry in _BETWEEN.split(direct) if entry]
     if "*" in entries or any(_is_named(host, port, entry) for entry in entries):
         return True
@@ -83,7 +83,7 @@ def _is_direct(host: str, port: int, direct: str) -> bool:
 
 
 def _is_named(host: str, port: int, entry: str) -> bool:
-    """Return whether an entry names a host, one of its domains, or either with its port."""
+    """Return whether an entry matches a host: its name or a parent domain, optionally with its port."""
     name = entry.lstrip("*").lstrip(".").replace("[", "").replace("]", "")
     return any(place == name or place.endswith(f".{name}") for place in (host, f"{host}:{port}"))
 

@@ -1,4 +1,4 @@
-"""What this machine, and no provider, lacks when a connection cannot be made."""
+"""Detects failed connections whose cause is a lack of resources on this machine, not the provider."""
 
 import errno
 import os
@@ -7,12 +7,13 @@ import socket
 from gateway.errors import FailureScope, ProviderError
 
 _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
-"""Descriptors of this process, or of the machine; buffers; memory; ports to call from (connect(2), socket(2))."""
+"""Errors for a lack of descriptors (of the process or machine), buffers, memory or local ports (connect(2),
+socket(2))."""
 _MAX_CAUSES = 8
 
 
 class ResourcesExhausted(ProviderError):
-    """The gateway has no descriptor, buffer or port left for a connection to a provider; the provider has no part."""
+    """The gateway has no descriptor, buffer or port left for a connection. The provider is not at fault."""
 
     code = "overloaded"
     failure_scope: FailureScope = "nobody"
@@ -23,12 +24,12 @@ class ResourcesExhausted(ProviderError):
 
 
 def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
-    """The fault of an ``error`` that, or whose cause, is a lack of ours; None if it is not."""
+    """Return the error if ``error`` or its cause is a lack of local resources; None otherwise."""
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None:
             return None
-        if isinstance(cause, socket.gaierror):  # which does not say what was lacking
+        if isinstance(cause, socket.gaierror):  # its error code does not name the resource
             lacking = not _may_open()
         else:
             lacking = isinstance(cause, OSError) and cause.errno in _LACKING

@@ -1,8 +1,8 @@
 """Bounds the memory of the large WebSocket frames of realtime sessions.
 
-aiohttp keeps a frame until it is complete, and has no limit for many connections. A meter stands between a connection
-and aiohttp's protocol and counts the bytes that have arrived and were not passed on. A connection that goes over a
-limit is refused: what it sends from then on is dropped.
+aiohttp buffers a frame until it is complete, and has no limit across connections. A meter sits between a connection and
+aiohttp's protocol and counts the bytes that have arrived and not yet been passed on. A connection that exceeds a limit
+is refused: all further data from it is dropped.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from collections.abc import Callable
 LARGE_BYTES = 256 * 1024
 """A connection that holds fewer bytes is not counted."""
 MOST_BYTES = 96 * 1024 * 1024
-"""Of all connections. A frame takes up to five times its size while it is parsed and sent on.
+"""Limit of all connections together. A frame needs up to five times its size while it is parsed and sent on.
 
-One account alone may hold half: two of the largest frames, one that is passed on and the next one. A second account
-then has room for one of the largest frames.
+A single account may hold half: two of the largest frames, the current and the next. A second account then has room for
+one of the largest frames.
 """
 FRAME_S = 60.0
-"""How long a large frame may take until it is complete and passed on."""
+"""How long a large frame may take until it has been received and passed on."""
 _HEADER_BYTES = 14
-"""Of a frame, at most (RFC 6455, 5.2)."""
+"""Maximum size of a frame header (RFC 6455, 5.2)."""
 
 
 class FrameBudget:
-    """Counts the bytes of large frames under way, of each account and of all."""
+    """Counts the bytes of incomplete large frames, per account and in total."""
 
     def __init__(self) -> None:
         self._accounts: Counter[int] = Counter()
 
     def resize(self, account: int, added: int) -> bool:
-        """Count ``added`` bytes more, or fewer. Return whether ``account`` may hold them.
+        """Change the count by ``added`` bytes, which may be negative. Return whether ``account`` may hold them.
 
-        An account may hold as much as is free for the others. Accounts that fill their shares therefore never fill
-        everything: some room is left for one that comes later.
+        An account may hold at most as many bytes as remain free for the others. Accounts at their limit therefore never
+        use up the budget: a later account still finds room.
         """
         self._accounts[account] += added
         held = self._accounts[account]
@@ -43,11 +43,11 @@ class FrameBudget:
 
 
 BUDGET = FrameBudget()
-"""Of this process, as its memory is."""
+"""One budget per process, because memory is a resource of the process."""
 
 
 class FrameMeter(asyncio.Protocol):
-    """Counts the bytes of a connection, and passes them to the protocol that the connection had before.
+    """Counts the bytes of a connection and passes them to the connection's original protocol.
 
     ``account``: the id of the account that pays for the session.
     """
@@ -62,7 +62,7 @@ class FrameMeter(asyncio.Protocol):
         self._on_refusal: Callable[[], None] | None = None
 
     def attach(self, transport: asyncio.Transport | None) -> None:
-        """Count what arrives over ``transport`` from now on. None: the connection is lost."""
+        """Count the data that arrives over ``transport`` from now on. None: the connection is lost."""
         if transport is None:
             return
         inner = transport.get_protocol()
@@ -71,13 +71,13 @@ class FrameMeter(asyncio.Protocol):
         transport.set_protocol(self)
 
     def watch(self, on_refusal: Callable[[], None]) -> None:
-        """Call ``on_refusal`` once the connection goes over a limit; at once if it did already."""
+        """Call ``on_refusal`` once the connection exceeds a limit, or at once if it already has."""
         self._on_refusal = on_refusal
         if self._refused:
             on_refusal()
 
     def note_passed(self, size: int) -> None:
-        """Forget a frame of ``size`` bytes. Bytes of the next one may have arrived meanwhile."""
+        """Subtract a frame of ``size`` bytes that was passed on. Bytes of the next frame may have arrived meanwhile."""
         self._passed += 1
         self._held = max(self._held - size - _HEADER_BYTES, 0)
         if self._counted:
@@ -92,7 +92,7 @@ class FrameMeter(asyncio.Protocol):
         return now - since > FRAME_S
 
     def close(self) -> None:
-        """Count nothing any more: the session has ended. What still arrives is dropped."""
+        """Stop counting: the session has ended. Data that still arrives is dropped."""
         self._refused = True
         self._held = 0
         self._count()
@@ -109,7 +109,7 @@ class FrameMeter(asyncio.Protocol):
             self._inner.data_received(data)
 
     def _count(self) -> bool:
-        """Count what is held now. Return whether it is within the limits."""
+        """Update the count of held bytes. Return whether it is within the limits."""
         before, self._counted = self._counted, self._held if self._held > LARGE_BYTES else 0
         return BUDGET.resize(self._account, self._counted - before)
 

@@ -1,7 +1,8 @@
 """The interface of HTTP clients for providers: send a request, get a response at its headers, read or pump its body.
 
-``pump`` calls the sink synchronously for each piece, so that a piece costs no task switch, until the body ends or the
-sink pauses (for a first event, a slow reader, an end mark). Nothing more is read from the provider while nothing pumps.
+``pump`` calls the sink synchronously for each piece, which saves a task switch per piece. It returns when the body ends
+or the sink pauses (for a first event, a slow reader, an end mark). Without a running ``pump`` no more data is read from
+the provider.
 """
 
 import enum
@@ -16,24 +17,25 @@ from gateway.frozen import frozen
 from gateway.upstream.large_answers import LARGE_BYTES, READING
 
 Sink = Callable[[bytes, bytes | None], bool]
-"""Takes ``(payload, raw_chunks)`` and returns True to make ``pump`` return.
+"""Receives ``(payload, raw_chunks)``; returns True to make ``pump`` return.
 
-``raw_chunks`` is the same data with the chunked framing in which it arrived (RFC 9112, 7.1): it can be forwarded
-unchanged. None if it did not arrive as whole chunks, or if the client does not know.
+``raw_chunks``: the same data with its original chunked framing (RFC 9112, 7.1), which can be forwarded unchanged. None
+if the data did not arrive as whole chunks, or if the client does not know.
 """
 
 
 RESEND_WITHIN_S = 0.1
-"""If a reused connection ends so soon after the request was written, the provider has not processed the request: it
-closed an idle connection while the request was on its way (RFC 9112, 9.3.1)."""
+"""If a reused connection ends this soon after the request was written, the provider has not processed the request: it
+closed an idle connection while the request was in transit (RFC 9112, 9.3.1)."""
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""Idempotent methods (RFC 9110, 9.2.2): such a request may be sent again."""
+"""Idempotent methods (RFC 9110, 9.2.2): such requests may be sent again."""
 
 
 class StaleConnection(ProviderBadResponse):
-    """A reused connection ended before ``RESEND_WITHIN_S`` had passed since the request, without a byte of a response.
+    """A reused connection ended without a response byte, before the provider can have processed the request.
 
-    The request may be sent again over a new connection, as another attempt.
+    It ended at most ``RESEND_WITHIN_S`` after the request was written, or before the whole request was sent. The
+    request may be sent again over a new connection, as another attempt.
     """
 
     failure_scope: FailureScope = "nobody"
@@ -43,13 +45,13 @@ class PumpResult(enum.Enum):
     """Why ``pump`` returned."""
 
     ENDED = "ended"
-    """The body has ended; whether the stream is complete, its transform knows."""
+    """The body has ended. Only the stream's transform knows whether the stream is complete."""
     PAUSED = "paused"
-    """The sink paused; call ``pump`` again to go on."""
+    """The sink paused; call ``pump`` again to continue."""
 
 
 class HttpResponse(Protocol):
-    """A provider's response at its headers. Always ``close`` it: it holds a connection."""
+    """A provider's response, available once its headers have arrived. Always ``close`` it: it holds a connection."""
 
     @property
     def status(self) -> int:
@@ -64,7 +66,7 @@ class HttpResponse(Protocol):
     async def read(self, limit: int) -> bytes:
         """Return the whole body.
 
-        Raises ``ProviderBadResponse`` if it breaks or is larger than ``limit`` bytes; ``ProviderTimeout``.
+        Raises ``ProviderBadResponse`` if the body breaks off or is larger than ``limit`` bytes; ``ProviderTimeout``.
         """
         ...
 
@@ -72,16 +74,16 @@ class HttpResponse(Protocol):
         """Pass the body to ``sink`` piece by piece.
 
         Returns ``PAUSED`` if the sink paused, whatever has happened since. Raises the sink's exception,
-        ``ProviderBadResponse`` if the body breaks, or the error given to ``abort``.
+        ``ProviderBadResponse`` if the body breaks off, or the error passed to ``abort``.
         """
         ...
 
     def abort(self, error: ProviderError) -> None:
-        """Close the connection; a ``read`` or ``pump`` under way raises ``error``."""
+        """Close the connection; a running ``read`` or ``pump`` raises ``error``."""
         ...
 
     def finish(self) -> None:
-        """Note that the stream is complete: the connection is reused once the response has ended, too."""
+        """Mark the stream as complete. The connection is reused once the response has ended, too."""
         ...
 
     def close(self) -> None:
@@ -95,9 +97,10 @@ class HttpClient(Protocol):
     async def send(self, http_request: HttpRequest) -> HttpResponse:
         """Send a request and wait for the headers. Raises ``ProviderBadResponse``, ``ProviderTimeout``.
 
-        Redirects are not followed. If a reused connection ends before any byte of a response, an idempotent request is
-        sent again over a new one; for any other ``StaleConnection`` is raised, and the caller may send it again. A
-        request with ``once`` gets a new connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
+        Redirects are not followed. If a reused connection ends before any response byte, an idempotent request is sent
+        again over a new connection. For other requests ``StaleConnection`` is raised if the provider cannot have
+        processed the request, which the caller may then send again; otherwise ``ProviderBadResponse``. A request with
+        ``once`` gets a new connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
         """
         ...
 
@@ -111,10 +114,10 @@ class FileRequest:
     """A request for a file that is streamed.
 
     Attributes:
-        url: as the provider gave it, or one on the channel's own server.
+        url: an address from the provider, or on the channel's own server.
         trusted_origin: see ``SafeFetcher.fetch``.
-        proxy: the channel's own, or None.
-        signature: headers for the trusted origin alone: they are not sent to the target of a redirect elsewhere.
+        proxy: the channel's own proxy, or None.
+        signature: headers for the trusted origin only; not sent to the target of a redirect elsewhere.
         wanted: the ``Range`` header, or None for the whole file.
         connect_s: timeout for the connection and the headers, with redirects. ``idle_s``: between two pieces.
     """
@@ -137,7 +140,7 @@ class FileRefused(ProviderBadResponse):
 
 
 class FetchedFile(Protocol):
-    """A file at its headers. Always ``close`` it: it holds a connection."""
+    """A file, available once its headers have arrived. Always ``close`` it: it holds a connection."""
 
     @property
     def status(self) -> int:
@@ -146,18 +149,18 @@ class FetchedFile(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Case-insensitive."""
+        """The headers, case-insensitive."""
         ...
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body; None if the server did not say."""
+        """Bytes of the body; None if the server did not state the length."""
         ...
 
     async def read(self) -> bytes:
         """Return the next piece; empty at the end. Only a few buffers are read ahead.
 
-        Raises ``ProviderBadResponse`` if the file ends early, ``ProviderTimeout`` if nothing comes.
+        Raises ``ProviderBadResponse`` if the file ends early, ``ProviderTimeout`` if no data arrives.
         """
         ...
 
@@ -167,9 +170,9 @@ class FetchedFile(Protocol):
 
 
 async def read_pushed(response: HttpResponse, limit: int, announced: int | None) -> bytes | None:
-    """Return the whole body; None if it, or its ``announced`` length, is more than ``limit`` bytes.
+    """Return the whole body; None if the body or its ``announced`` length exceeds ``limit`` bytes.
 
-    Raises as ``HttpResponse.pump`` does.
+    Raises the same exceptions as ``HttpResponse.pump``.
     """
     pieces: list[bytes] = []
     size = 0

@@ -1,6 +1,6 @@
-"""Bounds the memory of the large answers that are read at the same time.
+"""Bounds the memory of large answers that are read at the same time.
 
-Once all together have ``MOST_BYTES``, only the oldest is read on; the others wait, and their providers with them.
+Once their total reaches ``MOST_BYTES``, only the oldest is read further. The others pause, and so do their providers.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class ReadingShare:
-    """The bytes of one answer, or of one event, while it is held. A context manager: they count until its end."""
+    """The bytes of one answer or event in memory. A context manager: the bytes count until its block ends."""
 
     __slots__ = ("_size", "_waiting", "_whole")
 
@@ -29,7 +29,7 @@ class ReadingShare:
         self.resize(0)
 
     def resize(self, size: int) -> bool:
-        """Count ``size`` bytes from now on. Return whether more may be read."""
+        """Set the counted bytes to ``size``. Return whether more may be read."""
         added, self._size = size - self._size, size
         if not size:
             self._whole.remove(self, -added)
@@ -43,13 +43,13 @@ class ReadingShare:
             await self._waiting
 
     def wake(self) -> None:
-        """Let ``wait`` look again."""
+        """Let ``wait`` check again."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
 
 class LargeAnswers:
-    """Counts the large answers that are being read. ``most``: bytes of all together; the oldest alone may have more."""
+    """Counts the large answers being read. ``most``: bytes of all together; only the oldest may exceed this."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -57,7 +57,7 @@ class LargeAnswers:
         self._shares: dict[ReadingShare, None] = {}
 
     def open_share(self) -> ReadingShare:
-        """Return the share of an answer that begins."""
+        """Return the share of a new answer."""
         return ReadingShare(self)
 
     def add(self, share: ReadingShare, size: int) -> bool:
@@ -67,7 +67,7 @@ class LargeAnswers:
         return self._held <= self._most or next(iter(self._shares)) is share
 
     def remove(self, share: ReadingShare, size: int) -> None:
-        """Forget ``share`` and its ``size`` bytes, and wake those that wait."""
+        """Remove ``share`` with its ``size`` bytes, and wake the waiting shares."""
         self._held -= size
         if self._shares.pop(share, share) is None:
             for other in self._shares:
@@ -75,4 +75,4 @@ class LargeAnswers:
 
 
 READING = LargeAnswers(MOST_BYTES)
-"""Of this process, as its memory is."""
+"""One counter per process, because memory is a resource of the process."""

@@ -8,13 +8,13 @@ from gateway.deadlines import DeadlineTimer
 from gateway.upstream.connection import Connection
 
 KEEPALIVE_S = 30.0
-"""A connection that is idle for so long is closed."""
+"""Idle connections are closed after this time."""
 _CLOSING_S = 5.0
 
 
 @attrs.define(eq=False)
 class Origin:
-    """The server that connections lead to, and those that are idle; the last one returned is used first.
+    """A server, and the idle connections to it; the connection returned last is used first.
 
     ``scheme``: http or https. ``proxy``: the URL of the proxy, or None.
     """
@@ -27,7 +27,7 @@ class Origin:
 
 
 class Pool:
-    """Every open connection, whether a request uses it or not."""
+    """All open connections, idle or in use."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,11 +37,11 @@ class Pool:
         self.closed = False
 
     def open(self, origin: Origin) -> Connection:
-        """Return a connection that the caller still has to connect."""
+        """Return a new connection that the caller still has to connect."""
         return Connection(self, origin.idle)
 
     def add(self, connection: Connection, deadline: float) -> None:
-        """Take in a connected connection. Its first request must end by ``deadline``."""
+        """Add a connected connection. Its first request must end by ``deadline``."""
         self._all.add(connection)
         connection.due_at = deadline
         self._timer.enter(connection)
@@ -49,7 +49,7 @@ class Pool:
     def take(self, origin: Origin, deadline: float) -> Connection | None:
         """Return an idle connection for a request that must end by ``deadline``; None if there is none.
 
-        A connection with unread bytes in the kernel is closed instead: they came before the request, so that they would
+        A connection with unread bytes in the kernel is closed instead: these bytes arrived before the request and would
         be taken for its answer.
         """
         idle = origin.idle
@@ -64,7 +64,7 @@ class Pool:
         return None
 
     def rest(self, connection: Connection) -> None:
-        """Keep a connection for the next request."""
+        """Keep an idle connection for a later request."""
         if self.closed:
             connection.abort()
             return
@@ -74,11 +74,11 @@ class Pool:
             self._timer.enter(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Check a connection whose deadline has been moved."""
+        """Check the deadline of a connection, which has been moved."""
         self._timer.enter(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a closed connection."""
+        """Remove a closed connection."""
         self._all.discard(connection)
         self._timer.leave(connection)
         if not self._all:
@@ -94,5 +94,5 @@ class Pool:
             try:
                 async with asyncio.timeout(_CLOSING_S):
                     await self._emptied.wait()
-            except TimeoutError:  # the event loop still has them; our side is closed
+            except TimeoutError:  # the event loop still holds them; our side is closed
                 pass

@@ -1,4 +1,4 @@
-"""Request bodies that are read while they are sent: bytes, and files in pieces, as fast as the provider reads."""
+"""Request bodies that are read while they are sent: bytes, or files in pieces, as fast as the provider reads."""
 
 import binascii
 from collections.abc import AsyncGenerator
@@ -8,13 +8,13 @@ from gateway.domain.upload import Content, FilePiece
 from gateway.errors import StoreUnavailable
 
 PIECE_BYTES = 128 * 1024
-"""Read at once: the memory of a body, besides the transport's write buffer."""
+"""Bytes read at once: the memory that a body needs besides the transport's write buffer."""
 BASE64_BYTES = PIECE_BYTES // 4 * 3
-"""The same before base64, which turns three bytes into four: a multiple of three."""
+"""Bytes read at once before base64, which turns three bytes into four: a multiple of three."""
 
 
 async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
-    """Yield a body in pieces. Raises what reading a file raises."""
+    """Yield a body in pieces. Raises file reading errors."""
     for piece in content.pieces:
         if isinstance(piece, FilePiece):
             async with aclosing(_read_file(piece)) as pieces:

@@ -16,20 +16,20 @@ from gateway.upstream.pool import Origin
 MAX_ORIGINS = 512
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _METHOD = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
-"""Not HEAD: its response has no body whatever its headers say, which the parser of responses does not know."""
+"""HEAD is excluded: its response has no body regardless of its headers, which the response parser does not handle."""
 _BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
-"""Requests of these methods have no Content-Length if they have no body."""
+"""Methods whose requests have no Content-Length if they have no body."""
 _OURS = frozenset({"content-length", "transfer-encoding"})
 
 
 def refuse() -> ProviderBadResponse:
-    """Return the error for a request that cannot be sent as HTTP, or must not be."""
+    """Return the error for a request that cannot or must not be sent as HTTP."""
     return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
 
 
 @quick_frozen
 class RequestHead:
-    """The head of a request but its length, and the origin that the request goes to.
+    """The head of a request without its Content-Length, and the origin that the request goes to.
 
     ``bodiless``: a request without a body has no Content-Length.
     """
@@ -46,15 +46,15 @@ class RequestHead:
 
 
 class RequestHeadBuilder:
-    """Builds heads, and keeps the origins that they lead to, a bounded number of them."""
+    """Builds heads, and caches a bounded number of their origins."""
 
     def __init__(self) -> None:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
     def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
-        """Build the head of a request through ``proxy``, whatever the request names.
+        """Build the head of a request through ``proxy``; the request's own proxy is ignored.
 
-        Raises ``ProviderBadResponse`` if its URL or headers cannot be sent, or not through ``proxy``.
+        Raises ``ProviderBadResponse`` if its URL or headers are not valid, or ``proxy`` is not supported.
         """
         if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
             raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")

@@ -1,9 +1,9 @@
 """Parser of HTTP/1.1 responses on top of llhttp, without sockets.
 
-llhttp decides what is valid. This module adds what llhttp does not report: where exactly a response ended, so that
-further bytes are never taken for the next response, and the size of a head. Header fields are split on demand, as few
-of them are ever read. Most pieces of a stream are exactly one chunk, and need not pass through llhttp, whose state is
-the same after them (``read_chunks``).
+llhttp decides about validity. This module adds two facts that llhttp does not report: the size of a head, and the exact
+end of a response. Bytes after that end are never taken for the next response. Header fields are split on demand,
+because few of them are ever read. Most pieces of a stream are exactly one chunk and bypass llhttp, whose state they
+would leave unchanged (``read_chunks``).
 """
 
 import re
@@ -13,14 +13,15 @@ from functools import lru_cache
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of one response, without interim ones; also the maximum of bytes that may come without a byte of a body."""
+"""Maximum size of one response head, without interim responses. Also the maximum of received bytes that contain no byte
+of a body."""
 MAX_FIELD_BYTES = 8190
 MAX_FIELDS = 200
 MAX_INTERIM = 16
 MAX_PUSH_BYTES = 64 * 1024
-"""Of a body, passed on in one turn of the event loop: translating so many small events takes 20 ms."""
+"""Maximum of body bytes passed on in one turn of the event loop: translating so many small events takes 20 ms."""
 _SMALL_HEAD_BYTES = 4 * MAX_FIELDS
-"""No head of this size has too many fields: the smallest field is a name of one byte, a colon and CRLF."""
+"""No head of this size has too many fields: the smallest field is a one-byte name, a colon and CRLF."""
 _HEAD_END = b"\r\n\r\n"
 _FRAMING = re.compile(rb"\r\n(content-length|content-encoding|transfer-encoding):[ \t]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,8}\r\n")
@@ -31,14 +32,14 @@ _LF = 10
 
 
 def _split(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Return names, in lower case, and values. llhttp has accepted the head: no folded line, no bare CR or LF."""
+    """Return names in lower case, and values. llhttp has accepted the head: it has no folded line, no bare CR or LF."""
     lines = head.strip(b"\r\n").split(b"\r\n")
     pairs = [line.partition(b":") for line in lines[1:]]
     return [(name.lower(), value.lstrip(b" \t")) for name, _, value in pairs]
 
 
 class Headers(Mapping[str, str]):
-    """Header fields, case-insensitive; the first if a name is repeated."""
+    """Header fields, case-insensitive; the first value if a name is repeated."""
 
     __slots__ = ("_raw",)
 
@@ -59,7 +60,7 @@ class Headers(Mapping[str, str]):
 
 @lru_cache(4096)
 def _write_size_line(length: int) -> bytes | None:
-    """Build the size line of the chunk that is ``length`` bytes long with its framing; None if there is none."""
+    """Build the size line of a chunk of ``length`` bytes including its framing; None if no chunk has that length."""
     for digits in range(1, 9 if length <= MAX_PUSH_BYTES else 1):
         size = length - digits - 4
         line = b"%x\r\n" % max(size, 0)
@@ -69,7 +70,7 @@ def _write_size_line(length: int) -> bytes | None:
 
 
 def read_chunks(data: bytes) -> bytes | None:
-    """Return the payload of ``data`` if it is one or more whole chunks and nothing else; None if not.
+    """Return the payload of ``data`` if it consists of one or more whole chunks; None otherwise.
 
     None also for the last chunk, for a chunk with an extension (RFC 9112, 7.1) and for more than ``MAX_PUSH_BYTES``.
     """
@@ -102,12 +103,12 @@ class ResponseParser:
 
     Attributes:
         headed: the head is complete, and ``status``, ``head``, ``encoding``, ``length`` and ``chunked`` are set.
-        head: its raw bytes.
+        head: the raw bytes of the head.
         encoding: the Content-Encoding in lower case; empty for none, None if the head has two.
         length: the Content-Length; None if there is none.
         complete: the response is complete.
         keep_alive: the provider leaves the connection open after the complete response.
-        excess: bytes came after the complete response.
+        excess: bytes arrived after the complete response.
         broken: the error in the response, or None.
         at_chunk: the next byte is the first of a chunk, and the body has no encoding.
         on_body: callback of llhttp.
@@ -133,12 +134,12 @@ class ResponseParser:
         self.begin()
 
     def begin(self) -> None:
-        """Expect another response; the last one was complete, and nothing came after it."""
+        """Prepare for another response; the last response was complete and nothing followed it."""
         self._dry = self._interim = self.status = 0
         self.headed = self.complete = self.keep_alive = False
 
     def drop(self) -> None:
-        """Drop llhttp's object, which refers to this one."""
+        """Drop llhttp's object, which references this one: reference counting can then free both."""
         del self._parser
 
     def take(self, data: bytes) -> bytes:
@@ -178,14 +179,14 @@ class ResponseParser:
             self.broken = error.with_traceback(None)  # its frames reference this object
 
     def _take_head(self, data: bytes) -> bytes:
-        """Parse a head, or a part of it; return what comes after it."""
+        """Parse a head or a part of it; return the bytes after it."""
         fed = len(self._seen)
         seen = self._seen + data
         at = seen.find(_HEAD_END, fed and max(0, fed - 3))
         whole = at >= 0
         end = at + 4
         self._parser.feed_data(seen[fed:end] if whole else data)
-        # llhttp must agree where the head ends.
+        # llhttp must agree about the end of the head.
         if whole != (self.status > 0):
             raise HttpParserError("An empty line that ends no head, or none where one ended")
         if not whole:
@@ -196,7 +197,7 @@ class ResponseParser:
         return seen[end:]
 
     def _read_head(self, head: bytes) -> None:
-        """Take the fields that frame the body from a complete head."""
+        """Read the fields that frame the body from a complete head."""
         if len(head) > _SMALL_HEAD_BYTES:
             _check_size(head)
         if self.status < _FINAL:
@@ -243,7 +244,7 @@ class ResponseParser:
         self._parser.feed_data(data)
         if self.chunked:
             self._find_edge(data)
-        # llhttp must agree where the body ends.
+        # llhttp must agree about the end of the body.
         elif self.complete != (left == 0):
             raise HttpParserError("An end that the head does not say, or none where it does")
 
@@ -283,9 +284,9 @@ def _name_encoding(value: bytes) -> str:
 
 
 def _check_size(head: bytes) -> None:
-    """Raise ``HttpParserError`` if the head has too many or too large fields."""
+    """Raise ``HttpParserError`` if the head has too many fields or too large ones."""
     fields = head.strip(b"\r\n").count(b"\r\n")
-    # No field can be larger than all of the head, and few heads are.
+    # No field can be larger than the whole head, and few heads exceed that size.
     sizes = [len(name) + len(value) for name, value in _split(head)] if len(head) > MAX_FIELD_BYTES else []
     if fields > MAX_FIELDS or max(sizes, default=0) > MAX_FIELD_BYTES or sum(sizes) + 4 * fields > MAX_HEAD_BYTES:
         raise HttpParserError("More than a head may be")

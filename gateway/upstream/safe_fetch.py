@@ -1,12 +1,12 @@
-"""Protection against SSRF: URLs of providers and users are fetched from public addresses only.
+"""Protection against SSRF: URLs from providers and users are fetched from public addresses only.
 
-Such a URL may name this machine, its network or a cloud's metadata service, in plain or in odd spelling, by a name that
-resolves there, or by a redirect; none of them is ever connected to.
+Such a URL may lead to this machine, its network or a cloud's metadata service, by a plain or unusual spelling of the
+address, by a name that resolves to it, or by a redirect. The gateway never connects to any of them.
 
-Addresses are checked when sockets are made. aiohttp calls ``socket_factory`` with each address that it is about to
-connect to, whether it is in the URL or comes from the resolver (happy eyeballs calls it for each of them), and connects
-to that address only: no name is resolved between the check and the connection. No connection is reused, so that none
-outlives the settings under which it was checked.
+Addresses are checked when sockets are created. aiohttp calls ``socket_factory`` with each address that it is about to
+connect to, whether from the URL or from the resolver (happy eyeballs calls it for each of them), and connects to that
+address only: no name is resolved between the check and the connection. Connections are not reused, so none outlives the
+settings under which it was checked.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from gateway.upstream.safe_fetch_response import (
 
 MAX_REDIRECTS = 3
 MAX_URL = 8_190
-"""Characters; aiohttp's limit for a header line, and so for a redirect."""
+"""Maximum length in characters; aiohttp's limit for a header line, and thus for a redirect."""
 READ_BUFFER = 64 * 1024
 
 _FIRST_FREE_PORT = 1024
@@ -52,7 +52,7 @@ _SERVICE_PORTS = frozenset(
         6667, 8200, 8500, 9042, 9092, 9200, 9300, 10250, 10255, 11211, 15672, 26379, 27017, 27018,
     }
 )  # fmt: skip
-"""Databases, queues, caches, remote desktops and cluster control planes, which serve no files."""
+"""Ports of databases, queues, caches, remote desktops and cluster control planes, which serve no files."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -65,23 +65,24 @@ _PRIVATE_NAMES = (
     "localhost", "localdomain", "local", "internal", "home.arpa", "lan", "home", "corp", "mail", "intranet", "private",
     "svc", "onion",
 )  # fmt: skip
-"""Domains without public servers: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal``, the three that it will never
-delegate (home, corp, mail), and others in unofficial use."""
+"""Domains without public servers: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal``, three domains that ICANN will
+never delegate (home, corp, mail), and others in unofficial use."""
 
 
 class SafeFetcher:
     """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose.
 
-    It has two sessions of aiohttp: one checks every address, the other none. The other one is for what the operator
-    chose: the channel's own origin and its proxy, never for webhooks. A proxy resolves names itself, so that only
-    the URL can be checked: addresses, and names of private domains. A public name that the proxy resolves to a
-    private address is *not* refused here; the operator of the proxy has to refuse it.
+    It has two aiohttp sessions: one checks every address, the other checks none. The unchecked session serves
+    destinations that the operator chose, the channel's own origin and its proxy; webhooks never use it. A proxy
+    resolves names itself, so only the URL can be checked: addresses, and names of private domains. A public name that
+    the proxy resolves to a private address is *not* refused here; the operator of the proxy has to refuse it.
 
-    Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
-    ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
+    Allowed ports: 80, 443, and those from 1024 on, which object stores use, except ports of well-known services. Lower
+    ports belong to mail, shells and files; a line of HTTP can do harm there. The channel's own origin may have any
+    port.
 
-    ``allow``: returns the private networks that are allowed by the current settings. ``resolver``: resolves names; the
-    system's resolver if None.
+    ``allow``: returns the private networks that the current settings allow. ``resolver``: resolves names; None: the
+    system's resolver.
     """
 
     def __init__(
@@ -99,18 +100,18 @@ class SafeFetcher:
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:
-        """Return a whole file. Raises ``ProviderBadResponse``, ``ProviderTimeout``: neither names an address.
+        """Return a whole file. Raises ``ProviderBadResponse``, ``ProviderTimeout``; their messages name no address.
 
-        At most ``MAX_REDIRECTS`` redirects are followed, each judged anew. A chain that has left the trusted origin
-        does not become trusted again by leading back.
+        At most ``MAX_REDIRECTS`` redirects are followed, each checked separately. A chain that has left the trusted
+        origin does not become trusted again by leading back.
 
         Args:
-            url: as the provider gave it.
-            trusted_origin: the channel's base URL: its scheme, host and port, which the operator chose, are allowed
-                whatever their address is. None: nothing is trusted.
-            proxy: the channel's own, or None.
+            url: the address from the provider.
+            trusted_origin: the channel's base URL. The operator chose its scheme, host and port, so they are allowed at
+                any address. None: nothing is trusted.
+            proxy: the channel's own proxy, or None.
             limit_bytes: maximum size.
-            timeout_s: for everything together, with redirects and the body.
+            timeout_s: total time, including redirects and the body.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -123,10 +124,10 @@ class SafeFetcher:
             raise_translated(error, FILE)
 
     async def open(self, file_request: FileRequest) -> SafeFetchResponse:
-        """Return a file at its headers. Redirects are followed as by ``fetch``.
+        """Return a file once its headers have arrived. Redirects are followed as in ``fetch``.
 
-        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
-        ``ProviderBadResponse``, or ``ProviderTimeout``.
+        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for other unexpected statuses, else
+        ``ProviderBadResponse`` or ``ProviderTimeout``.
         """
         try:
             async with asyncio.timeout(file_request.connect_s):
@@ -142,9 +143,10 @@ class SafeFetcher:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
 
-        The rest of the answer may take as long again, and ``HEARING_S`` at the most. It changes nothing. Raises
-        ``ProviderBadResponse``, ``ProviderTimeout``; neither names an address. ``EgressRefused`` says that this URL is
-        never allowed; a name that resolves to a private address today may resolve to another tomorrow.
+        Reading the rest of the answer may take as long again, at most ``HEARING_S``; it does not affect the result.
+        Raises ``ProviderBadResponse``, ``ProviderTimeout``; their messages name no address. ``EgressRefused`` is final:
+        the URL itself is never allowed. A name that resolves to a private address today may resolve to another
+        tomorrow.
         """
         try:
             target = _read_url(url, words=HOOK)
@@ -169,9 +171,9 @@ class SafeFetcher:
         limit_bytes: int,
         timeout_s: float,
     ) -> bytes:
-        """Post a form and return the answer. Redirects are not followed, as they would repeat what is secret.
+        """Post a form and return the answer. Redirects are not followed, because they would repeat secrets.
 
-        Raises as ``fetch``, and ``FileRefused`` for every status except 200.
+        Raises the same exceptions as ``fetch``, and ``FileRefused`` for every status except 200.
         """
         try:
             target = _read_url(url)
@@ -189,16 +191,16 @@ class SafeFetcher:
             raise_translated(error, FILE)
 
     async def close(self) -> None:
-        """Close both sessions. Called once no fetch is under way: aiohttp does not wake who waits for a body."""
+        """Close both sessions. Call once no fetch is running: aiohttp does not wake a task that waits for a body."""
         await self._judging.close()
         await self._trusting.close()
 
     async def _follow(self, file_request: FileRequest) -> aiohttp.ClientResponse:
-        """The first answer that is no redirect."""
+        """Return the first answer that is not a redirect."""
         url, trusted = _read_url(file_request.url), True
         for _ in range(1 + MAX_REDIRECTS):
             proxy = self._find_proxy(file_request.proxy, str(url))
-            if proxy is not None and proxy.startswith("socks"):  # and not past it, either
+            if proxy is not None and proxy.startswith("socks"):  # nor is the proxy bypassed
                 raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
             trusted = trusted and _is_origin(url, file_request.trusted_origin)
             if not trusted:
@@ -220,7 +222,7 @@ class SafeFetcher:
         return await session.get(url, headers=headers, proxy=file_request.proxy, allow_redirects=False)
 
     def _judge(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
-        """Raise ``EgressRefused`` where what is written in the URL is enough to refuse it."""
+        """Raise ``EgressRefused`` if the text of the URL alone is enough to refuse it."""
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
             raise EgressRefused(words.forbidden, phase="connect")
@@ -232,7 +234,7 @@ class SafeFetcher:
         return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
 
     def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
-        """The choke point: every address comes by here before it is connected to."""
+        """Check an address and return a socket for it. Every connection to an address passes through here."""
         family, kind, protocol, _, place = info
         address = place[0]
         if not isinstance(address, str) or not self._may_connect(address):
@@ -260,10 +262,10 @@ def _open_session(
 
 
 def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE) -> URL:
-    """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``EgressRefused``.
+    """Parse a URL to request; ``base``: the URL that a redirect is relative to. Raises ``EgressRefused``.
 
-    A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting
-    (``%2F`` in a query becomes ``/``) breaks the signatures of some.
+    A well-formed URL is kept unchanged. Signed links to object stores are signed as written, and yarl's own quoting
+    (``%2F`` in a query becomes ``/``) breaks some of the signatures.
     """
     if not text or len(text) > MAX_URL or _MISLEADING.search(text):
         raise EgressRefused(words.malformed, phase="connect")
@@ -273,7 +275,7 @@ def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE)
             url = base.join(url)
         if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
             raise EgressRefused(words.malformed, phase="connect")
-    except (ValueError, IndexError) as error:  # yarl says IndexError of "x://[]@"
+    except (ValueError, IndexError) as error:  # yarl raises IndexError for "x://[]@"
         raise EgressRefused(words.malformed, phase="connect") from error
     return url
 
@@ -293,7 +295,7 @@ def _find_origin(url: URL) -> tuple[str, str, int | None]:
 
 
 def is_literal(host: str) -> bool:
-    """Whether it is an address in the one spelling that everybody reads alike, without a zone."""
+    """Return whether a host is an address in the one spelling that all parsers agree on, without a zone."""
     try:
         address = IPv6Address(host) if ":" in host else IPv4Address(host)
     except ValueError:
@@ -302,17 +304,17 @@ def is_literal(host: str) -> bool:
 
 
 def _is_name(host: str) -> bool:
-    """Whether it is a name, and cannot be taken for an address.
+    """Return whether a host is a name that cannot be taken for an address.
 
-    A last label that is a number makes it one, by the rules of browsers (the URL standard's "ends in a number") and
-    of C libraries alike: ``0x7f.1``, ``127.1``, ``2130706433``.
+    A numeric last label makes it an address, both by the rules of browsers (the URL standard's "ends in a number") and
+    of C libraries: ``0x7f.1``, ``127.1``, ``2130706433``.
     """
     name = host.removesuffix(".")
     return _NAME.fullmatch(name) is not None and _NUMERIC.fullmatch(name.rpartition(".")[2]) is None
 
 
 def may_be_public(name: str) -> bool:
-    """Return whether a name may be that of a public server: a resolver completes a name without a dot.
+    """Return whether a name may belong to a public server. A name without a dot may not: resolvers complete it.
 
     A string that can be taken for an address, in any spelling, is not a name.
     """

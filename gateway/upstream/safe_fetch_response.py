@@ -18,7 +18,7 @@ from gateway.upstream.interface import FileRefused, FileRequest
 
 PIECE = 64 * 1024
 MAX_HEARD = 4 * 1024
-"""Bytes of the answer to a webhook that are read, and thrown away: a receiver may not be done before it has sent it."""
+"""Bytes of a webhook's answer that are read and discarded: some receivers only finish after sending their answer."""
 HEARING_S = 1.0
 
 _OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
@@ -26,12 +26,13 @@ _GONE = frozenset({404, 410})
 _PLAIN = frozenset({"", "identity"})
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
 FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
-"""What aiohttp lets out; uvloop says ``RuntimeError`` of some sockets, and so does a session that was closed."""
+"""Exceptions that aiohttp lets through. uvloop raises ``RuntimeError`` for some sockets, and so does a closed
+session."""
 
 
 @frozen
 class FetchErrorTexts:
-    """The error messages of one kind of fetch. None names an address."""
+    """The error messages of one kind of fetch. They contain no address."""
 
     malformed: str
     forbidden: str
@@ -63,10 +64,10 @@ HOOK = FetchErrorTexts(
 
 
 class FetchProtocol(ResponseHandler):
-    """aiohttp's connection, which says of a broken chunk also to the body that waits for it; see ``client.py``."""
+    """aiohttp's connection, which also reports a broken chunk to the reader of the body; see ``client.py``."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the other side."""
+        """Handle received bytes."""
         super().data_received(data)
         payload = self._payload
         if self._exception is not None and payload is not None and not payload.is_eof():
@@ -94,11 +95,11 @@ class SafeFetchResponse:
 
     @property
     def length(self) -> int | None:
-        """Bytes to come; a body in chunks says it of each of them, and not of itself."""
+        """Bytes of the body; None if unknown: a chunked body states the length of each chunk, not its own."""
         return None if "Transfer-Encoding" in self._response.headers else self._response.content_length
 
     async def read(self) -> bytes:
-        """The next piece; see ``FetchedFile``. A file that broke is closed."""
+        """Return the next piece; see ``FetchedFile``. A file that breaks off is closed."""
         try:
             async with asyncio.timeout(self._idle_s):
                 return await self._response.content.read(PIECE)
@@ -107,15 +108,15 @@ class SafeFetchResponse:
             raise_translated(error, FILE)
 
     def close(self) -> None:
-        """Break the connection: none is used again."""
+        """Close the connection, which is never reused."""
         self._response.close()
 
 
 def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> SafeFetchResponse:
-    """A file to be read as it comes; ``response`` is left to the caller.
+    """Return a file that is read as it arrives. After an error the caller still has to close ``response``.
 
-    Raises ``ProviderContentGone``, ``FileRefused``, ``ProviderBadResponse``. An encoding that was not asked for is
-    refused, also those that could be undone: ranges and lengths would lie.
+    Raises ``ProviderContentGone``, ``FileRefused``, ``ProviderBadResponse``. Any unrequested encoding is refused, even
+    if it could be decoded: ranges and lengths would be wrong.
     """
     status = response.status
     if status in _GONE:
@@ -127,7 +128,7 @@ def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> Sa
 
 
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The body of a good answer, up to ``limit_bytes``; a compressed one is counted, piece by piece, as it unpacks."""
+    """Return the body of a successful answer, at most ``limit_bytes``. For a compressed body, decoded bytes count."""
     if response.status != _OK:
         raise FileRefused(response.status)
     _check_encoding(response, _DECODED)
@@ -144,7 +145,7 @@ async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 
 
 async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
-    """Read the body of a webhook's answer, up to a limit, and drop it; its errors are ignored."""
+    """Read the body of a webhook's answer, up to a limit, and discard it. Errors are ignored."""
     left = MAX_HEARD
     with contextlib.suppress(*FOREIGN):
         async with asyncio.timeout(min(timeout_s, HEARING_S)):
@@ -153,7 +154,7 @@ async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
 
 
 def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
-    """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
+    """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted
     if isinstance(error, TimeoutError):

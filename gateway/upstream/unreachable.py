@@ -1,4 +1,4 @@
-"""The error of a connection that could not be opened. Its message tells the cause, and names neither host nor port."""
+"""The error of a connection that could not be opened. Its message states the cause, but neither host nor port."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ from gateway.errors import ProviderBadResponse
 
 
 def build_unreachable(error: BaseException) -> ProviderBadResponse:
-    """Build the error for an exception of the socket or of the resolver, or for one that has it as its cause."""
+    """Build the error for an exception of the socket or the resolver, or for an exception caused by one."""
     if isinstance(error.__cause__, OSError):
         error = error.__cause__
     if isinstance(error, socket.gaierror):

@@ -18,9 +18,9 @@ from gateway.upstream.frame_meter import FrameMeter
 from gateway.upstream.unreachable import build_unreachable
 
 HEARTBEAT_S = 30.0
-"""After so long without a frame a ping is sent; without a pong in half that time the connection is closed."""
+"""A ping is sent after this time without a frame; without a pong in half that time the connection is closed."""
 MAX_FRAME_BYTES = 21 * 1024 * 1024
-"""The longest frame: OpenAI takes 15 MiB of audio in one event, which are 20 MiB in base64."""
+"""The longest frame: OpenAI accepts 15 MiB of audio in one event, which is 20 MiB in base64."""
 CLOSE_S = 2.0
 """How long the other end may take to answer a close frame."""
 _MAX_ERROR_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ ProviderSocket = aiohttp.ClientWebSocketResponse[bool]
 
 @attrs.define
 class HandshakeRefused(Exception):
-    """The provider answered with something else than a WebSocket: a status, headers and the beginning of a body."""
+    """The provider answered without opening a WebSocket: a status, headers and the beginning of a body."""
 
     status: int
     headers: Mapping[str, str]
@@ -55,8 +55,8 @@ class WebSocketClient:
     async def connect(self, http_request: HttpRequest, meter: FrameMeter) -> ProviderSocket:
         """Open a WebSocket at the address of ``http_request``. Raises ``HandshakeRefused``, ``ProviderError``.
 
-        Frames have any size up to ``MAX_FRAME_BYTES``; pings are answered, and sent while nothing comes.
-        ``meter`` counts what arrives.
+        Frames have any size up to ``MAX_FRAME_BYTES``. Pings are answered, and sent while no data arrives. ``meter``
+        counts received bytes.
         """
         proxy = self._find_proxy(http_request.proxy, http_request.url)
         if proxy is not None and proxy.lower().startswith("socks"):
@@ -86,7 +86,7 @@ class WebSocketClient:
         except _FOREIGN as error:
             _raise_translated(error)
         finally:
-            session.detach()  # the socket keeps its connection
+            session.detach()  # the WebSocket keeps the connection
 
     async def close(self) -> None:
         """Close every connection."""
@@ -99,7 +99,7 @@ async def _check_handshake(
 ) -> aiohttp.ClientResponse:
     """Let ``meter`` count what the provider sends. Raise ``HandshakeRefused`` unless it switches protocols.
 
-    aiohttp would drop its error, or follow a redirect.
+    aiohttp itself would discard the body of an error, or follow a redirect.
     """
     response = await send(request)
     if response.status != _SWITCHED:
@@ -112,7 +112,7 @@ async def _check_handshake(
 
 
 def _raise_translated(error: Exception) -> NoReturn:
-    """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
+    """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted
     if isinstance(error, aiohttp.ConnectionTimeoutError):

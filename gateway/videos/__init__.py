@@ -1,4 +1,4 @@
-"""Durable video jobs: a client creates one, a worker polls its provider, a webhook tells its end.
+"""Durable video jobs: a client creates a job, a worker polls its provider, a webhook reports its end.
 
 Creation:  server.handlers.video_create parses the request -> submit.VideoSubmitter: loads the reference image
            (reference_image), stores the job with its reservation (reservations), and asks a provider

@@ -1,4 +1,4 @@
-"""Video files: download them once and keep them, or pass them through from the provider."""
+"""Video files: download and keep them, or pass them through from the provider."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ MAX_FETCH_S = 3_600.0
 PACE_S = 30.0
 _VIDEO = "video/"
 _NO_VARIANT = frozenset({400, 405, 406, 415, 422, 501})
-"""The statuses of servers that do not have a variant."""
+"""Statuses with which servers answer if they do not have a variant."""
 LEAST_RATE = 32 * 1024
 """Bytes per second that a download must reach on average over ``PACE_S``."""
 
@@ -41,13 +41,13 @@ class VideoContent:
         self._provider_api = provider_api
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no room for another video."""
+        """Raise ``StoreUnavailable`` if the disk has no space for another video."""
         self._store.check_room()
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
         """Download and keep the whole video of a job that its provider has completed.
 
-        Raises ``ProviderContentGone``, ``ProviderError``, ``StoreUnavailable``: nothing is kept.
+        Raises ``ProviderContentGone``, ``ProviderError``, ``StoreUnavailable``; nothing is kept then.
         """
         file = await self._provider_api.open_anew(access, job, "video")
         if file is None:
@@ -90,10 +90,10 @@ class VideoContent:
         return await self._store.find(job.media_id)
 
     async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
-        """Open the provider's file of a completed job, up to its headers.
+        """Open the provider's file of a completed job, and read its headers.
 
-        Raises ``NotFound``: the file, or the variant, is gone. Raises ``InvalidRequest``: there is no such variant.
-        Raises ``ProviderError``: the provider does not deliver.
+        Raises ``NotFound`` if the file or the variant is gone, ``InvalidRequest`` if there is no such variant,
+        ``ProviderError`` if the provider does not deliver the file.
         """
         access = self._provider_api.find_access(job)
         if access is None:
@@ -112,7 +112,7 @@ class VideoContent:
         return file
 
     async def remove(self, media_id: str) -> None:
-        """Delete a kept file. Never raises: the media cleanup deletes what is left."""
+        """Delete a kept file. Never raises: the media cleanup deletes leftover files."""
         try:
             await self._store.remove(media_id)
         except StoreUnavailable as error:
@@ -125,7 +125,7 @@ def _check_size(size: int) -> None:
 
 
 class _DownloadRate:
-    """Measures a download, so that a trickling one does not keep a place that others wait for."""
+    """Measures a download: a very slow one must not keep a place that others wait for."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -145,5 +145,5 @@ class _DownloadRate:
 
 
 def make_gone() -> NotFound:
-    """Return the error for a video that was there."""
+    """Return the error for a video that no longer exists."""
     return NotFound("The video is not kept any more", param="video_id", should_retry=False)

@@ -1,21 +1,21 @@
-"""What happens to video jobs, as events."""
+"""Typed events about video jobs."""
 
 from gateway.frozen import frozen
 
 
 @frozen
 class JobStarted:
-    """A provider has begun a job: it can be polled. Which one, the store says."""
+    """A provider has started a job, which can be polled now. The store knows which job."""
 
 
 @frozen
 class JobEnded:
-    """A job has ended: its webhook may be due. Which one, the store says."""
+    """A job has ended: its webhook may be due. The store knows which job."""
 
 
 @frozen
 class JobCancelled:
-    """A job was cancelled, possibly while a task polls it."""
+    """A job was cancelled. A task of this process may still be polling it."""
 
     video_id: str
 
@@ -29,4 +29,4 @@ class JobChanged:
 
 @frozen
 class ShareChanged:
-    """Nodes have joined or left the cluster: this process may have to work on other jobs and webhooks."""
+    """Nodes have joined or left the cluster: this process may now be responsible for other jobs and webhooks."""

@@ -1,4 +1,4 @@
-"""A video that came inside a provider's answer, read like a file that is fetched."""
+"""A video inside a provider's answer, read like a fetched file."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,7 +32,7 @@ class InlineFile:
         return piece
 
     def close(self) -> None:
-        """Give the place of the video to another one."""
+        """Release the memory slot for another video."""
         if not self._closed:
             self._closed, self._content = True, b""
             self._release()

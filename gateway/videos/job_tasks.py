@@ -1,4 +1,4 @@
-"""The tasks of this process that work on video jobs, and the leases of those jobs."""
+"""This process's tasks that work on video jobs, and the leases of these jobs."""
 
 import asyncio
 import secrets
@@ -15,7 +15,8 @@ from gateway.storage.videos import VideoRepository
 
 LEASE_MS = 30_000
 INSIST_S = 10.0
-"""Seconds that a request waits for a failing store. The work goes on afterwards, and its result is stored later."""
+"""How long a request waits for a failing store, in seconds. The work continues afterwards, and its result is stored
+later."""
 CLOSE_TIMEOUT_S = 3.0
 _INSIST_EVERY_S = 0.5
 
@@ -24,10 +25,9 @@ T = TypeVar("T")
 
 
 class JobTasks:
-    """Tasks that outlive a request, and marks of the jobs that tasks outside the poll worker work on.
+    """Tasks that outlive a request, and marks for jobs that are being processed outside the poll worker.
 
-    ``owner``: the name of this process in leases; None: a name that no process had before. ``wait_scale``: the factor
-    of every wait.
+    ``owner``: the name of this process in leases; None: a new, unique name. ``wait_scale``: factor for every wait.
     """
 
     def __init__(self, store: VideoRepository, owner: str | None = None, *, wait_scale: float = 1.0) -> None:
@@ -39,7 +39,7 @@ class JobTasks:
 
     @property
     def busy(self) -> bool:
-        """Return whether jobs may belong to this process that the poll worker has not claimed."""
+        """Return whether this process may own jobs that the poll worker has not claimed."""
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -47,12 +47,12 @@ class JobTasks:
         return self._tasks.start(work)
 
     async def close(self) -> None:
-        """Wait up to ``CLOSE_TIMEOUT_S`` for what is being stored, cancel the rest, and release every lease."""
+        """Wait up to ``CLOSE_TIMEOUT_S`` for pending results to be stored, cancel the rest, and release every lease."""
         await self._tasks.close(CLOSE_TIMEOUT_S)
         try:
             await self._store.release(self.owner)
         except StoreUnavailable:
-            log.warning("leases_not_released")  # the leases run out by themselves
+            log.warning("leases_not_released")  # the leases expire by themselves
 
     @contextmanager
     def claim(self, video_id: str) -> Iterator[None]:
@@ -69,7 +69,7 @@ class JobTasks:
         return video_id in self._claimed
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Repeat ``work`` on a job until the store takes it; return None if that takes longer than ``INSIST_S``."""
+        """Repeat ``work`` on a job until the store accepts it; return None if that takes longer than ``INSIST_S``."""
         done, _ = await asyncio.wait({task := self.start(self._repeat(video_id, work))}, timeout=INSIST_S)
         return task.result() if done else None
 

@@ -1,4 +1,4 @@
-"""Read, cancel and end video jobs, and record every step of them."""
+"""Read, cancel and end video jobs, and store every step of them."""
 
 import asyncio
 import secrets
@@ -24,10 +24,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoJobs:
-    """The video jobs. Each ends once, in one commit with its charge.
+    """All video jobs. Each job ends once, in one commit with its charge.
 
-    ``rules``: returns the current settings. ``clock``: Unix seconds; not affected when the system clock is set.
-    ``wait_scale``: the factor of every wait.
+    ``rules``: returns the current settings. ``clock``: Unix seconds; ignores changes of the system clock.
+    ``wait_scale``: factor for every wait.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class VideoJobs:
         return self._rules()
 
     async def restore_reservations(self) -> None:
-        """Restore the reservations of open jobs. The process must be the only one that uses the store."""
+        """Restore the reservations of open jobs. No other process may use the store."""
         await self.store.release(self.tasks.owner, others=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
             self.reservations.restore(job)
-        # No wait is longer than this one: the clock was set back since.
+        # Waits are never longer than this, so the clock must have been set back.
         latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
         await self.store.advance([(job, job.release(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
-        """Store changes of jobs that go on: pairs of before and after. Raises ``StoreUnavailable``."""
+        """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``."""
         moved = await self.store.advance(changes)
         for (before, after), done in zip(changes, moved, strict=True):
             if done and (before.state, before.progress) != (after.state, after.progress):
@@ -79,7 +79,7 @@ class VideoJobs:
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job together with its charge, if any. Return False if the job had ended before.
 
-        Raises ``StoreUnavailable``: the job has not ended.
+        Raises ``StoreUnavailable``; the job has not ended then.
         """
         return await asyncio.shield(self.tasks.start(self._finish(job, audit)))
 
@@ -114,10 +114,10 @@ class VideoJobs:
         return await self.finish(job.fail(error, self.now_ms), audit)
 
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
-        """Cancel a job, and ask its provider to stop if the provider can.
+        """Cancel a job, and ask its provider to stop if the provider supports this.
 
-        Raises ``NotFound``: there is no such job in the actor's scope. Raises ``Conflict``: the job has ended. Raises
-        ``StoreUnavailable``: the job goes on.
+        Raises ``NotFound`` if there is no such job in the actor's scope, ``Conflict`` if the job has ended,
+        ``StoreUnavailable`` if the end cannot be stored; the job continues then.
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
@@ -131,14 +131,14 @@ class VideoJobs:
         return await self.get(video_id)
 
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
-        """Return a job, of one account if ``account_id`` is given. Raises ``NotFound`` for others' jobs too."""
+        """Return a job, of one account if ``account_id`` is given. Raises ``NotFound``, also for others' jobs."""
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
             raise NotFound("Video not found", param="video_id", should_retry=False)
         return job
 
     async def remove(self, job: VideoJob) -> None:
-        """Delete an ended job; its charge stays. Raises ``TaskNotReady``, ``NotFound``."""
+        """Delete an ended job; its charge remains. Raises ``TaskNotReady``, ``NotFound``."""
         if not job.ended:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):

@@ -1,4 +1,4 @@
-"""Wake the tasks that wait for changes of a video job."""
+"""Wakes the tasks that wait for changes of a video job."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from gateway.videos.events import JobChanged
 
 
 class JobNotifier:
-    """The listeners by the job's id. A job without listeners costs nothing."""
+    """The listeners by job id. A job without listeners costs nothing."""
 
     def __init__(self, events: Events) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = {}
@@ -21,7 +21,7 @@ class JobNotifier:
 
     @asynccontextmanager
     async def listen(self, video_id: str) -> AsyncIterator[asyncio.Event]:
-        """Yield an event that is set at every change of a job; the listener clears it."""
+        """Yield an event that is set at every change of a job; the listener has to clear it."""
         listener = asyncio.Event()
         self._listeners.setdefault(video_id, set()).add(listener)
         try:

@@ -1,7 +1,7 @@
 """Poll video jobs when they are due: claim a batch, poll its jobs concurrently, store the results as one batch.
 
-Each channel has its own number of polls and downloads at a time, so a slow provider delays only its own jobs. A
-process renews the leases of its jobs every few seconds; another process takes over the jobs of one that died.
+Each channel has its own limits of concurrent polls and downloads, so a slow provider delays only its own jobs. A
+process renews the leases of its jobs every few seconds; if it dies, another process takes over its jobs.
 """
 
 import asyncio
@@ -20,29 +20,30 @@ from gateway.videos.jobs import VideoJobs
 from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
-"""The pause while jobs are due or under way: the results and the claims of one pause share a commit each."""
+"""Pause while jobs are due or in progress. All results of one pause share a commit, and so do all claims."""
 IDLE_S = 10.0
 PAUSE_S = 0.05
 """The shortest pause between two turns."""
 RENEW_S = LEASE_MS / 1000 / 4
 ORPHANS_S = 60.0
 MAX_CLAIMED = 400
-"""The most jobs claimed at a time."""
+"""Maximum of jobs claimed at once."""
 CRASH_PAUSE_MS = 2_000
 MAX_FETCHES = 4
-"""Downloads of one channel at a time."""
+"""Concurrent downloads per channel."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoPoller:
-    """The worker that takes jobs from ``VideoRepository`` to ``VideoTracker``.
+    """The worker that passes jobs from ``VideoRepository`` to ``VideoTracker``.
 
     Args:
-        events: say when to look for jobs at once, and which task to stop.
-        polls: returns how many polls of one channel may run at a time.
-        owns: returns whether this node polls a channel's jobs; None: it is the only process.
-        idle: there is no open job at the start: the worker does not read the store before an event or ``IDLE_S``.
+        events: trigger an immediate search for due jobs, or stop a task.
+        polls: returns how many polls of one channel may run concurrently.
+        owns: returns whether this node polls a channel's jobs; None for a single process.
+        idle: whether no job is open at the start; the worker then does not read the store before an event or
+            ``IDLE_S``.
     """
 
     def __init__(
@@ -72,18 +73,18 @@ class VideoPoller:
         events.subscribe(JobCancelled, self._drop)
 
     def _drop(self, event: JobCancelled) -> None:
-        """Cancel the task of a job that has ended, so that another job gets its place."""
+        """Cancel the task of an ended job: another job can use its place."""
         task = self._tasks.get(event.video_id)
         if task is not None:
             task.cancel()
 
     async def run(self) -> None:
-        """Run for ever. When cancelled, leave unfinished jobs to the next claim."""
+        """Run forever. When cancelled, leave unfinished jobs to the next claim."""
         try:
             if self._idle:
                 await self._rest(IDLE_S)
             while True:
-                self._woken.clear()  # before the turn: a wake during the turn may come after the turn's claim
+                self._woken.clear()  # before the turn: a job may become due after the turn's claim
                 try:
                     wait_s = await self._turn()
                 except StoreUnavailable as error:
@@ -146,9 +147,9 @@ class VideoPoller:
             self._renewed_s = now_s
 
     async def _release_lost_claims(self) -> None:
-        """Release jobs that the store assigns to this process but no task works on: a claim whose answer was lost.
+        """Release jobs that the store assigns to this process without a task here: the claim's answer was lost.
 
-        Settle those of which the answer to their end was lost.
+        Settle the jobs whose end was stored, but whose answer was lost.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._orphans_checked_s < ORPHANS_S:
@@ -179,11 +180,11 @@ class VideoPoller:
         taken: list[VideoJob] = []
         for job in claimed:
             busy[job.channel] += 1
-            if job.id in self._working:  # the clock was set: a lease of our own seems to have run out
+            if job.id in self._working:  # the clock was changed: an own lease seems to have expired
                 continue
             if busy[job.channel] <= each:
                 taken.append(job)
-            else:  # Release what the claim holds beyond the channel's free places.
+            else:  # Release claimed jobs that exceed the channel's free places.
                 self._results.append((job, job.release(job.due_ms or claim.now_ms)))
         self._crowded = self._crowded or any(count >= each for count in busy.values())
         return taken
@@ -195,12 +196,12 @@ class VideoPoller:
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
-        """Queue the result of a task. A task that failed is logged, and its job is polled again."""
+        """Queue the result of a task. A failed task is logged, and its job is polled again."""
         del self._tasks[job.id]
-        if self._crowded:  # another job may wait for its place
+        if self._crowded:  # another job may be waiting for the place
             self._woken.set()
         if task.cancelled():
-            # The job was cancelled. If the worker stops, nothing stores the result, and the lease runs out.
+            # The job was cancelled. If the worker is stopping, nothing stores this result, and the lease expires.
             self._results.append((job, job.release(self._jobs.now_ms)))
             return
         error = task.exception()
@@ -214,5 +215,5 @@ class VideoPoller:
 
 
 def _find_bug(error: BaseException) -> BaseException | None:
-    """Return an exception whose traceback is worth logging; None for an error condition that its message describes."""
+    """Return an exception whose traceback is worth logging; None for an error that its message describes fully."""
     return None if isinstance(error, GatewayError) else error

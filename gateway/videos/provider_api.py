@@ -1,6 +1,6 @@
-"""Ask providers about video jobs: submit, poll, cancel, delete, and open the file.
+"""Requests to providers about video jobs: submit, poll, cancel, delete, and open the file.
 
-``videos/jobs.py`` keeps the records.
+``videos/jobs.py`` stores the jobs.
 """
 
 import asyncio
@@ -40,16 +40,17 @@ from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.inline_file import InlineFile
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""The largest answer about a task; it is read whole."""
+"""Maximum size of an answer about a task, which is read whole."""
 MAX_INLINE_BYTES = 100 * 1024 * 1024
-"""The same if the video is in it."""
+"""Maximum size of an answer that contains the video."""
 MAX_INLINE = 2
-"""Answers with a video that are in memory at a time: of polls, and of files that are read."""
+"""Concurrent answers with a video in memory; polls and file reads have one such limit each."""
 POLL_TIMEOUT_S = 30.0
 INLINE_TIMEOUT_S = 120.0
 _PRINT_CHARS = 12
 _NOT_THE_PROVIDER = frozenset({408, 502, 504, *range(520, 528)})
-"""Statuses that proxies in front of the provider send too: they do not tell whether the provider has the request."""
+"""Statuses that proxies in front of the provider send, too. They leave open whether the provider received the
+request."""
 _MOVED = frozenset({301, 302, 307, 308})
 _ERRORS = range(400, 600)
 _GONE = frozenset({404, 410})
@@ -64,7 +65,7 @@ def must_fetch(wire: str) -> bool:
 
 
 class SubmitOutcomeUnknown(ProviderError):
-    """A submit that the provider may have taken or not: the request must not be repeated."""
+    """A submit with an unknown outcome: the provider may have accepted it, so the request must not be repeated."""
 
     retryable = False
 
@@ -72,36 +73,36 @@ class SubmitOutcomeUnknown(ProviderError):
         super().__init__(
             f"{error.message}; whether the job was begun is not known", phase=error.phase, should_retry=False
         )
-        if error.status in _NOT_THE_PROVIDER:  # the client must not take this for a refusal, as a 503 is
+        if error.status in _NOT_THE_PROVIDER:  # unlike a 503, this must not look like a refusal
             self.status, self.public_code = error.status, error.public_code
         self.failure_scope = error.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
-    """Return whether a status outside 2xx says that the provider did nothing. Invalid statuses say nothing."""
+    """Return whether a status outside 2xx means that the provider did nothing. Invalid statuses mean nothing."""
     return status in _MOVED or (status in _ERRORS and status not in _NOT_THE_PROVIDER)
 
 
 @frozen
 class PollResult:
-    """What a provider reported of a task; ``poll_after_s`` is None if the provider does not say when to poll again."""
+    """The reported state of a task. ``poll_after_s``: the provider's hint for the next poll; None without a hint."""
 
     status: TaskStatus
     poll_after_s: float | None = None
 
 
 def build_print(key: str) -> str:
-    """Return a fingerprint of a channel's key. A provider finds a task only with the key that created it."""
+    """Return a fingerprint of a channel's key. Providers find a task only with the key that created it."""
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
 
 
 def find_key(channel: Channel, key_print: str, other: str) -> str:
-    """Return the channel's key with that fingerprint, else ``other``."""
+    """Return the channel's key with that fingerprint, or ``other`` if there is none."""
     return next((key for key in channel.api_keys if build_print(key) == key_print), other)
 
 
 class VideoProviderApi:
-    """The providers' video APIs. ``clock``: Unix seconds."""
+    """Client for the providers' video APIs. ``clock``: Unix seconds."""
 
     def __init__(
         self, upstream: HttpClient, fetcher: SafeFetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
@@ -111,13 +112,13 @@ class VideoProviderApi:
         self._catalog = catalog
         self._clock = clock
         self._polled = asyncio.Semaphore(MAX_INLINE)
-        self._opened = asyncio.Semaphore(MAX_INLINE)  # apart: a client that reads slowly must not stop polls
+        self._opened = asyncio.Semaphore(MAX_INLINE)  # separate: clients that read slowly must not block polls
 
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
 
-        Raises ``ProviderError``: the provider refused, or was not reached. Raises ``SubmitOutcomeUnknown``: anything
-        else.
+        Raises ``ProviderError`` if the provider refused or was not reached, ``SubmitOutcomeUnknown`` for all other
+        failures.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         access = attrs.evolve(attempt.access, mark=job.id)
@@ -161,7 +162,7 @@ class VideoProviderApi:
         return provider_request
 
     def find_access(self, job: VideoJob) -> ProviderAccess | None:
-        """Return how to reach a job's task; None if its channel is gone or now belongs to another provider."""
+        """Return the access to a job's task; None if its channel is gone or now belongs to another provider."""
         channel = next((one for one in self._catalog.channels if one.name == job.channel), None)
         if channel is None or channel.provider != job.provider:
             return None
@@ -177,8 +178,8 @@ class VideoProviderApi:
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
         """Return the state of a task.
 
-        Raises ``ProviderAnswerUnusable``: the answer does not say how the task is. Raises ``ProviderError``: anything
-        else; the state is unknown, too.
+        Raises ``ProviderAnswerUnusable`` if the answer does not contain the state, ``ProviderError`` for all other
+        failures. The state is unknown in both cases.
         """
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
@@ -200,10 +201,10 @@ class VideoProviderApi:
     async def open(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
     ) -> FetchedFile | None:
-        """Open the file of a completed task, up to its headers; None if the provider has no such variant.
+        """Open the file of a completed task, and read its headers; None if the provider has no such variant.
 
-        Raises ``ProviderContentGone``: the file is gone. Raises ``ProviderAnswerUnusable``: the answer does not say
-        where the file is. Raises ``ProviderError``: anything else.
+        Raises ``ProviderContentGone`` if the file is gone, ``ProviderAnswerUnusable`` if the answer does not contain
+        the file's location, ``ProviderError`` for all other failures.
         """
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)
@@ -218,7 +219,7 @@ class VideoProviderApi:
     async def _open_inline(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> InlineFile:
-        """Return the video that is in the answer to ``provider_request``; its place is taken until it is closed."""
+        """Return the video inside the answer to ``provider_request``. It occupies a memory slot until closed."""
         await self._opened.acquire()
         file: InlineFile | None = None
         try:
@@ -233,9 +234,9 @@ class VideoProviderApi:
     async def _ask_location(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> bytes:
-        """Return the answer that names the file's address.
+        """Return the answer that contains the file's address.
 
-        A rejection becomes a provider error: the client that wants the file did not send that request.
+        A rejection becomes a provider error: the client asked for the file, but did not send this request.
         """
         try:
             return (await self._ask(access, backend, provider_request))[0]
@@ -246,7 +247,7 @@ class VideoProviderApi:
     async def open_anew(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
     ) -> FetchedFile | None:
-        """Do what ``open`` does, and retry once with a fresh address: providers' addresses expire."""
+        """Open the file like ``open``, and retry once with a new address: providers' addresses expire."""
         try:
             return await self.open(access, job, variant, wanted)
         except (ProviderContentGone, ProviderBadResponse):
@@ -256,7 +257,7 @@ class VideoProviderApi:
             return await self.open(access, attrs.evolve(job, clue=clue), variant, wanted)
 
     async def _find_content_ref(self, access: ProviderAccess, job: VideoJob) -> str | None:
-        """Return the provider's current reference to the content; None if it gives none."""
+        """Return the provider's current reference to the content; None if the provider gives none."""
         try:
             return (await self.poll(access, job)).status.clue
         except ProviderError:
@@ -305,7 +306,7 @@ class VideoProviderApi:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
     async def _parse_refusal(self, response: HttpResponse, backend: VideoBackend, channel: Channel) -> ProviderError:
-        """Return the error of an answer outside 2xx, even if its body cannot be read."""
+        """Return the error for an answer outside 2xx, even if its body cannot be read."""
         provider_retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
         try:
             raw = await response.read(MAX_ERROR_BYTES)
@@ -330,7 +331,7 @@ class VideoProviderApi:
 
 @contextmanager
 def _reading_answer() -> Iterator[None]:
-    """Raise ``ProviderAnswerUnusable`` for a whole answer from which a backend can tell nothing."""
+    """Raise ``ProviderAnswerUnusable`` for a complete answer that a backend cannot parse."""
     try:
         yield
     except ProviderBadResponse as error:

@@ -1,6 +1,6 @@
-"""Load the images that videos start from, before money is reserved or a provider is asked.
+"""Loads the images that videos start from, before money is reserved or a provider is called.
 
-An image from a ``data:`` URL, or one that the gateway fetches for the provider, is spooled to disk as an upload is.
+An image from a ``data:`` URL, or fetched by the gateway for the provider, is spooled to disk like an upload.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 class References:
-    """Loads reference images. ``fetcher``: opens addresses of the public internet only."""
+    """Loads reference images. ``fetcher``: opens public internet addresses only."""
 
     def __init__(self, fetcher: SafeFetcher, spool: UploadSpool) -> None:
         self._fetcher = fetcher
@@ -33,16 +33,16 @@ class References:
 
     @asynccontextmanager
     async def load(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
-        """Yield the image in the form in which it is sent; its file exists until the block ends.
+        """Yield the image in the form that is sent to the provider. Its file exists until the block ends.
 
         Args:
             reference: an upload, a ``data:`` URL or an address.
-            account_id: whose share of the spool it takes.
+            account_id: the account whose share of the spool is used.
             fetch: whether the gateway fetches an address; if not, the provider does, and the address must be public.
 
         Raises:
             InvalidRequest: the image cannot be used.
-            RateLimited, Overloaded, StoreUnavailable: the spool takes no more.
+            RateLimited, Overloaded, StoreUnavailable: the spool accepts no more data.
         """
         if reference.upload is not None:
             yield reference
@@ -99,7 +99,7 @@ async def _decode(reference: Reference, file: SpooledFile) -> bytes:
 
 
 def _check_public(url: str) -> None:
-    """Raise ``InvalidRequest`` for an address in a private network, to which no provider may be sent."""
+    """Raise ``InvalidRequest`` for an address in a private network: providers must not be sent there."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keep the reservation of each open job, and store the job's end in one commit with its charge."""
+"""Keeps the reservation of each open job, and stores the job's end in one commit with its charge."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -21,11 +21,11 @@ class JobReservations:
     """The reservations of the open jobs of this process.
 
     Args:
-        write_queue: the writer of charges. Jobs end under its lock, so that a reconciliation sees a job's money in one
-            place.
-        keep_record: called with the record of every request for a video once it is stored.
-        clock: Unix seconds; not affected when the system clock is set.
-        shared: other nodes have open jobs, too.
+        write_queue: the writer of charges. Jobs end under its lock: a reconciliation sees a job's money in one place
+            only.
+        keep_record: called with the stored record of every video request.
+        clock: Unix seconds; ignores changes of the system clock.
+        shared: whether other nodes have open jobs, too.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class JobReservations:
         self._open[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
-        """Reserve again what an earlier process reserved for an open job."""
+        """Restore the reservation that an earlier process made for an open job."""
         self.hold(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
 
     async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
-        """Store a new job, and keep its reservation until it ends; in a cluster the store keeps it.
+        """Store a new job, and keep its reservation until the job ends; in a cluster the store keeps it.
 
-        ``most`` jobs of an account may be open. If this raises, ``release`` has to be called.
+        ``most``: maximum of open jobs per account. If this raises, the caller has to call ``release``.
 
         Raises ``RateLimited``, ``StoreUnavailable``.
         """
@@ -74,7 +74,7 @@ class JobReservations:
             self._remove(job)
 
     async def drop(self, job: VideoJob, record: RequestRecord) -> None:
-        """Delete a job that no provider has started; only its request's record stays. Raises ``StoreUnavailable``."""
+        """Delete a job that no provider has started; only the request's record remains. Raises ``StoreUnavailable``."""
         await self.store.drop(job, record)
         self._keep_record(record)
         self.release(job)
@@ -82,12 +82,12 @@ class JobReservations:
     async def finish(
         self, job: VideoJob, record: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None
     ) -> bool:
-        """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""
-        async with self._write_queue.writing:  # a reconciliation sees both or neither
+        """Store the end of a job with its charge; return False if the job had ended. Raises ``StoreUnavailable``."""
+        async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
             finished = await self.store.finish(job, record, delivery, audit)
             if finished:
                 self._settle(job, record.cost_nanos)
-            elif job.id in self._held:  # the answer to its end was lost
+            elif job.id in self._held:  # an earlier commit succeeded, but its answer was lost
                 stored = await self.store.find(job.id)
                 self._settle(job, 0 if stored is None else build_end(stored, int(self.clock() * 1000)).cost_nanos)
         if finished:
@@ -105,7 +105,7 @@ class JobReservations:
                 self._settle(stored, build_end(stored, int(self.clock() * 1000)).cost_nanos)
 
     def release(self, job: VideoJob) -> None:
-        """Release the reservation of a job that is not stored."""
+        """Release the reservation of a job that was not stored."""
         held = self._remove(job)
         if held is not None:
             self._balances.release(held)
@@ -118,7 +118,7 @@ class JobReservations:
         return self._open[account_id]
 
     async def count_all_open(self) -> int:
-        """Return the number of jobs that have not ended, of all nodes; the last known one if the store is silent."""
+        """Return the number of open jobs of all nodes; the last known number if the store does not answer."""
         if not self._shared:
             return self._open.total()
         with suppress(StoreUnavailable):

@@ -1,7 +1,7 @@
 """Turn a request into a video job: store the job with its reservation, have a provider start it, store the result.
 
-The client may disconnect and the process may stop at any moment. So a submit runs to its end in a task of its own, and
-the store knows a job before a provider does.
+The client may disconnect and the process may stop at any moment. A submit therefore runs to its end in its own task,
+and a job is stored before a provider sees it.
 """
 
 import asyncio
@@ -70,8 +70,8 @@ class VideoSubmitter:
     def check(self, inference: InferenceRequest) -> None:
         """Check the prompt and the free disk space.
 
-        Raises ``ContentForbidden``: the prompt has a listed word. Raises ``StoreUnavailable``: there is no room for a
-        video, and videos are kept.
+        Raises ``ContentForbidden`` if the prompt contains a listed word, ``StoreUnavailable`` if videos are kept and
+        there is no space for one.
         """
         try:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
@@ -83,7 +83,8 @@ class VideoSubmitter:
     async def submit(self, ctx: RequestContext) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
-        Raises ``GatewayError``: why there is no job. A job remains only if the outcome of its submit is unknown.
+        Raises ``GatewayError`` with the reason if there is no job. A job remains only if the outcome of its submit is
+        unknown.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -97,7 +98,7 @@ class VideoSubmitter:
                 return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
-        """Load the reference image. Raises what ``References.load`` raises."""
+        """Load the reference image. Raises the same exceptions as ``References.load``."""
         video = _get_video(ctx.inference)
         if video.reference is None:
             return
@@ -108,7 +109,7 @@ class VideoSubmitter:
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
     async def _store_job(self, ctx: RequestContext) -> VideoJob:
-        """Store the job with its reservation, in one commit. If this raises, neither is left."""
+        """Store the job with its reservation, in one commit. If this raises, neither remains."""
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         reservation = await self._quota.admit(ctx, ctx.route.rank(), journaled=False)
@@ -143,8 +144,8 @@ class VideoSubmitter:
         )
 
     async def _start_at_provider(self, ctx: RequestContext, job: VideoJob) -> VideoJob:
-        """Have a provider start a stored job, and store the outcome, however long that takes."""
-        submitting = job  # as the latest attempt has stored it
+        """Have a provider start a stored job, and store the outcome, retrying without a time limit."""
+        submitting = job  # as stored by the latest attempt
 
         async def send(attempt: Attempt) -> TaskStatus:
             nonlocal submitting
@@ -167,12 +168,12 @@ class VideoSubmitter:
             raise
         finally:
             self._quota.leave(ctx)
-            if not decided:  # a bug of ours, or the process stops: the poll worker decides later
+            if not decided:  # after a bug or a shutdown, the poll worker decides later
                 self._jobs.tasks.start(self._advance(submitting, submitting.release(self._jobs.now_ms)))
         return await self._store_started(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
-        """Store which provider is about to be asked, and return the job so. Raises ``Conflict`` if it was cancelled."""
+        """Store the next attempt's provider; return the updated job. Raises ``Conflict`` if it was cancelled."""
         video = attempt.target.capability.fill(_get_video(ctx.inference))
         original = video.remix_of
         submitting = job.move(
@@ -192,7 +193,7 @@ class VideoSubmitter:
         return submitting
 
     async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
-        """Ask the provider of ``attempt``, once, to start the job."""
+        """Ask the attempt's provider, once, to start the job."""
         video = attempt.target.capability.fill(_get_video(ctx.inference))
         spec = VideoSpec(
             model=attempt.target.model,
@@ -215,7 +216,7 @@ class VideoSubmitter:
         return status
 
     async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
-        """Store the started job, however long that takes: only this process knows the id of the provider's task."""
+        """Store the started job, retrying without a time limit: only this process knows the provider's task id."""
         ctx.first_byte_at = now = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._jobs.now_ms)
         started = (
@@ -238,7 +239,8 @@ class VideoSubmitter:
     async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
-        The answer of an earlier try may have been lost: then the job has the task, and others may have gone on with it.
+        The answer to an earlier try may have been lost. The job then already has the task, and may have been polled
+        since.
         """
         if await self._advance(job, started):
             return True
@@ -256,12 +258,12 @@ class VideoSubmitter:
         return found
 
     async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
-        """End a job as failed which its provider may or may not have started."""
+        """End a job as failed because its provider may or may not have started it."""
         ctx.record = receipt = build_record(ctx, "failed", error, now=self._loop_s, now_ms=self._jobs.now_ms)
         await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
-        """Delete a job that no provider started; only the request's record stays."""
+        """Delete a job that no provider started; only the request's record remains."""
         now, now_ms = self._loop_s, self._jobs.now_ms
         ctx.record = record = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
         await self._jobs.reservations.drop(job, record)
@@ -276,7 +278,7 @@ class VideoSubmitter:
 
 
 def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
-    """Set the charge of the completed job, by the provider's length if the request named none."""
+    """Set the charge for the completed job. If the request named no length, the provider's length counts."""
     seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
     duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
     cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
@@ -284,13 +286,13 @@ def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
 
 
 def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
-    """Return the key that the provider is asked with: for a remix the one that created the original."""
+    """Return the key for the request to the provider; for a remix, the key that created the original."""
     key = attempt.lease.key.key
     return find_key(attempt.channel, original.key_print, key) if original else key
 
 
 def _parse_seconds(reported: str | None) -> str:
-    """Return a provider's video length in whole seconds, rounded up; empty if it gives none."""
+    """Return a provider's video length in whole seconds, rounded up; empty if the provider reports none."""
     try:
         seconds = math.ceil(float(reported or 0))
     except (ValueError, OverflowError):

@@ -1,7 +1,8 @@
-"""Check one video job: poll its provider, or download its file, and decide what follows.
+"""Check one video job: poll its provider or download its file, and decide the next step.
 
-Only the provider's own report ends a job as failed, or ``MOST_UNUSABLE`` invalid answers in a row. After a refusal or a
-timeout the job is polled again, less often.
+After a refusal or a timeout the job is polled again, less often. It ends as failed if the provider reports a failure,
+after ``MOST_UNUSABLE`` unusable answers or ``MOST_GONE`` reports of a missing file in a row, if its channel stays
+missing, or at its deadline.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,15 +41,14 @@ from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import PollResult
 
 MOST_GONE = 20
-"""How often in a row a provider may report that the file of a completed job is missing: about a quarter of an hour.
-While a file is fetched, ``VideoJob.polls`` counts these reports.
-"""
+"""Consecutive reports of a provider that the file of a completed job is missing: about a quarter of an hour. While a
+file is being fetched, ``VideoJob.polls`` counts these reports."""
 MOST_UNUSABLE = 5
-"""How often in a row a provider may answer with nothing usable. It answers, so no outage explains that."""
+"""Consecutive unusable answers. The provider does answer, so an outage is not the reason."""
 MOST_COUNTED = 1_000
-"""Jobs whose unusable answers are counted at a time."""
+"""Maximum of jobs whose unusable answers are counted."""
 MOST_MISSED = 9
-"""How often in a row a job's channel may be missing: about four minutes."""
+"""Consecutive checks at which a job's channel may be missing: about four minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -57,7 +57,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoTracker:
     """Checks video jobs.
 
-    ``expiry``: Unix seconds; the clock for the deadlines of jobs that an earlier process created.
+    ``expiry``: Unix seconds; the clock for deadlines of jobs that an earlier process created.
     """
 
     def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
@@ -66,15 +66,15 @@ class VideoTracker:
         self._jobs = jobs
         self._video_content = video_content
         self._unusable: dict[str, int] = {}
-        """By job, the unusable answers in a row. A restart of the gateway begins anew."""
+        """Consecutive unusable answers, by job. A restart of the gateway resets them."""
 
     async def check(self, job: VideoJob) -> VideoJob | None:
-        """Check a claimed job. Return the released job to store; None if the job has ended, which is stored already.
+        """Check a claimed job. Return the released job to store; None if the job's end is already stored.
 
-        Raises ``StoreUnavailable``: the job is unchanged.
+        Raises ``StoreUnavailable``; the job is unchanged then.
         """
         abandoned = _ABANDONED.get(job.state)
-        if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise
+        if abandoned is not None:  # its process is dead, otherwise the job could not have been claimed
             await self._jobs.fail(job, abandoned)
             return None
         access = self._jobs.provider_api.find_access(job)
@@ -88,7 +88,7 @@ class VideoTracker:
         return checked
 
     async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
-        """Put off a job whose provider gave an unusable answer, or end it after ``MOST_UNUSABLE`` in a row."""
+        """Postpone a job after an unusable answer, or end it after ``MOST_UNUSABLE`` such answers in a row."""
         count = self._unusable.pop(job.id, 0) + 1
         if count >= MOST_UNUSABLE:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
@@ -97,12 +97,12 @@ class VideoTracker:
         later = await self._put_off(job, error, TIMEOUT)
         if later is not None:
             self._unusable[job.id] = count
-            if len(self._unusable) > MOST_COUNTED:  # a job that was cancelled leaves its number here
+            if len(self._unusable) > MOST_COUNTED:  # cancelled jobs leave their counts here
                 del self._unusable[next(iter(self._unusable))]
         return later
 
     async def _put_off_without_channel(self, job: VideoJob) -> VideoJob | None:
-        """Put off a job whose channel is missing. An operator may have removed the channel by mistake."""
+        """Postpone a job whose channel is missing. An operator may have removed the channel by mistake."""
         if job.failures + 1 >= MOST_MISSED:
             await self._jobs.fail(job, CHANNEL_GONE)
             return None
@@ -136,7 +136,7 @@ class VideoTracker:
         return after.release(now_ms + self._scale(wait_s))
 
     async def _start_fetching(self, job: VideoJob, clue: str | None) -> VideoJob | None:
-        """Move a job whose provider has completed it to fetching, or end it if videos are not kept."""
+        """Start fetching the video of a job that its provider has completed, or end the job if videos are not kept."""
         jobs = self._jobs
         job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
         if not jobs.rules.keep:
@@ -168,7 +168,7 @@ class VideoTracker:
             await self._video_content.remove(media.id)
 
     async def _put_off(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
-        """Put off a job whose state is unknown; end it after its deadline."""
+        """Postpone a job whose state is unknown; end it after its deadline."""
         jobs = self._jobs
         now_ms = jobs.now_ms
         log.info(
@@ -195,8 +195,8 @@ class VideoTracker:
     def _is_late(self, job: VideoJob) -> bool:
         """Return whether the deadline has passed by the clock that set it.
 
-        ``expiry`` is behind the clock for a day if no record was written shortly before the start. The deadline of a
-        job of this process comes from this process's clock, and would pass that much later.
+        ``expiry`` runs behind the clock for a day if no record was written shortly before the start. It would therefore
+        delay the deadlines that this process has set by its own clock.
         """
         if job.created_ms >= self._started_ms:
             return self._jobs.now_ms >= job.deadline_ms

@@ -1,7 +1,7 @@
-"""Webhooks about ended videos: build the event, and make one attempt to deliver it.
+"""Webhooks about ended video jobs: build the event, and make one attempt to deliver it.
 
-The event is that of OpenAI's webhooks (platform.openai.com/docs/guides/video-generation, "Use webhooks for
-notifications"; the API reference lists the other events under "Webhook events"). ``domain/webhook.py`` has the
+The event has the form of OpenAI's webhooks (platform.openai.com/docs/guides/video-generation, "Use webhooks for
+notifications"; the API reference lists the other events under "Webhook events"). ``domain/webhook.py`` defines the
 signature and the retry schedule.
 """
 
@@ -19,7 +19,7 @@ USER_AGENT = "model-gateway"
 
 
 def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
-    """Return the delivery of a job's end, due at once; None if the job has no webhook.
+    """Return the delivery for a job's end, due at once; None if the job has no webhook.
 
     ``job``: the ended job. Raises ``ValueError`` if it has not ended. ``now_ms``: Unix milliseconds. ``delivery_id``:
     unique, ``evt_...``.
@@ -48,10 +48,10 @@ class WebhookSender:
     """Makes single attempts; ``WebhookWorker`` repeats them.
 
     Args:
-        fetcher: opens addresses of the public internet only.
+        fetcher: opens public internet addresses only.
         secret_of: returns the signing secret of an API key, by the key's id.
-        clock: Unix seconds, as jobs count them.
-        wall: Unix seconds of the system's clock: receivers refuse signatures with another time. None for ``clock``.
+        clock: Unix seconds, the clock of the jobs.
+        wall: Unix seconds of the system clock: receivers refuse signatures with a different time. None: ``clock``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class WebhookSender:
         self._wall = wall or clock
 
     async def send(self, delivery: WebhookDelivery) -> WebhookDelivery:
-        """Make one attempt and return the delivery with its outcome. A redirect is an answer and is not followed."""
+        """Make one attempt and return the delivery with its outcome. A redirect counts as an answer."""
         answer, hopeless = None, False
         try:
             answer = await self._fetcher.post(delivery.url, delivery.body, self._build_headers(delivery), TIMEOUT_S)
@@ -77,7 +77,7 @@ class WebhookSender:
         return delivery.note(answer, error, round(self._clock() * 1000), hopeless=hopeless)
 
     def _build_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
-        """Sign this attempt: receivers refuse a signature that is a few minutes old."""
+        """Return the signed headers of this attempt: receivers refuse a signature that is a few minutes old."""
         now_s = int(self._wall())
         return {
             "Content-Type": "application/json",

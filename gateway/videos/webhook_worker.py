@@ -17,19 +17,19 @@ from gateway.videos.events import JobEnded, ShareChanged
 from gateway.videos.webhook_sender import WebhookSender
 
 MAX_DELIVERIES = 40
-"""Deliveries at a time. Most of them wait for an answer, which costs a socket."""
+"""Concurrent deliveries. Most of them wait for an answer, which costs only a socket."""
 MAX_PER_ACCOUNT = 8
-"""Deliveries of one account at a time."""
+"""Concurrent deliveries per account."""
 MAX_PER_HOST = 3
-"""Deliveries of one account to one host at a time."""
+"""Concurrent deliveries of one account to one host."""
 LEASE_MS = 30_000
-"""Longer than a delivery takes: it waits for a place at its host, then for an answer."""
+"""Longer than any delivery, which waits for a place at its host and then for an answer."""
 PLACE_S = 1.0
-"""Seconds that a delivery waits for a place at its host before it is put off."""
+"""How long a delivery waits for a place at its host before it is postponed, in seconds."""
 PAUSE_S = 0.05
-"""The pause before every turn: deliveries that end together make room together."""
+"""The pause before every turn. Deliveries that end close together are then handled in one turn."""
 REST_S = 1.0
-"""The pause between two turns while deliveries run, or while another process has what is due."""
+"""The pause between two turns while deliveries run, or while another process holds the due deliveries."""
 LONGEST_REST_S = 30.0
 RETRY_AFTER_S = 1.0
 
@@ -37,19 +37,20 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookWorker:
-    """The delivery worker. After a crash a receiver may get an event twice; the delivery's id tells.
+    """The delivery worker. After a crash a receiver may get an event twice, with the same delivery id.
 
-    A silent receiver holds its places until the timeout. So an account has few places, which the store enforces as it
-    hands out deliveries, and one host has fewer still. Further deliveries to a full host are put off by the time that
-    its deliveries take, and those to other hosts go first. Accounts do not share a host's places: a receiver may be
-    silent to one of them only.
+    An unresponsive receiver occupies its places until the timeout. An account therefore has few places, which the store
+    enforces when deliveries are claimed, and each of its hosts has even fewer. Further deliveries to a full host are
+    postponed by the duration of its deliveries, and deliveries to other hosts go first. Accounts do not share a host's
+    places: a receiver may be unresponsive to one account only.
 
     Args:
         owner: the name of this process in leases.
         clock: Unix seconds.
-        wait_scale: the factor of every wait.
-        owns: returns whether this node delivers an account's webhooks; None: it is the only process.
-        idle: the store is empty at the start: the worker does not read it before an event or ``LONGEST_REST_S``.
+        wait_scale: factor for every wait.
+        owns: returns whether this node delivers an account's webhooks; None for a single process.
+        idle: whether the store is empty at the start; the worker then does not read it before an event or
+            ``LONGEST_REST_S``.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class WebhookWorker:
             events.subscribe(kind, lambda _: self._woken.set())
 
     async def run(self) -> None:
-        """Deliver what is due, for ever. What is under way at a cancellation is repeated once its lease has run out."""
+        """Deliver due webhooks, forever. Deliveries running at cancellation are repeated after their leases."""
         async with asyncio.TaskGroup() as group:
             if self._idle:
                 await self._rest(LONGEST_REST_S)
@@ -96,15 +97,15 @@ class WebhookWorker:
                 await self._woken.wait()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
-        """Start what is due, as far as there is room; return the seconds until the next turn."""
+        """Start due deliveries as far as places are free; return the seconds until the next turn."""
         try:
             self._share = await self._find_share()
             if room := MAX_DELIVERIES - len(self._active):
                 self._start(group, await self._claim(room))
-            due_ms = await self._store.find_next_delivery(self._share)  # this includes what is under way
+            due_ms = await self._store.find_next_delivery(self._share)  # includes running deliveries
         except StoreUnavailable as error:
             if not self._failing:
-                log.error("deliveries_not_claimed", error=error.message)  # noqa: TRY400 - the store has logged why
+                log.error("deliveries_not_claimed", error=error.message)  # noqa: TRY400 - the store logged it
             self._failing = True
             return RETRY_AFTER_S
         self._failing = False
@@ -120,8 +121,8 @@ class WebhookWorker:
     async def _find_share(self) -> frozenset[int] | None:
         """Return the accounts whose webhooks this node delivers.
 
-        One that has come to this node waits until the node before has ended what it is delivering: places at a host
-        are counted by one node.
+        An account that has moved to this node waits until the previous node has finished its deliveries, because the
+        places at a host are counted by one node only.
         """
         if self._owns is None:
             return None
@@ -130,17 +131,17 @@ class WebhookWorker:
 
     def _start(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:
-            if delivery.id not in self._active:  # else its lease ran out, because the store did not take its outcome
+            if delivery.id not in self._active:  # else its lease expired before the store accepted its outcome
                 self._active.add(delivery.id)
                 group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
 
     def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
-        # Not in the task itself: a task cancelled before its first step runs no ``finally``.
+        # A callback, because a task cancelled before its first step runs no ``finally``.
         self._active.discard(delivery_id)
-        self._woken.set()  # there is room for another one
+        self._woken.set()  # there is room for another delivery
 
     async def _deliver(self, delivery: WebhookDelivery) -> None:
-        """Make one attempt, or put it off; then store the delivery."""
+        """Make one attempt or postpone it, then store the delivery."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.deliveries += 1
         try:
@@ -162,7 +163,7 @@ class WebhookWorker:
             host.leave()
 
     async def _store_outcome(self, delivery: WebhookDelivery) -> None:
-        """Store the outcome, however long the store fails: otherwise the event would be delivered twice."""
+        """Store the outcome, retrying without a time limit: otherwise the event would be delivered twice."""
         failing = False
         while True:
             try:
@@ -192,10 +193,10 @@ class WebhookWorker:
 
 
 class _Host:
-    """One host of one account, while deliveries to it are under way or put off.
+    """One host of one account, while it has running or postponed deliveries.
 
-    ``deliveries``: deliveries under way. ``took_ms``: the duration of the last attempt that has ended. ``turn_ms``:
-    when the deliveries that were put off have had their turn (Unix ms).
+    ``deliveries``: number of running deliveries. ``took_ms``: duration of the last finished attempt. ``turn_ms``: time
+    by which all postponed deliveries have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:
@@ -206,7 +207,7 @@ class _Host:
         self._stuck = False
 
     async def enter(self, timeout_s: float) -> bool:
-        """Take a place. Return False if none becomes free in time, or if a delivery has just waited in vain."""
+        """Take a place. Return False if none becomes free in time, or if a delivery has just waited without success."""
         if self._stuck:
             return False
         try:
@@ -222,14 +223,14 @@ class _Host:
         self._places.release()
 
     def put_off(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
-        """Return the delivery without an attempt, due when those before it have had theirs."""
+        """Return the delivery without an attempt, due after the earlier postponed deliveries."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
         self.turn_ms = max(self.turn_ms, now_ms) + took_ms // MAX_PER_HOST
         return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
 
 
 def _find_host(url: str) -> str:
-    """Return whose places an attempt takes: the URL's host, or the whole URL if it has none."""
+    """Return the key for the places of an attempt: the URL's host, or the whole URL if it has none."""
     try:
         return urlsplit(url).hostname or url
     except ValueError:

@@ -1,4 +1,4 @@
-"""A node's connection to the credit leases in PostgreSQL: one statement at a time, and what other nodes ask for."""
+"""A node's connection to the credit leases in PostgreSQL: it runs one statement at a time and receives recalls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 
 STATEMENT_S = 2.0
-"""How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
+"""Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
 FOLD_S = 10.0
 CHANNEL = "gateway_credit"
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
@@ -24,10 +24,10 @@ _END = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
 """
 _NAMED = 200
-"""Balances a notification: one has at most 8,000 bytes."""
+"""Balances per notification: PostgreSQL limits a notification to 8,000 bytes."""
 _OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
 CLAIMS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
-"""The advisory locks of claims: each has one of these numbers, and the id of its account or key."""
+"""The first keys of the advisory locks for claims; the second key is the id of the account or key."""
 _CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
 _UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 
@@ -35,10 +35,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class PostgresCreditAuthority:
-    """Takes and gives back the credit of one node over a connection of its own.
+    """Takes and returns the credit of one node over a dedicated connection.
 
-    Recalls go to the other nodes by NOTIFY, and so does the news that there is more of a balance; both may be lost, and
-    cost a wait then. ``node``: whose leases they are. ``count_live``: returns the number of live nodes, at least 1.
+    Recalls, and news of added credit, go to the other nodes by NOTIFY. Both may be lost, which only costs a wait.
+    ``node``: the owner of the leases. ``count_live``: returns the number of live nodes, at least 1.
     """
 
     def __init__(self, address: Address, node: str, count_live: Callable[[], int]) -> None:
@@ -54,12 +54,12 @@ class PostgresCreditAuthority:
         self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
-        """Answer all of ``wants`` in one transaction. Raises ``StoreUnavailable``."""
+        """Request credit for all ``wants`` in one transaction. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
     async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        """Take back what the node has given up. Raises ``StoreUnavailable``."""
+        """Return credit that the node has given up. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
             if amounts:
                 await give_credit(connection, self._node, amounts)
@@ -67,7 +67,7 @@ class PostgresCreditAuthority:
                 await self._notify(connection, "returned", reported)
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
-        """Tell the other nodes that nothing is idle of what they have recalled. Raises ``StoreUnavailable``."""
+        """Tell the other nodes that this one has no idle credit of recalled balances. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             await self._notify(connection, "kept", balances)
 
@@ -77,9 +77,9 @@ class PostgresCreditAuthority:
             await self._notify(connection, "recall", balances)
 
     async def claim(self, balances: Collection[BalanceId]) -> bool:
-        """Make the node the only one that may exceed ``balances``, or none of them. Raises ``StoreUnavailable``.
+        """Give this node the exclusive right to exceed all of ``balances``, or none. Raises ``StoreUnavailable``.
 
-        A claim is an advisory lock of the connection: the server ends those of a node that dies.
+        A claim is an advisory lock of the connection, so the server releases the claims of a dead node.
         """
         async with self._work() as connection:
             claimed = [each for each in sorted(balances) if await _lock(connection, each)]
@@ -90,7 +90,7 @@ class PostgresCreditAuthority:
             return True
 
     async def end_claim(self, balances: Collection[BalanceId]) -> None:
-        """Let other nodes exceed those of ``balances`` that this one has claimed. Raises ``StoreUnavailable``."""
+        """Release this node's claims on ``balances``. Raises ``StoreUnavailable``."""
         ended = self._claimed.intersection(balances)
         self._claimed -= ended
         if ended:
@@ -100,7 +100,7 @@ class PostgresCreditAuthority:
     async def find_leases(self) -> Sequence[StoredLease]:
         """Return every lease of the node. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
-            await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job's may be about to take its credit
+            await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
             return await find_leases(connection, self._node)
 
     async def fold(self) -> None:
@@ -109,7 +109,7 @@ class PostgresCreditAuthority:
             await release_leases(connection, self._node)
 
     async def listen(self) -> None:
-        """Connect, if the node is not connected, so that it hears recalls. Raises ``StoreUnavailable``."""
+        """Connect to receive recalls, unless the node is connected. Raises ``StoreUnavailable``."""
         async with self._work():
             pass
 
@@ -122,7 +122,7 @@ class PostgresCreditAuthority:
 
     @asynccontextmanager
     async def _work(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
-        """Lend the connection to one verb; whatever fails closes it."""
+        """Hold the connection exclusively for one operation. Any exception, including cancellation, closes it."""
         async with self._lock:
             try:
                 async with asyncio.timeout(most_s):
@@ -145,7 +145,7 @@ class PostgresCreditAuthority:
                 lock_timeout="1500ms",
                 idle_in_transaction_session_timeout="10s",
             )
-            if self._former_pid:  # what it was asked for must not happen after the leases are read
+            if self._former_pid:  # no statement of the former connection may take effect after the leases are read
                 await connection.execute(_END, self._former_pid, self._address.user)
                 self._former_pid = 0
             self._claimed = {each for each in sorted(self._claimed) if await _lock(connection, each)}

@@ -1,4 +1,4 @@
-"""The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
+"""The balances of one node of a cluster: it spends the credit granted by the store, and asks for more when needed."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +26,7 @@ class LeasedBalances(Balances):
         return True
 
     def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` of the credit that this node has; None if it has too little."""
+        """Reserve ``nanos`` from the credit of this node; None if it has too little."""
         now_s = self._clock()
         day = self._day
         if not day.start_s <= now_s < day.end_s:
@@ -34,13 +34,13 @@ class LeasedBalances(Balances):
         return self._reserve(self._find_pair(caller), nanos, day, now_s)
 
     async def hold(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve ``nanos`` as soon as the store has granted them.
+        """Reserve ``nanos`` as soon as the store has granted the credit.
 
         Raises ``QuotaExceeded``: the limit does not cover them. Raises ``StoreUnavailable``: the store does not answer.
         """
         pair = self._find_pair(caller)
 
-        def reserve() -> Reservation | None:  # under the quotas of the latest request, not under this one's
+        def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
             now_s = self._clock()
             return self._reserve(pair, nanos, self._find_day(now_s), now_s)
 
@@ -48,22 +48,23 @@ class LeasedBalances(Balances):
         while reservation is None:
             self._raise_if_refused(pair, nanos)
             reservation = await self._keeper.wait(pair, nanos, reserve)
-        reservation.left_nanos = _find_left(pair)  # others were served meanwhile
+        reservation.left_nanos = _find_left(pair)  # other requests were served meanwhile
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Reserve up to ``nanos`` in all, as far as the store and idle nodes have it; return whether that took time.
+        """Increase a reservation to ``nanos`` if the store and idle nodes have as much; return whether that took time.
 
-        If that is less, the request may exceed a limit: one such request of a balance runs at a time, at any node.
+        With less credit the request may exceed a limit: only one such request per balance runs at a time in the whole
+        cluster.
 
-        Raises ``QuotaExceeded``: another such request runs. Raises ``StoreUnavailable``: the store does not say whether
-        one does.
+        Raises ``QuotaExceeded``: another such request is running. Raises ``StoreUnavailable``: the store cannot tell
+        whether one is.
         """
         now_s = self._keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
         if not balances or nanos <= reservation.nanos:
             return False
-        reservation.shrink()  # until it has all of them, or is the only one: two must not wait for each other
+        reservation.shrink()  # until it gets all, or is the only one: two requests must not wait for each other
         if not any(now_s < each.demand.no_credit_until_s for each in balances):
             with suppress(StoreUnavailable):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
@@ -73,15 +74,15 @@ class LeasedBalances(Balances):
         return True
 
     async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
-        """Ask all nodes for what is left of the ``short`` balances, for the only request that may exceed them.
+        """Collect the remaining credit of the ``short`` balances for the only request that may exceed them.
 
-        If there is another such request, this one needs all of ``nanos``. Raises ``QuotaExceeded, StoreUnavailable``.
+        If another such request exists, this one needs all of ``nanos``. Raises ``QuotaExceeded``, ``StoreUnavailable``.
         """
         if self._claim(reservation, short) and await self._keeper.claim([each.id for each in short]):
-            with suppress(StoreUnavailable):  # the request has what it needs
+            with suppress(StoreUnavailable):  # the request has enough credit anyway
                 await self._wait_for(reservation, short, nanos, alone=True)
             return
-        super()._end_claim(reservation)  # another node has it
+        super()._end_claim(reservation)  # another node has the claim
         if not self._list_refusing(short, nanos - reservation.nanos):
             await self._wait_for(reservation, short, nanos)
         if reservation.list_short(nanos, self._day):
@@ -96,9 +97,10 @@ class LeasedBalances(Balances):
         alone: bool = False,
         recalling: bool = True,
     ) -> None:
-        """Wait until the balances have room for ``nanos`` in all, or the store has no more.
+        """Wait until the balances have room for ``nanos`` in total, or the store has no more.
 
-        ``alone``: the reservation takes what there is meanwhile, which other nodes ask for.
+        ``alone``: the request is the only one that may exceed the balances. Its reservation takes all free credit
+        meanwhile, since other nodes ask for it.
         """
 
         def look() -> Reservation | None:
@@ -117,7 +119,7 @@ class LeasedBalances(Balances):
         return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""
+        """Raise ``QuotaExceeded`` or ``StoreUnavailable`` if the store has just reported that nothing is left."""
         now_s = self._clock()
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
@@ -125,7 +127,7 @@ class LeasedBalances(Balances):
         hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
-        """Have all nodes forget the store's last refusal: it has more now. If it has less, they return what is idle."""
+        """Note a credit entry: all nodes forget the store's last refusal. After a debit they return idle credit."""
         balance = self.find_balance(owner, owner_id)
         if isinstance(balance, LeasedBalance):
             balance.refusal = None
@@ -136,9 +138,10 @@ class LeasedBalances(Balances):
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
-        """Hand a reservation over to the job that the block stores: the store counts it there, whatever node ends it.
+        """Hand a reservation over to the job that the block stores, so that any node can end it.
 
-        If the block fails, the reservation is open, and the leases are read back: the store may have the job or not.
+        If the block fails, the reservation stays open. The leases are then read again, because the job may or may not
+        be stored.
         """
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
         async with self._keeper.correcting:
@@ -168,13 +171,13 @@ class LeasedBalances(Balances):
         return reservation
 
     def _raise_if_refused(self, pair: Pair, nanos: int) -> None:
-        """Raise ``QuotaExceeded`` if the store has just refused as much."""
+        """Raise ``QuotaExceeded`` if the store has just refused this amount."""
         now_s = self._clock()
         day = self._find_day(now_s)
         hold([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
-        """Return the balances of which the store has just refused as much."""
+        """Return the balances for which the store has just refused this amount."""
         day, at_s = self._day, self._keeper.now()
         return [
             each
@@ -191,7 +194,7 @@ class LeasedBalances(Balances):
                     self._keeper.ask_ahead(balance)
 
     def _find_pair(self, caller: Caller) -> Pair:
-        """Return the balances with their current quotas; the idle credit of one whose limit has changed is returned."""
+        """Return the balances with their current quotas. If a limit has changed, return that balance's idle credit."""
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
             before = [] if pair is None else [balance.quota for balance in pair]
@@ -211,11 +214,11 @@ class LeasedBalances(Balances):
 
 
 def _take(reservation: Reservation, nanos: int) -> None:
-    """Reserve up to ``nanos`` in all of what the node has."""
+    """Reserve up to ``nanos`` in total from the node's credit."""
     reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
     reservation.extend(nanos)
 
 
 def _find_left(balances: Sequence[LeasedBalance]) -> int | None:
-    """Return what may still be reserved in all of ``balances``; None if none is leased."""
+    """Return the amount that all ``balances`` still have room for; None if no balance is leased."""
     return min((0 if each.lease_unknown else each.room_nanos for each in balances if each.leased), default=None)

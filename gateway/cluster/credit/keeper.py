@@ -1,7 +1,7 @@
-"""Keeps the credit of this node: asks for what requests need, refills ahead, and gives back what is idle.
+"""Keeps the credit of this node: requests credit, refills ahead of need, and returns idle credit.
 
-One statement is under way at a time; what comes meanwhile is asked for together in the next (natural batching). The
-worker alone talks to the store, so that no client that disconnects can interrupt a statement.
+One statement runs at a time; requests that arrive meanwhile share the next one (natural batching). Only the worker
+talks to the store, so a disconnecting client cannot interrupt a statement.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from gateway.domain.leased_balance import (
 from gateway.errors import StoreUnavailable
 
 PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
-"""How long to wait after each recall for nodes that do not answer."""
+"""How long to wait after each recall for nodes that do not answer, in seconds."""
 WAIT_S = 8.0
-"""How long a request waits for a store that does not answer: a server that restarts is back before. It is less than
+"""Seconds that a request waits for a store that does not answer, enough for a restart of the server. It is less than
 the time after which the node takes no requests at all (``membership.fence``)."""
 RETRY_S = 0.1
 SWEEP_S = 5.0
 SLICE = 500
-"""How many balances a statement is about: it has a time limit."""
+"""Balances per statement, because a statement has a time limit."""
 _AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
 _SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
 
 FindUnposted = Callable[[], AbstractAsyncContextManager[Callable[[], Mapping[BalanceId, int]]]]
-"""Keeps the flush from storing rows, and returns what counts the settled ones that are not stored."""
+"""Blocks the flush of rows, and returns the function that adds up settled charges that are not stored."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,11 +50,12 @@ class CreditKeeper:
         find_unposted: see ``FindUnposted``.
         today: returns the current day.
         now: seconds of a monotonic clock.
-        reach: sets the node's clock to a time (Unix seconds) if it is behind: what a window grants is spent in it.
+        reach: advances the node's clock to a time (Unix seconds) if it is behind, so that the credit of a window is
+            spent in that window.
 
     Attributes:
         now: seconds of a monotonic clock.
-        correcting: held while leases are read back. A job's reservation leaves its lease under this lock, too.
+        correcting: locked while leases are read again. A job's reservation leaves its lease under this lock, too.
         wait_s: how long a request waits for a store that does not answer.
         release: releases a reservation whose request no longer waits for it.
     """
@@ -104,7 +105,7 @@ class CreditKeeper:
     ) -> Reservation | None:
         """Return the reservation that ``reserve`` makes once credit is granted; None if the store has too little.
 
-        ``partial``: the store grants what it has. ``recalling``: other nodes give up what is idle.
+        ``partial``: accept any amount that the store has. ``recalling``: other nodes return their idle credit.
 
         Raises ``StoreUnavailable``: the store does not answer in time.
         """
@@ -125,7 +126,7 @@ class CreditKeeper:
             raise
 
     async def claim(self, balances: Collection[BalanceId]) -> bool:
-        """Let this node alone exceed ``balances`` until ``end_claim``; return whether no other node may.
+        """Claim the right to exceed ``balances`` until ``end_claim``; return whether the claim succeeded.
 
         Raises ``StoreUnavailable`` if the store does not answer in time.
         """
@@ -139,12 +140,12 @@ class CreditKeeper:
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
 
     def end_claim(self, balances: Iterable[BalanceId]) -> None:
-        """Let other nodes exceed ``balances``, which this one has claimed or tried to."""
+        """Release the claim on ``balances``, or cancel the attempt to get it."""
         self._ended.update(balances)
         self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
-        """Ask for more credit soon, unless that has just been done."""
+        """Request more credit soon, unless a request was just made."""
         if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.no_credit_until_s):
             self._known[balance.id] = balance
             self._low.add(balance)
@@ -157,31 +158,31 @@ class CreditKeeper:
             self._wake.set()
 
     def call_in(self, balance: LeasedBalance) -> None:
-        """Return the idle credit of a balance that has less to spend now, and ask the other nodes to do so."""
+        """Return the idle credit of a balance that was reduced, and ask the other nodes to do the same."""
         self._known[balance.id] = balance
         self._called_in.add(balance.id)
         self.give_up(balance)
         self._wake.set()
 
     def announce(self, balance: LeasedBalance) -> None:
-        """Have every node ask again for a balance that was refused: it has more to spend now."""
+        """Announce that a refused balance has more credit, so that every node asks for it again."""
         self._credited.add(balance.id)
         self._queue.resume({balance})
         self._wake.set()
 
     def reread_leases(self) -> None:
-        """Read every lease back before the next statement: what the store has is not known, and at least this."""
+        """Read every lease again before the next statement: the store has set aside at least the known amount."""
         self._lost = True
         self._wake.set()
 
     def distrust_leases(self) -> None:
-        """As ``reread_leases``, and spend nothing of them until then: the store may have ended them."""
+        """Like ``reread_leases``, but spend nothing from the leases until then: the store may have ended them."""
         for balance in self._known.values():
             balance.lease_unknown = True
         self.reread_leases()
 
     async def check(self) -> Sequence[str]:
-        """Return what is wrong with the leases: more is held than granted, or the store has set aside less than this.
+        """Return errors in the leases: more held than granted, or less set aside in the store than granted here.
 
         Raises ``StoreUnavailable``.
         """
@@ -197,7 +198,7 @@ class CreditKeeper:
         return problems
 
     async def run(self) -> None:
-        """Serve waiting requests and other nodes, forever."""
+        """Serve waiting requests and recalls of other nodes, forever."""
         while True:
             await self._sleep()
             try:
@@ -209,9 +210,9 @@ class CreditKeeper:
                 await asyncio.sleep(RETRY_S)
 
     async def step(self) -> None:
-        """Do what is due: read leases back, give credit back, and ask once for everything that waits.
+        """Do the pending work: read leases again, return credit, and ask once for all waiting requests.
 
-        Raises ``StoreUnavailable``: the store may or may not have done what it was asked for.
+        Raises ``StoreUnavailable``: the operation may or may not have taken effect in the store.
         """
         self._wake.clear()
         if self._lost or self._queue.unsure:
@@ -254,7 +255,7 @@ class CreditKeeper:
         return {grant.balance: grant for grant in grants}
 
     def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:
-        """Return what is asked for ahead of any request."""
+        """Return the credit to request ahead of need."""
         low, self._low = self._low, set()
         wants = []
         for balance in low:
@@ -279,7 +280,7 @@ class CreditKeeper:
             await self._authority.recall([each.id for each in verdict.recalled])
 
     async def _give_back(self) -> None:
-        """Return what other nodes ask for, and now and then what is idle: here first, then in the store."""
+        """Return recalled credit, and from time to time idle credit: first in memory, then in the store."""
         recalled, self._recalled = self._recalled, set()
         returned: set[BalanceId] = set()
         kept: set[BalanceId] = set()
@@ -306,7 +307,7 @@ class CreditKeeper:
             self._called_in -= called_in
 
     async def _settle_claims(self) -> None:
-        """End claims, and make those that requests wait for."""
+        """Release ended claims, and make the claims that requests wait for."""
         if ended := set(self._ended):
             await self._authority.end_claim(ended)
             self._ended -= ended
@@ -316,7 +317,7 @@ class CreditKeeper:
             del self._claims[0]
             if not answer.done():
                 answer.set_result(claimed)
-            elif claimed:  # the client has left meanwhile
+            elif claimed:  # the client has disconnected meanwhile
                 await self._authority.end_claim(balances)
 
     def _sweep(self, now_s: float) -> None:
@@ -330,17 +331,17 @@ class CreditKeeper:
         self._recalls.sweep(now_s)
 
     async def _read_back(self) -> None:
-        """Take over what the store has of every lease. No row is stored and no job takes its credit meanwhile."""
+        """Copy every lease from the store. Meanwhile no row is stored and no job takes its credit."""
         async with self.correcting, self._find_unposted() as add_up:
             stored = {lease.balance: lease for lease in await self._authority.find_leases()}
             unposted = add_up()
             for balance in self._known.values():
-                self._returns.pop(balance.id, None)  # the store has it, and so has the node again
+                self._returns.pop(balance.id, None)  # the store has this credit, and so does the node again
                 balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
         self._lost = False
 
     async def _sleep(self) -> None:
-        """Wait until there is something to do."""
+        """Wait until there is work."""
         next_s = self._queue.find_next_s()
         until_s = min(self._sweep_s, self._sweep_s if next_s is None else next_s)
         with suppress(TimeoutError):
@@ -367,7 +368,7 @@ class CreditKeeper:
         return {self._known[each] for each in balances if each in self._known}
 
     def _drop(self, answer: "asyncio.Future[Reservation | None]", *, extends: bool) -> None:
-        """Release the reservation of a request that waits no longer; one that asked for more keeps what it has."""
+        """Release the reservation of a request that no longer waits; a request for more keeps its earlier amount."""
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
             if reservation is not None and not extends:

@@ -1,4 +1,4 @@
-"""Reconciles the ledger of a cluster every day, because each node alone sees only its own spending."""
+"""Reconciles the ledger of a cluster every day, because each node sees only its own spending."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,15 +11,15 @@ from gateway.errors import StoreUnavailable
 FIRST_AFTER_S = 600.0
 CHECK_EVERY_S = 86_400.0
 SHOWN = 5
-"""How many differences a line of the log has; ``gateway verify`` lists all of them."""
+"""How many differences a log line shows; ``gateway verify`` lists all of them."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerCheck:
-    """Reconciles regularly and reports differences. They change nothing by themselves.
+    """Reconciles regularly and reports differences without correcting them.
 
-    ``problems``: how many differences the last run has found; 0 while this node does not run it.
+    ``problems``: the number of differences in the last run; 0 while another node runs the check.
     """
 
     def __init__(self, reconcile: Callable[[], Awaitable[dict[str, Any]]]) -> None:
@@ -34,10 +34,10 @@ class LedgerCheck:
                 await self.check()
                 await asyncio.sleep(CHECK_EVERY_S)
         finally:
-            self.problems = 0  # another node leads, and reports what it finds
+            self.problems = 0  # the new leader reports the differences
 
     async def check(self) -> None:
-        """Check once. If the database fails, the next run tries again."""
+        """Check once. If the database fails, wait for the next run."""
         try:
             problems = (await self._reconcile())["problems"]
         except StoreUnavailable as error:

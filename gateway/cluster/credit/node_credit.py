@@ -1,4 +1,4 @@
-"""Open the credit leases of this gateway as one of several nodes on a PostgreSQL database."""
+"""Open the credit leases of this node of a cluster on PostgreSQL."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,12 +30,12 @@ class NodeCredit:
     """The leases of a node, from its start to its end.
 
     Args:
-        url: of the database.
+        url: the URL of the database.
         clock: Unix seconds.
 
     Attributes:
-        keeper: asks the store for credit.
-        balances: what requests reserve from.
+        keeper: requests credit from the store.
+        balances: the balances that requests reserve from.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class NodeCredit:
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
-        """Count what every write spends from now on, ``recover`` what the last process left, and end its leases.
+        """Count the spending of every write from now on, ``recover`` the last process's rows, and end its leases.
 
         Raises ``StoreUnavailable``.
         """
@@ -64,18 +64,18 @@ class NodeCredit:
         await self._authority.fold()
 
     def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
-        """Settle from now on what other nodes leave: ``after_s`` seconds after their end (0: never), by ``verdict``."""
+        """Start settling the leases of ended nodes by ``verdict``, ``after_s`` seconds after their end (0: never)."""
         store = _Orphans(database, self._node.id, self._clock)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
         self._jobs.start("settle_orphans", worker.run)
 
     async def close(self) -> None:
-        """End every lease, unless a row could not be stored: its cost still has to be taken from a lease."""
+        """End every lease, unless a row could not be stored: its cost must still be deducted from a lease."""
         await self._jobs.stop()
         try:
             await self._release()
         except StoreUnavailable as error:
-            log.warning("credit_not_released", error=error.message)  # the next start ends them, or ``OrphanWorker``
+            log.warning("credit_not_released", error=error.message)  # the next start or ``OrphanWorker`` ends them
         await self._authority.close()
 
     async def _release(self) -> None:

@@ -1,4 +1,4 @@
-"""Settles the credit of nodes that do not come back, and takes it back from the ledger if they do."""
+"""Settles the credit of nodes that do not come back, and reverses the charges if they do."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class OrphanStore(Protocol):
-    """Has the leases of all nodes. Every method raises ``StoreUnavailable``."""
+    """The leases of all nodes. Every method raises ``StoreUnavailable``."""
 
     async def list_orphaned(self, after_s: float) -> Sequence[str]:
-        """Return the nodes that ended ``after_s`` seconds ago or earlier and have leases."""
+        """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
         ...
 
     async def settle(self, node: str, verdict: OnCrash) -> int:
@@ -28,17 +28,17 @@ class OrphanStore(Protocol):
         ...
 
     async def take_back(self) -> int:
-        """Take back what was charged for this node while it was lost; return for how many balances."""
+        """Reverse the charges made for this node while it was lost; return the number of balances."""
         ...
 
 
 class OrphanWorker:
-    """Looks for leases of nodes that have ended, while its own node leads.
+    """Settles the leases of ended nodes, while its own node leads.
 
     Args:
-        store: has them.
-        node: this one.
-        after_s: how long after the end of their node they are settled, in seconds; 0: never.
+        store: the leases of all nodes.
+        node: this node.
+        after_s: seconds between the end of a node and the settlement of its leases; 0: never.
         verdict: whether they are released or charged.
         has_posted: whether this node has stored everything that it settled.
     """
@@ -54,7 +54,7 @@ class OrphanWorker:
         self._owner = node.owner
 
     async def run(self) -> None:
-        """Do what is due, forever. A store that does not answer is asked again later."""
+        """Do the pending work, forever. If the store does not answer, try again later."""
         pause_s = min(MOST_PAUSE_S, max(LEAST_PAUSE_S, self._after_s / 8)) if self._after_s else MOST_PAUSE_S
         while True:
             await asyncio.sleep(pause_s)
@@ -64,9 +64,9 @@ class OrphanWorker:
                 log.warning("orphans_not_settled", error=error.message)
 
     async def step(self) -> None:
-        """Correct what was charged for this node, and settle what is due. Raises ``StoreUnavailable``."""
+        """Reverse the charges for this node, and settle the leases that are due. Raises ``StoreUnavailable``."""
         owner = self._node.owner
-        if owner != self._owner and self._has_posted():  # it was held for dead
+        if owner != self._owner and self._has_posted():  # this node was declared dead
             await self._store.take_back()
             self._owner = owner
         if self._after_s and self._node.leads:
@@ -77,6 +77,6 @@ class OrphanWorker:
         for node in await self._store.list_orphaned(self._after_s):
             try:
                 nanos = await self._store.settle(node, self._verdict)
-            except (Conflict, NotFound):  # it has come back
+            except (Conflict, NotFound):  # the node has come back
                 continue
             log.warning("orphans_settled", node=node, cost_nanos=nanos if self._verdict == "charge" else 0)

@@ -15,7 +15,7 @@ from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
 
 ROUNDS = 2
-"""How often every node must have answered before a request is refused: one may have been granted more meanwhile."""
+"""How often every node must have answered before a request is refused: a node may have been granted more meanwhile."""
 
 
 @attrs.define(eq=False)
@@ -23,15 +23,15 @@ class WaitingRequest:
     """A request that waits until all of its balances have room.
 
     Attributes:
-        balances: its key's and its account's.
-        nanos: what it reserves.
+        balances: the balances of its key and its account.
+        nanos: the amount to reserve.
         reserve: makes the reservation; None if a balance is short.
         answer: the reservation; None if the store has too little.
-        partial: whatever the store grants is of use.
-        recalling: other nodes are asked for their idle credit before it gets too little; else the store is asked once.
-        recalls: how often other nodes were asked for their idle credit for it.
+        partial: any amount granted by the store is useful.
+        recalling: ask other nodes for their idle credit before a refusal; otherwise ask only the store, once.
+        recalls: how often other nodes were asked for their idle credit for this request.
         refused_s: when the store first had too little.
-        after_s: the store is not asked again before.
+        after_s: the earliest time to ask the store again.
     """
 
     balances: Sequence[LeasedBalance]
@@ -46,16 +46,16 @@ class WaitingRequest:
 
     @property
     def short(self) -> list[LeasedBalance]:
-        """The balances that have too little room."""
+        """The balances with too little room."""
         return [each for each in self.balances if not each.covers(self.nanos)]
 
 
 @attrs.define
 class Verdict:
-    """What follows from the store's answers.
+    """The decisions that follow from the store's answers.
 
-    ``refused``: the requests that get no credit. ``short``: the smallest of them for each balance that refused it.
-    ``recalled``: the balances whose idle credit the other nodes are asked for, each with how many nodes have some.
+    ``refused``: the requests that get no credit. ``short``: for each balance that refused requests, the smallest of
+    them. ``recalled``: the balances to recall from other nodes, with the number of nodes that have idle credit.
     """
 
     refused: list[WaitingRequest] = attrs.Factory(list)
@@ -84,19 +84,19 @@ class CreditQueue:
 
     @property
     def unsure(self) -> bool:
-        """Whether a request waits for a balance of which the node does not know its lease."""
+        """Whether a request waits for a balance whose lease is unknown to the node."""
         return any(balance.leased and balance.lease_unknown for request in self._look() for balance in request.balances)
 
     def find_balances(self) -> set[LeasedBalance]:
-        """Return the balances that requests wait for."""
+        """Return the balances of the waiting requests."""
         return {balance for request in self._look() for balance in request.balances}
 
     def find_next_s(self) -> float | None:
-        """Return when the store is to be asked next; None without requests."""
+        """Return when to ask the store next; None without requests."""
         return min((request.after_s for request in self._look()), default=None)
 
     def serve(self) -> None:
-        """Make every reservation that the balances have room for, the oldest first."""
+        """Make every reservation that the balances have room for, oldest first."""
         for request in self._look():
             try:
                 reservation = request.reserve()
@@ -108,11 +108,11 @@ class CreditQueue:
         self._waiting = list(self._look())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
-        """Return the requests for which the store is to be asked now."""
+        """Return the requests for which the store should be asked now."""
         return [request for request in self._look() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
-        """Ask for the requests of ``balances`` at once: other nodes have answered."""
+        """Ask for the requests of ``balances`` at once, because other nodes have answered."""
         for request in self._look():
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
@@ -120,10 +120,10 @@ class CreditQueue:
     def judge(
         self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
     ) -> Verdict:
-        """Decide about the requests that were ``requested`` for and still wait.
+        """Decide about those of the ``requested`` requests that still wait.
 
-        One that the store refused is refused, unless other nodes have credit: those are asked to return it first, and
-        all of them have to answer twice.
+        A request that the store refused is refused, unless other nodes have credit. Those are asked to return it first,
+        and all of them must answer twice.
         """
         verdict = Verdict()
         for request in requested:
@@ -150,7 +150,7 @@ class CreditQueue:
         return verdict
 
     def _is_over(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
-        """Return whether the other nodes have returned what was idle, or do not answer."""
+        """Return whether the other nodes have returned their idle credit, or do not answer."""
         if request.recalls < ROUNDS:
             return False
         answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
@@ -161,12 +161,12 @@ class CreditQueue:
 
 
 def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
-    """Return the reservations that wait for each balance that needs credit."""
+    """Return the waiting reservations of each balance that needs credit."""
     requested: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
     for request in requests:
         for balance in request.balances:
             if balance.leased and not balance.lease_unknown:
-                # A single nano-USD is the least that is of use to a request which takes what there is.
+                # A request that accepts any amount needs at least one nano-USD.
                 requested[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
     return requested
 

@@ -1,4 +1,4 @@
-"""What this node has asked the others to return, and how many of them have answered."""
+"""The credit that this node has recalled from the others, and the nodes that have answered."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ class Recall:
     """The last recall of a balance.
 
     ``sent_s``: when it was sent, by the keeper's clock. ``holders``: how many live nodes had credit of the balance
-    then. ``answered``: the nodes that have returned what was idle since.
+    then. ``answered``: the nodes that have returned their idle credit since.
     """
 
     sent_s: float
@@ -40,11 +40,11 @@ class Recalls:
         return 0.0 if last is None else last.sent_s + EVERY_S
 
     def note_sent(self, holders: Mapping[LeasedBalance, int], now_s: float) -> None:
-        """Note that balances are recalled now, and how many nodes should answer."""
+        """Record that balances are recalled now, and how many nodes should answer."""
         self._last |= {balance: Recall(now_s, count) for balance, count in holders.items()}
 
     def note_answer(self, balance: LeasedBalance, node: str) -> bool:
-        """Note that a node has answered; return whether all of them have."""
+        """Record a node's answer; return whether all nodes have answered."""
         last = self._last.get(balance)
         if last is None:
             return False
@@ -52,7 +52,7 @@ class Recalls:
         return last.complete
 
     def is_answered(self, balance: LeasedBalance, since_s: float) -> bool:
-        """Return whether a recall was sent since then and every node has answered it."""
+        """Return whether a recall was sent since then and every node has answered."""
         last = self._last.get(balance)
         return last is not None and last.sent_s >= since_s and last.complete
 

@@ -1,4 +1,4 @@
-"""Credit leases in PostgreSQL, which alone judges how much of each limit is left (``credit_sql`` has the functions)."""
+"""Credit leases in PostgreSQL, which is the only judge of the remaining limit (functions: ``credit_sql``)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -7,11 +7,11 @@ from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 
 LIMITS_LOCK = 7_130_001
-"""The advisory lock that a change of limits has alone, and that every transaction which posts rows shares."""
+"""An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
 OWNER_NUMBERS: Mapping[Owner, int] = {"account": 0, "key": 1}
 OWNERS: Mapping[int, Owner] = {0: "account", 1: "key"}
 
-# Each by its name: a newer version may answer more, and nodes of this one go on.
+# Columns are listed by name: a newer version may return more, while nodes of this version continue.
 _TAKE = """
 SELECT o, i, limited, g, room, others, since, outstanding, holders
 FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -22,20 +22,20 @@ _FOLD = "SELECT fold_leases($1)"
 _LEASES = "SELECT owner, owner_id, granted, posted, late FROM credit_leases WHERE node = $1"
 
 Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which has no types."""
+"""asyncpg's ``Connection``, which is untyped."""
 
 
 async def take_credit(
     connection: Connection, node: str, live: int, day: UtcDay, wants: Iterable[CreditWant]
 ) -> Sequence[CreditGrant]:
-    """Ask for credit, for all of ``wants`` in one transaction; return the answers in the order of the balances.
+    """Request credit for all ``wants`` in one transaction; return the answers in the order of the balances.
 
     Args:
         connection: outside any transaction.
-        node: whose leases they are.
-        live: how many nodes are alive, at least 1.
-        day: the current one by the store's clock.
-        wants: one for each balance.
+        node: the owner of the leases.
+        live: the number of live nodes, at least 1.
+        day: the current day by the store's clock.
+        wants: one entry per balance.
     """
     requested = sorted(wants, key=lambda want: _place(want.balance))
     rows = await connection.fetch(
@@ -53,13 +53,13 @@ async def take_credit(
 
 
 async def give_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:
-    """Return what the node has already given up of its leases."""
+    """Return credit that the node has already removed from its leases."""
     balances = sorted(amounts, key=_place)
     await connection.execute(_GIVE, node, *_columns(balances), [amounts[balance] for balance in balances])
 
 
 async def post_spending(connection: Connection, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
-    """Count charges of ``day`` as part of the transaction that stores their rows, right before its commit."""
+    """Count the charges of ``day`` in the transaction that stores their rows, right before its commit."""
     balances = sorted(amounts, key=_place)
     columns = _columns(balances)
     await connection.execute(
@@ -68,7 +68,7 @@ async def post_spending(connection: Connection, node: str, day: UtcDay, amounts:
 
 
 async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease]:
-    """Return what the store has set aside for a node."""
+    """Return the credit that the store has set aside for a node."""
     return [
         StoredLease((OWNERS[row["owner"]], row["owner_id"]), row["granted"], row["posted"], row["late"])
         for row in await connection.fetch(_LEASES, node)
@@ -76,7 +76,7 @@ async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease
 
 
 async def release_leases(connection: Connection, node: str) -> None:
-    """End every lease of a node: what it spent stays spent, and the rest is free. Its journal is posted before."""
+    """End every lease of a node: spent credit stays spent, the remainder becomes free. Its journal is posted before."""
     await connection.execute(_FOLD, node)
 
 

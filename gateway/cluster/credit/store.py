@@ -33,8 +33,8 @@ _UNOPENED = """
   ORDER BY 1, 2
 """
 _OPEN_ALL = f"SELECT open_balance(o.owner, o.owner_id, o.period::smallint, $1, $2) FROM ({_UNOPENED}) o"  # noqa: S608
-# One pass over each table for all balances: there may be thousands. A balance that no write has turned into the current
-# period yet has spent nothing in it; one without a limit is summed up since ever.
+# One pass over each table for all balances: there may be thousands. A balance without a write in the current period has
+# spent nothing in it. A balance without a limit sums all charges ever made.
 _SUMS = """
 spans AS (SELECT owner, owner_id, start FROM asked WHERE summed),
 charged AS (
@@ -96,8 +96,8 @@ ORDER BY owner, owner_id
 )
 _MISSING = text(f"SELECT o.owner, o.owner_id FROM ({_UNOPENED}) o ORDER BY 1, 2")  # noqa: S608 - our own words
 _CLEAR = text("DELETE FROM credit_balances")
-# A node may be live although its last beat is old: it could not beat while the server was down. A beat of the future
-# is older than a change of the server's clock.
+# A live node may have an old last beat: it could not beat while the server was down. A beat in the future dates from
+# before a change of the server's clock.
 _LIVE = text("""
 SELECT n.id, n.url FROM nodes n JOIN beats b ON b.node = n.id
 CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms,
@@ -110,9 +110,9 @@ _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
 class PostgresCredit:
-    """What the writes of a node owe to credit leases. Each has ``LIMITS_LOCK``, so that no limit changes meanwhile.
+    """The changes of credit leases in a node's writes. Each holds ``LIMITS_LOCK``, so that no limit changes meanwhile.
 
-    ``node``: whose leases they are. ``today``: returns the current day.
+    ``node``: the owner of the leases. ``today``: returns the current day.
     """
 
     def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:
@@ -123,7 +123,7 @@ class PostgresCredit:
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return what the store has of some balances, as part of a write or not. Raises ``StoreUnavailable``."""
+        """Return the stored figures of some balances, inside a write or not. Raises ``StoreUnavailable``."""
         day = self._today()
         values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
         statement = _FIGURES.params(**values, day=day.number, month=day.month_number)
@@ -137,7 +137,7 @@ class PostgresCredit:
     async def list_problems(
         self, beside: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        """Return what is wrong, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
+        """Return the errors found, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
         found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
         problems = [
             f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
@@ -156,9 +156,9 @@ class PostgresCredit:
         return problems, others
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows``, those of each day by themselves.
+        """Count the charges of ``rows``, separately for each day.
 
-        Every lock is taken with the newest day's: for those of an earlier day alone nothing is counted there.
+        All locks are taken with the newest day's statement: it also covers balances with charges on earlier days only.
         """
         days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
         for row in rows:
@@ -172,7 +172,7 @@ class PostgresCredit:
             await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
+        """Reverse the charges of ``rows`` that belong to no lease any more, because their node was declared dead."""
         driver = await _find_driver(connection)
         for row in rows:
             if row.cost_nanos:
@@ -180,20 +180,20 @@ class PostgresCredit:
                 await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
 
     async def open_missing(self, connection: AsyncConnection) -> None:
-        """Make the balance of every account and key that has a limit and none yet."""
+        """Create the missing balances of accounts and keys that have a limit."""
         driver = await _find_driver(connection)
         day = self._today()
         await driver.execute(_OPEN_ALL, day.number, day.month_number)
 
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
-        """Make, change or delete the balance of an owner that has ``quota`` from now on."""
+        """Create, change or delete the balance of an owner whose new quota is ``quota``."""
         day, (owner, owner_id) = self._today(), balance
         period = _PERIODS[quota.period] if quota.capped else None
         driver = await _find_driver(connection)
         await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
 
     async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
-        """Delete the balances and leases of an account and its keys, or those of a key."""
+        """Delete the balances and leases of an account and its keys, or those of a single key."""
         owners: list[BalanceId] = [owner]
         if owner[0] == "account":
             found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
@@ -204,31 +204,31 @@ class PostgresCredit:
             await driver.execute(_END_LEASES, OWNER_NUMBERS[each[0]], each[1])
 
     async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
-        """Count a credit, before its entry is stored."""
+        """Count a credit entry before it is stored."""
         day = parse_day(entry.at_ms / 1000)
         place = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
         driver = await _find_driver(connection)
         await driver.execute(_ADD, *place, day.number, day.month_number, entry.amount_nanos)
 
     async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
-        """Move what a new job holds from the node's leases to the job."""
+        """Move the reservation of a new job from the node's leases to the job."""
         driver = await _find_driver(connection)
         await driver.execute(_RESERVE, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
 
     async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        """Free what a job holds, and count its charge."""
+        """Release the reservation of a job, and count its charge."""
         day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
         driver = await _find_driver(connection)
         await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
 
 
 async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
-    """Delete every balance, as part of a write: a gateway that is alone does not keep them right.
+    """Delete every balance, as part of a write: a single gateway does not maintain them.
 
-    The next start of a node makes them anew. What dead nodes have set aside stays so.
+    The next start of a node creates them anew. The leases of dead nodes stay.
 
-    Raises ``DatabaseStartupError`` if a node runs: it has beaten in the last ``dead_s`` seconds. It may be without its
-    lock just then, because its connection is being made anew.
+    Raises ``DatabaseStartupError`` if a node runs, that is, has beaten in the last ``dead_s`` seconds. A running node
+    may lack its lock while it reconnects.
     """
     live = (await connection.execute(_LIVE, {"dead_ms": round(dead_s * 1000)})).first()
     if live is not None:
@@ -241,7 +241,7 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 
 
 async def delete_leases(connection: AsyncConnection, node: str) -> None:
-    """Delete the leases of a node whose journal is stored, as part of a write; there are no balances."""
+    """Delete the leases of a node whose journal is stored, as part of a write without balances."""
     await connection.execute(_DELETE_LEASES, {"node": node})
 
 

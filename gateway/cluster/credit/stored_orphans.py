@@ -1,4 +1,4 @@
-"""What nodes that do not come back had set aside: it is released, or charged in full, in one transaction."""
+"""Release the leases of nodes that do not come back, or charge them in full, in one transaction."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -12,7 +12,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
 SettleNode = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
-"""``settle_orphans`` of a database."""
+"""``settle_orphans`` for a fixed database."""
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _FIND = text(f"""
 SELECT l.node FROM (SELECT DISTINCT node FROM credit_leases) l
@@ -20,7 +20,7 @@ LEFT JOIN nodes n ON n.id = l.node LEFT JOIN beats b ON b.node = l.node
 WHERE n.state IS DISTINCT FROM 'live' AND {_NOW_MS} - coalesce(n.ended_ms, b.at_ms, 0) >= CAST(:after_ms AS bigint)
 ORDER BY l.node
 """)  # noqa: S608 - our own words
-# The row keeps the node from registering before the commit, even one that has none yet.
+# The row keeps the node from registering before the commit, even if the node has no row yet.
 _PLACE = text("""
 INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms)
 SELECT :node, 0, 'gone', '', '', '', '', 0 WHERE EXISTS (SELECT 1 FROM credit_leases WHERE node = :node)
@@ -45,7 +45,7 @@ FROM credit_leases l JOIN credit_balances b USING (owner, owner_id) LEFT JOIN ke
 WHERE l.node = :node AND l.granted > l.posted + l.late AND (l.owner = 0 OR k.id IS NOT NULL)
 ORDER BY l.owner, l.owner_id
 """)
-# It counts in the window of what it takes back.
+# The reversal counts in the window of the charge that it reverses.
 _TAKE_BACK = text("""
 INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos, reference, note)
 SELECT max(at_ms), 'orphan', account_id, key_id, -sum(amount_nanos), reference, :note FROM entries
@@ -65,25 +65,25 @@ _RETURNED = "the node has come back and posted what it had spent"
 
 
 async def list_orphaned(database: Database, after_s: float) -> Sequence[str]:
-    """Return the nodes that ended ``after_s`` seconds ago or earlier and have leases. Raises ``StoreUnavailable``."""
+    """Return the nodes that ended at least ``after_s`` seconds ago and have leases. Raises ``StoreUnavailable``."""
     return [row.node for row in await database.read(_FIND.bindparams(after_ms=int(after_s * 1000)))]
 
 
 async def settle_orphans(
     database: Database, node: str, verdict: OnCrash, now_s: float, audit: AuditRow | None = None
 ) -> int:
-    """End the leases of a node that does not live, and sign it off.
+    """End the leases of a node that is not live, and sign it off.
 
-    What they have outstanding is free, or by ``verdict`` "charge" an entry of kind ``orphan`` for each balance, as of
-    ``now_s`` (Unix seconds).
+    Their outstanding credit becomes free, or with the ``verdict`` "charge" an entry of kind ``orphan`` for each
+    balance, dated ``now_s`` (Unix seconds).
 
     Returns:
-        The larger of what the balances of accounts and those of keys had outstanding, in nano-USD: a request without
-        limits on one of them is in the other alone.
+        The larger of the outstanding sums of account balances and of key balances, in nano-USD: a request without
+        limits on one of them counts only in the other.
 
     Raises:
         NotFound: there is no such node.
-        Conflict: it lives.
+        Conflict: the node is live.
         StoreUnavailable: the database does not answer.
     """
     day = parse_day(now_s)
@@ -108,9 +108,9 @@ async def settle_orphans(
 
 
 async def take_back_orphans(database: Database, node: str) -> int:
-    """Take back what was charged for a node that was lost: it is here, and has posted what it spent.
+    """Reverse the charges for a node that was lost: it is back, and has posted its spending.
 
-    Returns how many entries were added. Raises ``StoreUnavailable``.
+    Return the number of entries added. Raises ``StoreUnavailable``.
     """
 
     async def work(connection: AsyncConnection) -> int:

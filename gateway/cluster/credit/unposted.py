@@ -1,4 +1,4 @@
-"""What was settled here and is not in the store yet."""
+"""Charges that were settled by this process and are not stored yet."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,12 +13,12 @@ from gateway.storage.ledger import LedgerRepository
 async def find_unposted(
     queue: WriteQueue, ledger: LedgerRepository
 ) -> AsyncIterator[Callable[[], Mapping[BalanceId, int]]]:
-    """Keep rows from being stored; yield what adds up the charges of those that are not stored at that moment.
+    """Keep rows from being stored; yield a function that adds up the charges that are not stored at that moment.
 
     Raises ``StoreUnavailable``.
     """
     async with queue.writing:
-        # After a batch that failed some of the rows may be stored: the answer to its commit may have been lost.
+        # After a failed batch some rows may be stored: the answer to its commit may have been lost.
         stored = await ledger.find_stored([row.id for row in queue.look()]) if queue.failing else frozenset()
 
         def add_up() -> Mapping[BalanceId, int]:

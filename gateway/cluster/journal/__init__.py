@@ -1,1 +1,1 @@
-"""What a node notes of the requests it has begun, on its disk or in the database, and who settles what it left."""
+"""The record of a node's started requests, on its disk or in the database, and the settlement after its death."""

@@ -1,6 +1,6 @@
-"""The journal of a node: what the store has had for less than a minute is kept.
+"""The journal of a node, with the rows that were stored less than a minute ago.
 
-A standby server that takes the place of a lost one may lack the last commits. What they had is posted again from here.
+A standby server that replaces a lost one may lack the last commits. Their rows are posted again from this journal.
 """
 
 import os
@@ -20,12 +20,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class KeptJournal(RequestJournal):
-    """A journal whose files stay for ``KEPT_S`` after they were written anew, under another name.
+    """A journal whose replaced files stay for ``KEPT_S`` seconds under another name.
 
     The rows are not written twice: a second name for the file costs nothing per request.
 
-    ``path``: the journal. ``rotate_bytes``: how much it grows before it is written anew. ``now``: seconds of a
-    monotonic clock.
+    ``path``: the journal. ``rotate_bytes``: the growth after which it is written anew. ``now``: seconds of a monotonic
+    clock.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class KeptJournal(RequestJournal):
         super().__init__(path, rotate_bytes=rotate_bytes)
 
     def keep_all(self) -> Sequence[Path]:
-        """Write the journal anew; return the files that have everything that was stored in the last ``KEPT_S``."""
+        """Write the journal anew; return the files with all rows stored in the last ``KEPT_S`` seconds."""
         self.renew()
         return [path for path, _ in self._kept]
 
     def select_stored(self, rows: Sequence[RequestRecord]) -> Sequence[RequestRecord]:
-        """Return those of ``rows`` that the store has, or has had."""
+        """Return those of ``rows`` that the store has or had."""
         return [row for row in rows if row.id not in self._open]
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class KeptJournal(RequestJournal):
             self._kept.append((kept, self._now()))
         except FileNotFoundError:  # the first journal of this folder
             pass
-        except OSError as error:  # a file system without links
+        except OSError as error:  # a file system without hard links
             log.warning("journal_not_kept", error=str(error))
         return super()._write_anew()
 
@@ -70,5 +70,5 @@ class KeptJournal(RequestJournal):
 
 
 def read_settled(path: Path) -> Sequence[RequestRecord]:
-    """Return the rows of the requests in a journal's file that had ended."""
+    """Return the rows of ended requests in a journal file."""
     return [found.row for found in parse_journal(path.read_bytes())[0] if found.settled]

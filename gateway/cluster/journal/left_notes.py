@@ -1,7 +1,7 @@
-"""What nodes without a disk of their own leave when they die: notes of requests that have not ended, and leases.
+"""The records of dead nodes without a disk of their own: notes of requests that have not ended, and leases.
 
-A node that was killed looks like one that is frozen or cut off, which will post what its requests have cost. So the
-credit that an interrupted request may still spend stays set aside until its node registers again, or until
+A killed node looks like one that is frozen or cut off, which will post the costs of its requests later. So the credit
+that an interrupted request may still spend stays set aside until its node registers again, or until
 ``cluster.credit.stored_orphans`` settles it as that of a node that does not come back.
 """
 
@@ -23,7 +23,7 @@ SELECT n.id FROM nodes n WHERE n.state = 'dead' AND n.journal = 'store'
   OR n.state <> 'live' AND EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
 ORDER BY n.id
 """)
-# It cannot register before the commit; and what it writes by then is complete, because a write shares this lock.
+# The node cannot register before the commit. Its earlier writes are complete, because each write shares this lock.
 _LOCK = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
 _TAKE = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
 _FOLD = text("SELECT fold_other_leases(:node, CAST(:owners AS smallint[]), CAST(:ids AS bigint[]))")
@@ -32,22 +32,22 @@ _SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <>
 
 
 class LeftNotes:
-    """The notes and leases of nodes that have ended. ``today``: returns the current day."""
+    """The notes and leases of ended nodes. ``today``: returns the current day."""
 
     def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
         self._database = database
         self._today = today
 
     async def find_nodes(self) -> Sequence[str]:
-        """Return the nodes that have ended and left something. Raises ``StoreUnavailable``."""
+        """Return dead nodes without a disk of their own, and ended nodes with notes. Raises ``StoreUnavailable``."""
         return [row.id for row in await self._database.read(_ENDED)]
 
     async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
-        """Store the rows of the requests that ``node`` has not ended, and sign it off, in one transaction.
+        """Store the rows of the open requests of ``node``, and sign it off, in one transaction.
 
-        Its leases end, except those that its requests may still spend: of a request that was charged less than what was
-        reserved, those of its account and key. A node that has registered again keeps all. Raises
-        ``StoreUnavailable``. ``node``: its id. ``interrupt``: returns the row of a request that was cut off.
+        Its leases end, except those that its requests may still spend: if a request was charged less than its
+        reservation, those of its account and key stay. A node that has registered again keeps everything. ``node``: its
+        id. ``interrupt``: returns the row of an interrupted request. Raises ``StoreUnavailable``.
         """
         return await self._database.write(partial(self._settle, node=node, interrupt=interrupt))
 
@@ -71,5 +71,5 @@ class LeftNotes:
 
 
 async def record_journal(database: Database, node: str, journal: str) -> None:
-    """Record where ``node`` has its journal: "disk" or "store". Raises ``StoreUnavailable``."""
+    """Record the location of the journal of ``node``: "disk" or "store". Raises ``StoreUnavailable``."""
     await database.change(_SAY.bindparams(node=node, journal=journal))

@@ -1,4 +1,4 @@
-"""Ends the requests of nodes that are dead and have no disk of their own: each becomes an interrupted row at once."""
+"""Ends the requests of dead nodes without a disk of their own: each becomes an interrupted row at once."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,22 +18,22 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class EndedNodes(Protocol):
-    """What nodes leave in the store. Every method raises ``StoreUnavailable``."""
+    """The stored records of ended nodes. Every method raises ``StoreUnavailable``."""
 
     async def find_nodes(self) -> Sequence[str]:
-        """Return the nodes that have ended and left something."""
+        """Return the dead nodes without a disk of their own, and all ended nodes with notes."""
         ...
 
     async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
-        """Store what ``interrupt`` makes of each request that ``node`` has not ended, and sign it off."""
+        """Store the row that ``interrupt`` makes of each open request of ``node``, and sign it off."""
         ...
 
 
 class NoteCollector:
-    """Settles what dead nodes leave, while its own node leads.
+    """Settles the records of dead nodes, while its own node leads.
 
-    ``leads``: returns whether this node leads. If two do for a moment, one of them finds nothing. ``clock``: Unix
-    seconds.
+    ``leads``: returns whether this node leads. If two nodes lead for a moment, one of them finds nothing to settle.
+    ``clock``: Unix seconds.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NoteCollector:
                     log.warning("notes_not_collected", error=error.message)
 
     async def step(self) -> None:
-        """Settle what every dead node has left. Raises ``StoreUnavailable``."""
+        """Settle the records of every dead node. Raises ``StoreUnavailable``."""
         for node in await self._ended.find_nodes():
             end = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
             rows = await self._ended.settle(node, end)

@@ -1,4 +1,4 @@
-"""Stores again what a node stored last: its store has been replaced by one that may lack it."""
+"""Stores the last rows of a node again after its store was replaced by one that may lack them."""
 
 import asyncio
 
@@ -13,9 +13,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
-    """Store every row that was stored in the last minute, unless it is there. Raises ``StoreUnavailable``.
+    """Store all rows of the last minute that the store does not have. Raises ``StoreUnavailable``.
 
-    A journal that keeps nothing has none.
+    Does nothing if the journal keeps no stored rows.
     """
     if not isinstance(journal, KeptJournal):
         return

@@ -1,7 +1,7 @@
-"""Notes of started requests in PostgreSQL: what a node without a disk of its own has in place of a journal.
+"""Notes of started requests in PostgreSQL, used by nodes without a disk of their own instead of a journal file.
 
 A note is committed before the provider is asked, and deleted in the transaction that stores the request's row. Notes
-are written by group commit: all requests that wait go into one statement, over a connection of their own.
+are written by group commit: all waiting requests share one statement, over a dedicated connection.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.line import FAILURES
 
 STATEMENT_S = 2.0
-"""How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
+"""Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
 WAIT_S = 10.0
-"""How long a request waits for its note. A server is restarted in less."""
+"""How long a request waits for its note, which is enough for a restart of the server."""
 RETRY_S = 0.1
 MOST = 1_000
-"""Notes of one statement."""
+"""Notes per statement."""
 REFUSED = "refused"
-"""In place of a node: the note is a row that the database refuses."""
+"""Stored instead of a node's id: the note is a row that the database refused."""
 
-# The lock of the node's row orders it with the death of the node: its notes are all collected, or it is refused.
+# The lock on the node's row orders this insert and the node's death: either all notes are collected, or it is refused.
 _ADD = """
 WITH live AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 AND state = 'live' FOR SHARE),
 added AS (
@@ -58,7 +58,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @attrs.define(eq=False)
 class _WaitingNote:
-    """A note that is not committed yet. ``written``: resolved by its commit."""
+    """A note that is not committed yet. ``written``: a future, resolved by the commit."""
 
     id: str
     note: bytes
@@ -81,7 +81,7 @@ class NoteWriter:
     async def write(self, start: RequestStart) -> None:
         """Return once the note of ``start`` is committed.
 
-        Raises ``StoreUnavailable``: it is not; a note that was written nevertheless will be deleted.
+        Raises ``StoreUnavailable``: there is no note. If it was written nevertheless, it will be deleted.
         """
         written = self.write_soon(start)
         try:
@@ -94,7 +94,7 @@ class NoteWriter:
             raise
 
     def withdraw(self, request_id: str) -> None:
-        """Delete the note of a request that is not sent."""
+        """Delete the note of a request that will not be sent."""
         self._withdrawn.add(request_id)
         self._woken.set()
 
@@ -106,7 +106,7 @@ class NoteWriter:
         return written
 
     async def run(self) -> None:
-        """Write notes as they come, forever."""
+        """Write notes as they arrive, forever."""
         while True:
             await self._woken.wait()
             try:
@@ -115,7 +115,7 @@ class NoteWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def step(self) -> None:
-        """Write what waits, and delete what was withdrawn. Raises ``StoreUnavailable``; then nothing is forgotten."""
+        """Write waiting notes, and delete withdrawn ones. Raises ``StoreUnavailable``; both then stay pending."""
         self._woken.clear()
         batch = [each for each in self._waiting[:MOST] if not each.written.done()]
         withdrawn = frozenset(self._withdrawn)
@@ -144,7 +144,7 @@ class NoteWriter:
             log.info("notes_written_again", rows=len(batch))
 
     async def close(self) -> None:
-        """Delete what was withdrawn, if the database answers, and close the connection."""
+        """Delete withdrawn notes if the database answers, and close the connection."""
         if self._withdrawn:
             try:
                 await self.step()
@@ -164,7 +164,7 @@ class NoteWriter:
                     each.written.set_result(None)
                 else:  # another node has declared this one dead
                     each.written.set_exception(_make_unavailable())
-                    each.written.exception()  # one that nothing waits for is no error
+                    each.written.exception()  # marks the error as retrieved even if no caller waits for it
 
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
@@ -174,12 +174,12 @@ class NoteWriter:
                 idle_in_transaction_session_timeout="10s",
             )
             try:
-                if self._former_pid:  # it must not write a note after that was deleted
+                if self._former_pid:  # the former connection must not write a note after its deletion
                     await connection.execute(_END_FORMER, self._former_pid, self._address.user)
             except BaseException:
                 connection.terminate()
                 raise
-            # Of a connection that has broken asyncpg no longer knows the process.
+            # asyncpg no longer knows the server process of a broken connection.
             self._pid, self._former_pid = connection.get_server_pid(), 0
             self._connection = connection
         return self._connection
@@ -192,28 +192,28 @@ class NoteWriter:
 
 
 class PostgresNotes:
-    """What transactions that store rows owe to the notes."""
+    """The changes of notes in transactions that store rows."""
 
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
         """Delete the notes of requests whose rows are stored in the same transaction."""
         await connection.execute(_DELETE_SOME, {"ids": list(ids)})
 
     async def keep_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
-        """Keep a row that the database refuses as it is, in place of its note."""
-        # Unlike orjson, json writes any number and any text; the column takes any bytes.
+        """Keep a row that the database refuses, unchanged, in place of its note."""
+        # Unlike orjson, json serializes any number and any text; the column accepts any bytes.
         note = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr).encode()
         values = {"id": row.id, "node": REFUSED, "note": note, "at_ms": row.settled_ms}
         await connection.execute(_KEEP, values)
 
 
 def parse_note(note: bytes) -> RequestRecord:
-    """Return the row of a request of which nothing but its note is known."""
+    """Return the row of a request that is known only from its note."""
     fields: dict[str, Any] = orjson.loads(note)
     return RequestStart(**{name: value for name, value in fields.items() if name in RequestStart._fields}).interrupt()
 
 
 async def find_own_notes(database: Database, node: str) -> Sequence[RequestRecord]:
-    """Return the rows of the requests that a node has begun and not ended. Raises ``StoreUnavailable``."""
+    """Return the rows of the requests that a node has started and not ended. Raises ``StoreUnavailable``."""
     return [parse_note(bytes(row.note)) for row in await database.read(_OWN.bindparams(node=node))]
 
 

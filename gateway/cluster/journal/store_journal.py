@@ -1,4 +1,4 @@
-"""The journal of a node without a disk of its own: starts go to the database, ends to a file as far as that lasts."""
+"""The journal of a node without a disk of its own: the database records starts, a temporary file records ends."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from gateway.storage.journal import RequestJournal
 
 
 class StoreJournal(RequestJournal):
-    """A journal that survives the loss of its file: the database has a note of every request that was started.
+    """A journal that survives the loss of its file: the database has a note of every started request.
 
-    The file has requests that have ended and are not stored yet. If the process starts again with the same file, they
-    are exact; without it, they end as their notes say. ``path``: of the file.
+    The file has requests that have ended and are not stored yet. If the process restarts with the same file, their
+    costs are exact; without it they end according to their notes. ``path``: the path of the file.
     """
 
     def __init__(self, path: Path, writer: NoteWriter) -> None:
@@ -21,15 +21,15 @@ class StoreJournal(RequestJournal):
         self._jobs = JobRunner()
 
     def run(self) -> None:
-        """Write notes from now on."""
+        """Start to write notes."""
         self._jobs.start("write_notes", self._writer.run)
 
     async def stop(self) -> None:
-        """Write no more notes."""
+        """Stop writing notes."""
         await self._jobs.stop()
         await self._writer.close()
 
-    def start_at_once(self, start: RequestStart) -> bool:  # noqa: ARG002 - the disk records it at once
+    def start_at_once(self, start: RequestStart) -> bool:  # noqa: ARG002 - the disk's journal records it at once
         return False
 
     async def start(self, start: RequestStart) -> bool:

@@ -1,1 +1,1 @@
-"""Rate limits that several gateways share: a server counts them; while it is away each gateway counts its part."""
+"""Rate limits shared by several gateways: a server counts them; while it is away each gateway counts its share."""

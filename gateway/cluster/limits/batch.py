@@ -8,16 +8,16 @@ import orjson
 from gateway.domain.rate_limit import Limits
 
 LOOK, PART, FULL = 0, 1, 2
-"""Kinds of calls: take nothing; units only; units and places."""
+"""Kinds of calls: check only; take units; take units and places."""
 REQUESTS: Literal[0] = 0
 TOKENS: Literal[1] = 1
 
 Wish = tuple[Any, int, int, int, int]
-"""A name and, for units ahead: what, units, limit, burst."""
+"""A name and, for units ahead: the rate, units, limit, burst."""
 
 
 class LimitBatch:
-    """Builds a command. Names are given any position at first and sorted at the end."""
+    """Builds a command. Names get provisional positions and are sorted at the end."""
 
     def __init__(self) -> None:
         self._running: dict[str, int] = {}
@@ -27,7 +27,7 @@ class LimitBatch:
         self._ahead: list[tuple[str, int, int, int, int]] = []
 
     def report(self, name: str, running: int) -> None:
-        """Say how many requests of ``name`` run here."""
+        """Report how many requests of ``name`` are running here."""
         self._running[name] = running
 
     def add_fix(self, name: str, what: int, units: int, limit: int) -> None:
@@ -41,11 +41,11 @@ class LimitBatch:
         self._calls.append((kind, tokens, positions))
 
     def add_wish(self, name: str, what: int, units: int, rate: tuple[int, int]) -> None:
-        """Ask for units ahead. ``rate`` is limit and burst."""
+        """Request units ahead. ``rate`` consists of limit and burst."""
         self._ahead.append((name, what, units, *rate))
 
     def build(self, head: dict[str, object]) -> bytes:
-        """Return the command as JSON; ``head`` has its first fields."""
+        """Return the command as JSON; ``head`` contains its first fields."""
         names = sorted(self._running)
         place = {name: number for number, name in enumerate(names, 1)}
         return orjson.dumps(

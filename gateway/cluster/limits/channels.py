@@ -1,6 +1,7 @@
-"""The limits of channels that several gateways keep together: what the operator promised the provider.
+"""The channel limits that several gateways share, usually limits agreed with the provider.
 
-A gateway's own count, in ``ChannelState``, holds as well: it refuses without a question what is too much for one alone.
+A gateway's own count, in ``ChannelState``, applies as well: it refuses without asking when this gateway alone exceeds a
+limit.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from gateway.routing.channel_state import ChannelState, Lease
 
 _Subjects = tuple[RateLimitSubject]
 MOST_CHANNELS = 1_000
-"""Channels whose limits are remembered."""
+"""How many channels' limits are cached."""
 
 
 class ChannelLimiter(RateLimiter, Protocol):
@@ -33,14 +34,14 @@ class ChannelLimiter(RateLimiter, Protocol):
 
 
 class SharedChannelLimits:
-    """Asks the limiter before each attempt on a channel that has limits."""
+    """Asks the shared limiter before each attempt on a channel that has limits."""
 
     def __init__(self, limiter: ChannelLimiter) -> None:
         self._limiter = limiter
         self._subjects: dict[str, _Subjects] = {}
 
     async def claim(self, lease: Lease) -> bool:
-        """Count an attempt at all gateways; return whether they leave room for it. Otherwise it counts nowhere."""
+        """Count an attempt across all gateways and return True; return False, uncounted, if a limit refuses it."""
         subjects = self._find_subjects(lease.state.channel)
         if subjects is None:
             return True
@@ -54,7 +55,7 @@ class SharedChannelLimits:
         return True
 
     async def widen(self, lease: Lease, parts: int, places: int) -> int:
-        """Count ``parts`` requests more of an attempt, and take ``places`` for them; return how many were free."""
+        """Count ``parts`` more requests of an attempt, and take ``places`` for them; return how many were free."""
         subjects = self._find_subjects(lease.state.channel)
         if subjects is None:
             return places
@@ -73,13 +74,13 @@ class SharedChannelLimits:
         return taken
 
     def end(self, lease: Lease) -> None:
-        """Give back the places of an attempt."""
+        """Release the places of an attempt."""
         permits, lease.permits = lease.permits, ()
         for permit in permits:
             self._limiter.give_back(permit, 0)
 
     def has_spare(self, state: ChannelState) -> bool:
-        """Return whether a request of low priority may take a place, as far as is known."""
+        """Return whether, by the last known state, a request of low priority may take a place."""
         subjects = self._find_subjects(state.channel)
         try:
             if subjects is not None:
@@ -95,9 +96,9 @@ class SharedChannelLimits:
             return None
 
     def _find_subjects(self, channel: Channel) -> _Subjects | None:
-        """Return the channel as the limiter knows it, always the same object for the same limits; None if it has none.
+        """Return the channel's subject, the same object for the same limits; None if it has no limits.
 
-        Gateways know the same channel by its name: its number differs if it is not of the database.
+        Gateways identify a channel by its name: its number differs between gateways unless it comes from the database.
         """
         rpm, most = channel.rpm, channel.max_concurrency
         if rpm is None and most is None:
@@ -105,7 +106,7 @@ class SharedChannelLimits:
         limits = Limits(rpm, None, most, None if rpm is None else find_smooth_burst(rpm))
         known = self._subjects.get(channel.name)
         if known is None or known[0].limits != limits:
-            if len(self._subjects) >= MOST_CHANNELS:  # most of them have been removed
+            if len(self._subjects) >= MOST_CHANNELS:  # most of them belong to removed channels
                 self._subjects.clear()
             known = self._subjects[channel.name] = (RateLimitSubject("channel", channel.name, limits),)
         return known

@@ -1,4 +1,4 @@
-"""What one of several gateways admits while the server of their rate limits is away."""
+"""Admission by one of several gateways while the server of their rate limits is away."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -19,14 +19,14 @@ from gateway.errors import Overloaded, RateLimited
 
 WhenDown = Literal["share", "open", "closed"]
 RECENT_S = 2.0
-"""How long the server's last count of the requests at other gateways is used: an answer may just be late."""
+"""How long the server's last count of requests at other gateways is used: an answer may only be late."""
 
 
 class LocalFallbackLimiter:
-    """Admits by this gateway's own count: its part of each limit (``share``), the whole (``open``), or nothing.
+    """Admits by this gateway's own count: its share of each limit (``share``), the whole (``open``), or nothing.
 
-    A rate begins with what it owed when the server was last heard: the seconds that a rate owes are those that a part
-    of it owes. What is admitted here is reported when the server is back, for it would admit as much again.
+    A rate starts from its debt when the server last answered: the debt in seconds is the same for a share of the rate.
+    Usage admitted here is reported when the server is back, which would otherwise admit the same amount again.
 
     ``clock``: monotonic seconds. ``count_gateways``: returns how many gateways share the limits.
     """
@@ -42,13 +42,13 @@ class LocalFallbackLimiter:
         self._since = float("-inf")
 
     def begin_absence(self, ahead_of_clock: float) -> None:
-        """Begin anew: the server, whose clock is ``ahead_of_clock``, has decided until now."""
+        """Begin anew; until now the server decided, whose clock is ``ahead_of_clock``."""
         self._absence += 1
         self._since = self._clock()
         self._ahead_of_clock = ahead_of_clock
 
     def take(self, caller: SharedCaller, tokens: int, *, places: bool) -> RateLimitPermit:
-        """Take a request and ``tokens``. Raises ``RateLimited``, ``Overloaded``."""
+        """Admit a request that uses ``tokens``. Raises ``RateLimited``, ``Overloaded``."""
         if places:
             self._check_places(caller, lambda _: 0)
         elif self._when_down == "closed":
@@ -64,7 +64,7 @@ class LocalFallbackLimiter:
         await self._limiter.check(self._find_shares(caller))
 
     def check_spare(self, caller: SharedCaller, tokens: int) -> None:
-        """Raise ``RateLimited`` or ``Overloaded`` if a request of low priority would take what is left to others."""
+        """Raise ``RateLimited`` or ``Overloaded`` if a low-priority request would take capacity left for others."""
         self._check_places(caller, find_spare)
         self._limiter.check_spare(self._find_shares(caller), tokens)
 
@@ -74,11 +74,11 @@ class LocalFallbackLimiter:
 
     @property
     def has_unreported(self) -> bool:
-        """Whether anything was taken here since the last ``list_unreported``."""
+        """Whether usage was recorded here since the last ``list_unreported``."""
         return bool(self._used)
 
     def list_unreported(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield what was taken here and is owed still: name, what, units and limit. Each is yielded once."""
+        """Yield the usage that is still owed to the server, once each: name, rate, units and limit."""
         now, used = self._clock(), self._used
         self._used = {}
         for subject, share in used.items():

@@ -1,4 +1,4 @@
-"""The rate limiter of several gateways: a server decides, and each gateway alone while it is away."""
+"""The rate limiter of several gateways: a server decides; while it is away, each gateway decides alone."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ from gateway.errors import Overloaded, RateLimited
 from gateway.frozen import frozen
 
 LINGER_S = 0.05
-"""How long a correction of tokens, or a place that is free among many, waits for a command to go along with."""
+"""How long a token correction, or a released place that is not scarce, waits to be sent with another command."""
 _FEWEST_TO_SWEEP = 1_024
 _Outcome = asyncio.Future[RateLimitPermit]
 
@@ -32,18 +32,18 @@ class _Waiting:
 
 
 class SharedRateLimiter:
-    """The ``RateLimiter`` that asks a server. ``sender.run`` is a background job; without it the server is away.
+    """The ``RateLimiter`` that asks a server. ``sender.run`` is a background job; until it runs, the server is away.
 
-    While the server is away, every gateway admits by its own count: its part of each limit (``share``), the whole limit
-    (``open``), or nothing (``closed``).
+    While the server is away, every gateway admits by its own count: its share of each limit (``share``), the whole
+    limit (``open``), or nothing (``closed``).
 
     Args:
         clock: monotonic seconds.
-        prefix: gateways that share limits have the same.
+        prefix: the same for all gateways that share limits.
         timeout_s: how long a request waits for the server.
-        node: the id of this gateway, the same in each of its processes; without one its former process counts as
-            another gateway for as long as the server remembers it.
-        count_live: returns how many gateways live, if that is known from elsewhere.
+        node: the id of this gateway, which survives restarts. Without an id, its former process counts as another
+            gateway until the server forgets it.
+        count_live: returns the number of live gateways, if another source knows it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SharedRateLimiter:
 
     @property
     def gateways(self) -> int:
-        """How many gateways share the limits: those that the server has heard from, or that are known to live."""
+        """The number of gateways that share the limits: those that the server knows, or the live nodes if more."""
         return max(self._heard_of, self._count_live())
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
@@ -113,7 +113,7 @@ class SharedRateLimiter:
         return self._take_ahead(caller, tokens, now)
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Decides by the last answer of the server: this must not wait. A refusal asks for another answer."""
+        """Decide by the server's last answer, because this method cannot wait. A refusal requests a newer answer."""
         caller = self._find_caller(subjects)
         if self.sender.away:
             self._alone.check_spare(caller, tokens)
@@ -140,7 +140,7 @@ class SharedRateLimiter:
             if (most := subject.buckets.limits.max_concurrency) is not None:
                 subject.buckets.running -= 1
                 self._reports.add(subject)
-                if 2 * subject.buckets.running < most:  # no other gateway misses the place
+                if 2 * subject.buckets.running < most:  # no other gateway needs the place
                     self.sender.wake_within(LINGER_S)
                 else:
                     self.sender.wake()
@@ -171,7 +171,7 @@ class SharedRateLimiter:
             raise
 
     def _look(self, caller: SharedCaller) -> None:
-        """Ask the server how the caller stands, without waiting."""
+        """Request the caller's current state from the server, without waiting."""
         outcome: _Outcome = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_Outcome.exception)
         self._waiting.append(_Waiting(LOOK, caller, 0, outcome))
@@ -200,7 +200,7 @@ class SharedRateLimiter:
 
     def _take_locally(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
         """Decide without the server. Raises ``RateLimited``, ``Overloaded``."""
-        if kind == LOOK:  # what takes something decides later
+        if kind == LOOK:  # the call that takes units decides later
             return RateLimitPermit(0, RateLimitStatus(), PermitHolder(caller, ()))
         permit = self._alone.take(caller, tokens, places=kind == FULL)
         counted = caller.shared if kind == FULL else ()
@@ -210,11 +210,11 @@ class SharedRateLimiter:
         return RateLimitPermit(tokens, permit.limit_status, PermitHolder(caller, counted, permit))
 
     def begin_absence(self) -> None:
-        """Go on without the server; see ``LimitWork``."""
+        """Continue without the server; see ``LimitWork``."""
         self._alone.begin_absence(self._ahead_of_clock)
 
     def collect(self, *, leaves: bool = False) -> bytes:
-        """Return a command with all that waits; see ``LimitWork``."""
+        """Return a command with all waiting work; see ``LimitWork``."""
         batch, now = LimitBatch(), self._clock()
         self._asked, self._waiting = self._waiting, []
         reported, self._reports = self._reports, set()
@@ -271,13 +271,13 @@ class SharedRateLimiter:
             self._announce()
 
     def drop(self) -> None:
-        """Forget the batch; see ``LimitWork``. What runs here is reported again."""
+        """Forget the batch; see ``LimitWork``. Running requests are reported again."""
         self._asked = []
         self._reports |= self._reported
         self._server_state = None
 
     def decide_locally(self) -> None:
-        """Answer the requests that wait without the server; see ``LimitWork``."""
+        """Decide the waiting requests without the server; see ``LimitWork``."""
         late, self._waiting = self._waiting, []
         for waiting in (*self._asked, *late):
             if waiting.outcome.done():
@@ -288,13 +288,13 @@ class SharedRateLimiter:
                 waiting.outcome.set_exception(error)
 
     def _resolve(self, waiting: _Waiting, passed: bool, numbers: Sequence[float], clocks: tuple[float, float]) -> None:
-        """Use the server's decision on one request. ``clocks``: this gateway's and the server's."""
+        """Apply the server's decision on one request. ``clocks``: this gateway's clock and the server's."""
         caller, kind, (now, there) = waiting.caller, waiting.kind, clocks
         states = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         for subject, (requests, tokens, running) in zip(caller.shared, states, strict=True):
             subject.learn(requests, tokens, int(running))
         outcome = waiting.outcome
-        if outcome.done() and not outcome.cancelled():  # it came too late; the places that the server counts are free
+        if outcome.done() and not outcome.cancelled():  # too late; the server's places are released
             self._reports.update([subject for subject, _ in caller.crowded])
         elif kind == LOOK:
             refuses = bool(list_refusals(caller.buckets, 0, there))
@@ -307,7 +307,7 @@ class SharedRateLimiter:
                 subject.requests.note_use(1, now)
                 subject.tokens.note_use(waiting.tokens, now)
             permit = self._admit(caller, kind, waiting.tokens, self._stand(caller, there))
-            if outcome.done():  # the client has left
+            if outcome.done():  # the client has disconnected
                 self.give_back(permit, 0)
             else:
                 outcome.set_result(permit)
@@ -316,7 +316,7 @@ class SharedRateLimiter:
             outcome.set_exception(build_refusal(caller.buckets, waiting.tokens, there, running=running))
 
     def _announce(self) -> None:
-        """Tell a server that knows nothing, or nothing of this gateway, what runs here."""
+        """Report the running requests to a server that has lost its state, or this gateway's."""
         for subject in self._subjects.values():
             if subject.mine and subject.buckets.limits.max_concurrency is not None:
                 self._reports.add(subject)
@@ -324,7 +324,7 @@ class SharedRateLimiter:
             self.sender.wake()
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject]) -> SharedCaller:
-        """Return what is known of these subjects under their present limits."""
+        """Return the cached caller of these subjects with their present limits."""
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
@@ -358,7 +358,7 @@ class SharedRateLimiter:
         return shared
 
     def _sweep(self) -> None:
-        """Drop every cached caller, and subjects of which nothing is known."""
+        """Drop every cached caller, and subjects without state."""
         now = self._clock() + self._ahead_of_clock
         self._callers.clear()
         self._subjects = {

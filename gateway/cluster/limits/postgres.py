@@ -17,10 +17,9 @@ _TRIES = 5
 
 
 class PostgresLimitServer:
-    """A ``LimitServer`` in a PostgreSQL database, over a connection of its own that waits for no disk.
+    """A ``LimitServer`` in a PostgreSQL database, over a dedicated connection whose commits do not wait for the disk.
 
-    ``url``: of the database, which may be the gateway's own. ``clock``: the function that the database reads the time
-    with, as SQL.
+    ``url``: the URL of the database, possibly the gateway's own. ``clock``: the SQL function that returns the time.
     """
 
     def __init__(self, url: str, clock: str = CLOCK) -> None:

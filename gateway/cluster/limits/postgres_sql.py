@@ -1,10 +1,10 @@
 """The tables and functions that decide rate limits in PostgreSQL; ``gateway.domain.limit_server`` describes them.
 
-The tables are not logged: a crash of the server empties them, as it does Valkey's. Rows of subjects are made and locked
-in the order of their names, so that two commands never wait for each other.
+The tables are unlogged: a crash of the server empties them, as a restart does Valkey's. Rows of subjects are created
+and locked in the order of their names, so that two commands never deadlock.
 
-The names of the functions end with a digest of all of them: while a cluster is upgraded, nodes of two versions use one
-database, and none replaces what another one calls. Those of former versions stay.
+The functions' names end with a digest of all functions: while a cluster is upgraded, nodes of two versions use one
+database, and neither replaces the functions of the other. The functions of former versions stay.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from gateway.domain.limit_server import ALIVE_S, EPOCH_S
 
 LOCK = 7_130_031
-"""The advisory lock under which tables and functions are made."""
+"""The advisory lock for creating the tables and functions."""
 
 TABLES = """
 CREATE UNLOGGED TABLE IF NOT EXISTS limit_buckets (
@@ -53,7 +53,7 @@ CREATE FUNCTION change_limit_VERSION(_tat double precision, _old double precisio
 $$
 """
 
-# A gateway that is not heard from any more runs nothing.
+# The running requests of a silent gateway no longer count.
 _OTHERS = """
 CREATE FUNCTION count_others_running_VERSION(_prefix text, _name text, _node text, _now double precision)
 RETURNS double precision LANGUAGE sql STABLE AS $$
@@ -174,7 +174,7 @@ BEGIN
 END $$
 """.replace("ALIVE_S", str(ALIVE_S))
 
-# An hour past its rest a bucket is forgotten; so are the requests of a gateway that has been silent for a day.
+# A bucket is deleted an hour after it has become idle; the requests of a gateway after a day of silence.
 _SWEEP = """
 CREATE FUNCTION sweep_limits_VERSION() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now double precision := read_limit_clock_VERSION();
@@ -189,9 +189,9 @@ END $$
 
 
 def build_functions(clock: str) -> tuple[str, Sequence[str]]:
-    """Return the version of the functions, with which their names end, and the statements that make them.
+    """Return the functions' version, with which their names end, and the statements that create them.
 
-    ``clock`` makes the function that reads the time.
+    ``clock``: the SQL of the function that reads the time.
     """
     statements = (clock, _WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
     version = hashlib.sha256("".join(statements).encode()).hexdigest()[:12]

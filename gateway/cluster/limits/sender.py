@@ -1,4 +1,4 @@
-"""Sends commands to the server of shared rate limits, one after the other, and knows whether it can be reached."""
+"""Sends commands to the server of shared rate limits, one at a time, and knows whether it can be reached."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,9 @@ from gateway.domain.limit_server import LimitServer
 from gateway.errors import StoreUnavailable
 
 TIMEOUT_S = 0.05
-"""How long a request waits for an answer of the server."""
+"""How long a request waits for the server's answer, in seconds."""
 BEAT_S = 2.0
-"""How often the server hears from a gateway that has nothing to send."""
+"""How often a gateway without commands contacts the server, in seconds."""
 _LONGEST_S = 1.0
 _PROBE_EVERY_S = 1.0
 _CONNECT_S = 5.0
@@ -22,36 +22,36 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LimitWork(Protocol):
-    """What a sender asks for and reports to. A batch is under way from ``collect`` to ``deliver`` or ``drop``."""
+    """The source and receiver of a sender's batches. A batch runs from ``collect`` to ``deliver`` or ``drop``."""
 
     def collect(self, *, leaves: bool = False) -> bytes:
-        """Return a command with all that waits."""
+        """Return a command with all waiting work."""
         ...
 
     def deliver(self, answer: bytes) -> None:
-        """Use the answer to the command."""
+        """Apply the answer to the command."""
         ...
 
     def decide_locally(self) -> None:
-        """Answer the requests that wait, in the batch and outside it, without the server."""
+        """Decide the waiting requests, in the batch and outside it, without the server."""
         ...
 
     def drop(self) -> None:
-        """Forget the batch: whether the server has decided it is unknown."""
+        """Forget the batch: it is unknown whether the server has decided it."""
         ...
 
     def begin_absence(self) -> None:
-        """Go on without the server."""
+        """Continue without the server."""
         ...
 
 
 class LimitSender:
-    """Runs one command at a time with everything that waits.
+    """Runs one command at a time with all waiting work.
 
-    If an answer takes longer than ``timeout_s``, the requests that wait do without it. After three such answers in
-    a row, or if the connection breaks, nothing is sent for a second.
+    If an answer takes longer than ``timeout_s``, the waiting requests are decided without it. After three late answers
+    in a row, or if the connection breaks, nothing is sent for a second.
 
-    ``timeout_s``: how long a request waits. ``away``: whether requests must do without the server.
+    ``timeout_s``: how long a request waits. ``away``: whether requests must be decided without the server.
     """
 
     def __init__(self, server: LimitServer, work: LimitWork, timeout_s: float = TIMEOUT_S) -> None:
@@ -67,7 +67,7 @@ class LimitSender:
 
     @property
     def reached(self) -> bool:
-        """Whether the server is in use: a single answer that is late changes nothing."""
+        """Whether the server is in use: a single late answer changes nothing."""
         return self._state == "reached"
 
     @property
@@ -76,11 +76,11 @@ class LimitSender:
         return self._server.name
 
     def wake(self) -> None:
-        """Send what waits, in this turn of the event loop or after the command under way."""
+        """Send waiting work, in this turn of the event loop or after the command in progress."""
         self._wake.set()
 
     def wake_within(self, seconds: float) -> None:
-        """Send what waits with the next command, at the latest after ``seconds``."""
+        """Send waiting work with the next command, after ``seconds`` at the latest."""
         if self._linger is None:
             self._linger = asyncio.get_running_loop().call_later(seconds, self._end_linger)
 
@@ -97,7 +97,7 @@ class LimitSender:
             await self._leave()
 
     async def _connect(self) -> bool:
-        """Open the connection and try it; return whether the server answers in time."""
+        """Open the connection and test it; return whether the server answers in time."""
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await self._server.connect()
@@ -117,7 +117,7 @@ class LimitSender:
                 async with asyncio.timeout(BEAT_S):
                     await self._wake.wait()
             except TimeoutError:
-                pass  # the server must hear that this gateway lives
+                pass  # the server must see that this gateway is alive
             if not await self._send():
                 return
             _check_cancelled()
@@ -126,7 +126,7 @@ class LimitSender:
                 return
 
     async def _send(self) -> bool:
-        """Send one command; return whether it was answered at all."""
+        """Send one command; return whether the server answered at all."""
         self._wake.clear()
         command = self._work.collect()
         self._late = False
@@ -152,7 +152,7 @@ class LimitSender:
         self._work.decide_locally()
 
     def _lose(self, reason: str) -> None:
-        """Do without the server from now on."""
+        """Switch to decisions without the server."""
         self._begin_absence()
         self._work.decide_locally()
         if self._state != "lost" and reason:
@@ -181,7 +181,7 @@ class LimitSender:
 
 
 def _check_cancelled() -> None:
-    """Raise ``CancelledError`` in a task that was cancelled: a client library may have taken that for an answer."""
+    """Raise ``CancelledError`` if the task was cancelled: a client library may have swallowed the cancellation."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

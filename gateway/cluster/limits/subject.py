@@ -1,4 +1,4 @@
-"""What this gateway knows of a subject whose limits are shared."""
+"""The local state of a subject whose limits are shared."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from gateway.frozen import frozen
 class SharedSubject:
     """A subject: its buckets as the server last reported them, and its requests at this gateway.
 
-    ``buckets`` is in the server's time; its ``running`` counts the requests at all gateways.
+    ``buckets`` uses the server's time; its ``running`` counts the requests at all gateways.
     """
 
     __slots__ = ("buckets", "mine", "name", "requests", "tokens")
@@ -26,7 +26,7 @@ class SharedSubject:
         self.mine = 0
 
     def learn(self, requests: float, tokens: float, running: int) -> None:
-        """Take over what the server knows."""
+        """Copy the server's state."""
         self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
 
 
@@ -35,12 +35,12 @@ class SharedCaller:
     """A caller's subjects, looked up once.
 
     Attributes:
-        limited: whether any limit holds.
+        limited: whether any limit applies.
         crowded: the subjects with a limit of concurrent requests, and that limit.
-        named: names and limits, as the server gets them.
-        alone: for how many gateways ``shares`` are computed.
+        named: names and limits, as sent to the server.
+        alone: the number of gateways for which ``shares`` are computed.
         shares: the subjects with this gateway's share of the rates.
-        absence: the absence of the server for which what ``shares`` owe is known.
+        absence: the absence of the server for which the debts of ``shares`` are known.
     """
 
     subjects: Sequence[RateLimitSubject]
@@ -63,10 +63,10 @@ class SharedCaller:
 
 @frozen
 class PermitHolder:
-    """What a permit holds.
+    """The resources that a permit holds.
 
-    ``counted``: the subjects whose concurrent requests count it. ``alone``: the permit of the limiter of this gateway
-    alone, if the server was not asked.
+    ``counted``: the subjects whose concurrent requests include this permit's. ``alone``: the permit of the local
+    limiter, if the server was not asked.
     """
 
     caller: SharedCaller
@@ -83,5 +83,5 @@ def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:
 
 
 def find_part(limit: int | None, gateways: int) -> int | None:
-    """Return what one of ``gateways`` has of a limit: at least one."""
+    """Return the share of a limit for one of ``gateways``: at least one."""
     return None if limit is None else max(1, limit // gateways)

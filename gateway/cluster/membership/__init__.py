@@ -1,1 +1,1 @@
-"""A node among the others: registration, beats, the fence, deaths, the leader, notifications, signed requests."""
+"""Cluster membership: registration, beats, the fence, deaths, the leader, notifications, signed requests."""

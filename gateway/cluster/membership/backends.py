@@ -1,7 +1,7 @@
-"""Ends connections of other nodes at the server: a node that is frozen or cut off cannot close them itself.
+"""Ends connections of other nodes at the server, because a frozen or disconnected node cannot close them itself.
 
-The server keeps a connection, and the locks that it has, for as long as the other side's machine acknowledges packets.
-That of a frozen process does.
+The server keeps a connection and its locks as long as the machine at the other end acknowledges packets, which the
+machine of a frozen process does.
 """
 
 from collections.abc import Collection
@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from gateway.storage.postgres.address import NODE
 
 SPACE, LEADER = 7130, 0
-"""The advisory locks of the nodes, and that of the leader; the others are numbered by ``number_node``."""
+"""First key of the nodes' advisory locks, and second key of the leader's lock; ``number_node`` returns the others."""
 STUCK_S = 2.0
-"""How long a transaction may wait for its node while it keeps another one waiting. A node that works sends its next
+"""Seconds that a transaction may wait for its node while it blocks another one. A working node sends its next
 statement within milliseconds."""
 
 _END_NODE = """
@@ -26,7 +26,7 @@ WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE da
   AND classid = {SPACE} AND objsubid = 2 AND leader.objid = {LEADER} AND own.objid <> {LEADER} AND leader.granted
 """  # noqa: S608 - our own numbers
 _END = "SELECT pg_terminate_backend($1, 1000)"
-# A transaction whose server waits for the client in the middle of a statement is inside of a COPY.
+# A transaction whose backend waits for the client in the middle of a statement is executing a COPY.
 _END_STUCK = f"""
 SELECT holder.application_name, pg_terminate_backend(holder.pid)
 FROM (SELECT DISTINCT unnest(pg_blocking_pids(pid)) AS pid FROM pg_stat_activity
@@ -37,13 +37,13 @@ WHERE holder.wait_event_type = 'Client' AND holder.state <> 'idle' AND starts_wi
 """  # noqa: S608 - our own words
 
 Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which has no types."""
+"""asyncpg's ``Connection``, which is untyped."""
 
 
 def number_node(node: str) -> int:
-    """Return the number of the lock that the process of a node has; ``LEADER`` is no node's.
+    """Return the number of the lock held by a node's process; no node has ``LEADER``.
 
-    An id that is no hexadecimal number, which no gateway makes, has the number -1, which no lock has.
+    An id that is not a hexadecimal number, which no gateway makes, gets -1, which no lock has.
     """
     try:
         return int(node[:7], 16) + 1
@@ -52,21 +52,21 @@ def number_node(node: str) -> int:
 
 
 async def end_node(connection: Connection, node: str, epoch: int) -> None:
-    """End every connection of a node that counts as alive in this epoch: what it has not committed is undone."""
+    """End every connection of a node that is live in this epoch, so that its uncommitted changes are rolled back."""
     await connection.fetch(_END_NODE, f"{NODE}{node} ", node, epoch)
 
 
 async def end_leader(connection: Connection, pid: int) -> None:
-    """End the connection of a leader, which frees its lock; wait for that for a second at most."""
+    """End the connection of the leader, which frees its lock; wait for this for at most a second."""
     await connection.fetchval(_END, pid)
 
 
 async def find_leader(connection: Connection) -> tuple[int, int] | None:
-    """Return the server's process for the leader's connection and the leader's ``number_node``; None without one."""
+    """Return the server process of the leader's connection and the leader's ``number_node``; None without a leader."""
     row = await connection.fetchrow(_FIND_LEADER)
     return None if row is None else (row["pid"], row["objid"])
 
 
 async def end_stuck(connection: Connection) -> Collection[str]:
-    """End transactions that keep others waiting and whose node does not go on; return the names of the connections."""
+    """End transactions that block others while their node sends nothing; return the names of their connections."""
     return [row["application_name"] for row in await connection.fetch(_END_STUCK)]

@@ -1,19 +1,20 @@
-"""Decides which nodes are dead: those whose beats have ended, by this node's own clock."""
+"""Detects dead nodes: those whose beats have stopped, measured by this node's own clock."""
 
 from collections.abc import Mapping, Sequence
 
 DEAD_S = 20.0
 LOST_S = 5.0
-"""Beats that were not read for this long, for instance because the store was away, prove nothing: it watches anew."""
+"""After such a gap in reading beats (seconds), for instance without the store, missing beats prove nothing, and the
+watch starts anew."""
 
 Registration = tuple[str, int]
-"""A node and its epoch."""
+"""A node's id and epoch."""
 
 
 class DeathWatch:
-    """What this node has seen of every node's beats.
+    """The beats of every node as seen by this node.
 
-    Each node watches, not only the leader: the leader may be the one that is dead.
+    Every node watches, not only the leader, because the leader may be the dead node.
     """
 
     def __init__(self) -> None:
@@ -21,13 +22,13 @@ class DeathWatch:
         self._last_s = float("-inf")
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Start anew."""
         self._seen.clear()
 
     def observe(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:
-        """Take in the ``beats`` of the live nodes, and return those that had none for ``DEAD_S`` seconds.
+        """Record the ``beats`` of the live nodes, and return the nodes without a beat for ``DEAD_S`` seconds.
 
-        ``now_s``: seconds of a monotonic clock that counts the time while this machine sleeps.
+        ``now_s``: seconds of a monotonic clock that includes the time while this machine sleeps.
         """
         if now_s - self._last_s > LOST_S:
             self.forget()

@@ -1,6 +1,6 @@
-"""The fence: a node that has not heard from the store for some seconds takes no new requests.
+"""The fence: a node that has not reached the store for some seconds takes no new requests.
 
-By then another node may have revoked a key, or declared this one dead.
+By then another node may have revoked a key, or declared this node dead.
 """
 
 import time
@@ -9,9 +9,9 @@ from gateway.billing.write_queue import MAX_WAITING, WriteQueue
 from gateway.errors import StoreUnavailable
 
 FENCE_S = 10.0
-"""No setting, like the other times of nodes: they have to agree (``tests/cluster/membership/test_fence.py``)."""
+"""A constant, like the other times of nodes: they must be consistent (``tests/cluster/membership/test_fence.py``)."""
 RIDE_THROUGH_S = 10.0
-"""How long requests are taken while rows cannot be stored: they wait in memory and in the journal."""
+"""How long requests are accepted while rows cannot be stored: the rows wait in memory and in the journal."""
 _RETRY_AFTER_S = 2
 
 
@@ -19,12 +19,12 @@ _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_boot_time() -> float:
-    """Return seconds since the machine started, including those it was suspended for."""
+    """Return the seconds since the machine started, including time in suspension."""
     return time.clock_gettime(_BOOT_TIME)
 
 
 class FencedWriteQueue(WriteQueue):
-    """The write queue of a node: full behind the fence, and not at once if a batch cannot be stored.
+    """The write queue of a node. It refuses requests behind the fence, and some time after a batch has failed.
 
     ``valid_until_s``: until then the node takes requests, by ``read_boot_time``.
     """
@@ -40,7 +40,7 @@ class FencedWriteQueue(WriteQueue):
 
     @property
     def failing(self) -> bool:
-        """Whether the last batch was not stored."""
+        """Whether the last batch could not be stored."""
         return self._failing_since_s is not None
 
     @failing.setter
@@ -62,9 +62,9 @@ class FencedWriteQueue(WriteQueue):
 
     @property
     def may_clear(self) -> bool:
-        """Whether a queue without room may have some in a moment.
+        """Whether a full queue may have room in a moment.
 
-        Behind the fence no request waits: its key may be revoked by the time the node is in touch again.
+        Behind the fence no request waits: its key may be revoked by the time the node reaches the store again.
         """
         return not self.failing and not self.fenced
 

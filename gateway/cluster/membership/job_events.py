@@ -13,9 +13,9 @@ _NAMES: Mapping[type, str] = {
     JobCancelled: "video_cancelled",
     JobChanged: "video_changed",
 }
-"""What a notification calls an event; nodes of an earlier version know these names."""
+"""The names of events in notifications; nodes of an earlier version know them."""
 _BUILDERS: Mapping[str, Callable[[str], object]] = {
-    # Without the job's id, so that many of them within ``PAUSE_S`` are one notification.
+    # Without the job's id, so that many events within ``PAUSE_S`` share one notification.
     "video_begun": lambda _: JobStarted(),
     "video_ended": lambda _: JobEnded(),
     "video_cancelled": JobCancelled,
@@ -25,7 +25,7 @@ _BUILDERS: Mapping[str, Callable[[str], object]] = {
 
 
 def connect_events(notifications: NodeNotifications) -> Events:
-    """Return events that every node gets; this node alone gets ``ShareChanged``, from its own ``notifications``."""
+    """Return events that reach every node, except ``ShareChanged``, which ``notifications`` deliver locally."""
     events = Events(relay=partial(_publish, notifications))
     for name in _BUILDERS:
         notifications.subscribe(name, partial(_deliver, events, name))

@@ -1,11 +1,11 @@
-"""Runs what only one node of a cluster should do, while this node is the leader."""
+"""Runs the jobs of the leader while this node is the leader."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Leadership:
-    """Whether this node leads. Two nodes may lead for a moment: what runs here must harm nothing then."""
+    """Whether this node leads. Two nodes may lead for a moment: the jobs must tolerate that."""
 
     def __init__(self) -> None:
         self._leading, self._following = asyncio.Event(), asyncio.Event()
@@ -21,7 +21,7 @@ class Leadership:
             event.set() if is_so else event.clear()
 
     async def run(self, job: Callable[[], Awaitable[None]]) -> None:
-        """Run ``job``, which never returns, whenever this node leads; cancel it when that ends. Raises its error."""
+        """Run ``job``, which never returns, while this node leads; cancel it when another leads. Raises its error."""
         while True:
             await self._leading.wait()
             running = asyncio.ensure_future(job())

@@ -1,4 +1,4 @@
-"""A node of a cluster: it registers, beats, follows the log of changes, and declares nodes dead while it leads."""
+"""A node of a cluster: it registers, beats, follows the log of changes, and as the leader declares nodes dead."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,10 +21,10 @@ from gateway.errors import StoreUnavailable
 BEAT_S = 2.0
 RETRY_S = 0.5
 CHECKERS = 4
-"""How many nodes look for stuck transactions and for a stuck leader within ``BEAT_S``, however many there are."""
+"""How many nodes check for stuck transactions and a stuck leader within ``BEAT_S``, whatever the cluster's size."""
 CLEAN_S = 3600.0
 WRONG_CLOCK_S = 60.0
-"""A clock of this machine that is so far from the store's is logged, and marked in the list of nodes."""
+"""If this machine's clock is off the store's by more, the difference is logged and marked in the list of nodes."""
 
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 
@@ -34,17 +34,17 @@ log = structlog.stdlib.get_logger(__name__)
 class ClusterNode:
     """Keeps this process a live member of its cluster.
 
-    The fence moves only after every change that was committed before the beat is applied: a node that serves has
-    nothing in memory that is older than ``FENCE_S``.
+    The fence moves forward only after all changes committed before the beat are applied: the memory of a serving node
+    is at most ``FENCE_S`` old.
 
     Args:
-        queue: gets the time until which the node may take requests.
-        count_requests: returns the number of requests under way.
+        queue: receives the time until which the node may take requests.
+        count_requests: returns the number of requests in progress.
 
     Attributes:
-        members: the live nodes, each by its id and with its epoch, as of the last beat.
-        leadership: runs what only one of them should do.
-        notifications: wakes what waits at other nodes.
+        members: the live nodes as of the last beat: id to epoch.
+        leadership: runs the jobs of the leader.
+        notifications: wake waiting code on other nodes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ClusterNode:
 
     @property
     def figures(self) -> NodeFigures:
-        """What its metrics say."""
+        """The values of the node's metrics."""
         return NodeFigures(
             live=self.live,
             dead=self._dead,
@@ -106,19 +106,20 @@ class ClusterNode:
         )
 
     def owns(self, name: str) -> bool:
-        """Return whether this node is the one that does what is called ``name``, as of the last beat.
+        """Return whether this node is responsible for ``name``, as of the last beat.
 
-        A node whose beats are late does nothing: what it had is done by others before it is declared dead.
+        A node whose beats are late is responsible for nothing: other nodes take over its share before it is declared
+        dead.
         """
         return pick_node(name, self._sharing) == self.id
 
     def may_live(self, owner: str) -> bool:
-        """Return whether a process, by its ``Node.owner``, may be live: it was at the last beat, or is newer."""
+        """Return whether the process with this ``Node.owner`` may be live: it was at the last beat, or is newer."""
         known = parse_owner(owner)
         return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
 
     async def open(self) -> None:
-        """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
+        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen.
 
         Raises ``StoreUnavailable``.
         """
@@ -133,14 +134,13 @@ class ClusterNode:
     async def follow(
         self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Apply the changes since ``open``, and all from now on. Until they are applied, no request is taken.
+        """Apply the changes since ``open``, and all later ones. Until the first are applied, no request is accepted.
 
         Args:
             apply: brings changes into force; may raise ``StoreUnavailable``.
-            reload: the same for everything that may have changed; the credit that the node has may not be its own any
-                longer.
-            restore: stores again what was stored of late: another server has taken the store's place, or a backup was
-                restored. May raise ``StoreUnavailable``.
+            reload: the same for everything that may have changed; the node may no longer own its credit.
+            restore: stores again the rows stored recently, because another server has replaced the store, or a backup
+                was restored. May raise ``StoreUnavailable``.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -154,18 +154,18 @@ class ClusterNode:
             raise StoreUnavailable("The gateway's store does not answer") from None
 
     def start_alone(self) -> AbstractAsyncContextManager[None]:
-        """Let no other node start, or bring in the accounts and keys of its file, while the block runs.
+        """Keep other nodes from starting, or declaring the accounts and keys of their files, during the block.
 
         Raises ``StoreUnavailable``.
         """
         return self._session.start_alone()
 
     async def put_digest(self, config_digest: str) -> None:
-        """Show the other nodes the digest of this node's configuration. Raises ``StoreUnavailable``."""
+        """Publish the digest of this node's configuration to the other nodes. Raises ``StoreUnavailable``."""
         await self._session.put_digest(config_digest)
 
     async def close(self) -> None:
-        """Stop in order: leave the cluster. Everything is stored before."""
+        """Leave the cluster in an orderly stop, after everything is stored."""
         self._queue.valid_until_s = 0.0
         await self._jobs.stop()
         self.leadership.leads = False
@@ -184,21 +184,21 @@ class ClusterNode:
                     log.warning("node_out_of_touch", node=self.owner, error=error.message)
                 failing = True
                 self.leadership.leads = False
-                await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
+                await asyncio.sleep(RETRY_S)  # whatever the cause of the wake-up: a lost connection is one, too
             else:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore that it is cancelled
+                    async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore a cancellation
                         await self._woken.wait()
 
     async def _run_lead(self) -> None:
-        """Lead if no other node does; apart from the beats, since freeing what a dead node had claimed takes time."""
+        """Lead if no other node does. Separate from the beats, since freeing a dead node's claims takes time."""
         while not self._outdated:
             try:
                 await self._lead()
             except StoreUnavailable:  # the beat logs it
-                self.leadership.leads = False  # the lock is gone with the connection
+                self.leadership.leads = False  # the lock is lost with the connection
             await asyncio.sleep(BEAT_S)
-        with suppress(StoreUnavailable):  # then the lock is gone with the connection
+        with suppress(StoreUnavailable):  # otherwise the lock is lost with the connection
             await self._session.stop_leading()
 
     async def _beat(self) -> None:
@@ -233,10 +233,10 @@ class ClusterNode:
             self._current.set()
 
     def _warn_of_clock(self) -> None:
-        """Log it once if this machine's clock and the database's differ by more than ``WRONG_CLOCK_S``.
+        """Log once if the clocks of this machine and of the database differ by more than ``WRONG_CLOCK_S``.
 
-        Money, limits and times in the database follow the database's clock; this machine's is used for the times of log
-        lines and to check certificates.
+        Money, limits and times in the database follow the database's clock; this machine's clock is used for the times
+        of log lines and to check certificates.
         """
         wrong = abs(self.clock.offset_s) > WRONG_CLOCK_S
         if wrong and not self._clock_wrong:
@@ -246,7 +246,7 @@ class ClusterNode:
         self._clock_wrong = wrong
 
     def _describe(self) -> str:
-        """Return what a beat reports of the node. There is one every two seconds: nothing here may take time."""
+        """Return the details of the node for a beat. Beats come every two seconds: nothing here may take time."""
         detail = {
             "clock_offset_ms": round(self.clock.offset_s * 1000),
             "waiting_rows": len(self._queue),
@@ -256,7 +256,7 @@ class ClusterNode:
         return orjson.dumps(detail).decode()
 
     async def _catch_up(self) -> int:
-        """Apply what was committed up to now; return the number of the newest change that is applied."""
+        """Apply all changes committed so far; return the number of the newest applied change."""
         if self._apply is None or self._reload is None:
             return self._seen
         if self._stale:
@@ -269,7 +269,7 @@ class ClusterNode:
         return seen
 
     def _end(self, oldest: str) -> None:
-        """Take no more requests and no share of the work, for good. Requests under way finish, and are stored."""
+        """Stop accepting requests and shares of work, for good. Requests in progress finish, and are stored."""
         self._outdated = True
         self._queue.valid_until_s = 0.0
         self.leadership.leads = False
@@ -279,15 +279,15 @@ class ClusterNode:
         log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
 
     async def _beat_outdated(self) -> None:
-        """Beat while a request is under way or not stored: a node that is declared dead cannot store any more.
+        """Beat while a request is in progress or not stored, because a node that is declared dead cannot store rows.
 
-        The fence stands, and no change is applied: what an outdated node reads of the database may be wrong.
+        The fence is not moved and no change is applied: an outdated node may misread the database.
         """
         if self.count_requests() or self._queue or self._queue.failing:
             await self._session.heartbeat(self._seen, self._describe(), serves=False)
 
     async def _come_back(self) -> None:
-        """Register anew: another node has declared this one dead, and the log may have lost changes since."""
+        """Register again: another node has declared this one dead, and changes since may have left the log."""
         self._queue.valid_until_s = 0.0
         self.leadership.leads = False
         self._watch.forget()
@@ -296,9 +296,9 @@ class ClusterNode:
         self._woken.set()
 
     async def _bring_back(self) -> None:
-        """Store what the store may have lost, and read everything anew: it is another database than before.
+        """Store the rows that the store may have lost, and read everything again: it is another database than before.
 
-        Until then the fence stands where it is: requests go on as while the store is away.
+        Until then the fence stays where it is: requests continue as during an outage of the store.
         """
         generation = self._session.generation
         log.warning("store_replaced", node=self.owner)
@@ -309,7 +309,7 @@ class ClusterNode:
         self._woken.set()
 
     async def _lead(self) -> None:
-        """Lead, or make sure that the leader is alive. Each node watches all others: one that leads knows at once."""
+        """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
         leads = await self._session.lead() and not self._outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.owner)

@@ -1,6 +1,6 @@
 """Notifications between nodes: they wake workers, and requests that follow a job.
 
-A lost notification costs time and nothing else: waiting code also polls.
+A lost notification only costs time, because waiting code also polls.
 """
 
 import asyncio
@@ -10,21 +10,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from gateway.errors import StoreUnavailable
 
 PAUSE_S = 0.05
-"""Notifications published within this time share a commit: such commits of all nodes wait for each other."""
+"""Notifications published within this many seconds share a commit: such commits of all nodes wait for each other."""
 MAX_BYTES = 7_900
-"""Of one message; PostgreSQL allows fewer than 8,000."""
+"""Limit of a message; PostgreSQL allows fewer than 8,000."""
 MEMBERS = "members"
-"""The kind that this node delivers to itself when nodes have joined or left."""
+"""The kind that this node delivers to itself when nodes join or leave."""
 
 Notification = tuple[str, str]
-"""A kind of event, and the name of its subject; neither has a space or a line end."""
+"""A kind of event, and the name of its subject; neither contains a space or a line end."""
 
 
 class NodeNotifications:
-    """Publishes notifications to the other nodes and delivers theirs.
+    """Publishes notifications to the other nodes, and delivers those received from them.
 
-    ``node``: the id of this node. The database sends its own notifications back to it. ``send``: notifies all nodes of
-    some messages; may raise ``StoreUnavailable``.
+    ``node``: the id of this node, because the database sends its notifications back to it. ``send``: sends messages to
+    all nodes; may raise ``StoreUnavailable``.
     """
 
     def __init__(self, node: str, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
@@ -49,7 +49,7 @@ class NodeNotifications:
             handler(name)
 
     def receive(self, message: str) -> None:
-        """Deliver the notifications of a message, unless this node has sent it."""
+        """Deliver the notifications of a message, unless this node sent it."""
         sender, *notifications = message.split("\n")
         if sender != self._node:
             for notification in notifications:

@@ -1,4 +1,4 @@
-"""What the parts of a cluster ask of this process as a node; ``ClusterNode`` answers it."""
+"""The interface of this process as a node for the other parts of a cluster; ``ClusterNode`` implements it."""
 
 from typing import Protocol
 
@@ -6,9 +6,9 @@ from gateway.cluster.membership.store_clock import StoreClock
 
 
 class RegisteredNode(Protocol):
-    """A node: its id, its registration, how many nodes live, whether it leads them, and the clock that they share.
+    """A node: its id, its registration, the number of live nodes, whether it leads them, and the shared clock.
 
-    ``owner`` changes when the node registers anew, and ``leads`` is true for one node of the cluster.
+    ``owner`` changes when the node registers again; ``leads`` is true for one node of the cluster.
     """
 
     @property

@@ -1,7 +1,7 @@
-"""What a node asks of its cluster's database: its lock, its beats, the log of changes, and dead nodes.
+"""A node's use of its cluster's database: its lock, its beats, the log of changes, and dead nodes.
 
-It has two connections, for a change must not wait until a dead node's claims are freed. Both have to be sessions of the
-server: behind a pooler that shares sessions, locks and notifications are lost.
+It has two connections, because a change must not wait until a dead node's claims are freed. Both must be sessions of
+the server: behind a pooler that shares sessions, locks and notifications are lost.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from gateway.storage.postgres.line import Connection, DedicatedConnection, descr
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
 
 STATEMENT_S = 2.0
-"""How long the server may take for what a method does; then the connection is closed and made anew."""
+"""Time limit of a method's statements, in seconds; then the connection is closed and replaced."""
 FREE_S = 10.0
-"""The same for what a node has claimed, which may be many rows."""
+"""The same for freeing a node's claims, which may be many rows."""
 LATE_MS = 10_000
-"""A node that has not served for so long gets no share of the work."""
+"""A node that has not served for this many milliseconds gets no share of the work."""
 START_S = 60.0
-"""How long a start waits for another node's."""
+"""How long a starting node waits for another node's start, in seconds."""
 _START_LOCK = 7_130_002
 _PAUSE_S = 0.1
 _MOST_CHANGES = 10_000
 KEPT_DAYS = 30
-"""How long the store keeps what it has of a node that has ended."""
+"""How many days the store keeps the rows of an ended node."""
 
 _END_FORMER = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
@@ -69,11 +69,12 @@ RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes 
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
-# It waits for a transaction that has locked the row, because that node is writing: all of it counts, or nothing.
+# The statement waits for a transaction that has locked the row, because that node is writing: all its rows count, or
+# none.
 _END = """
 UPDATE nodes SET state = $3, ended_ms = NOW WHERE id = $1 AND epoch = $2 AND state = 'live' RETURNING id
 """.replace("NOW", _NOW)
-# Its last beat goes with it. What it has of credit, and what it has begun, is settled before.
+# This also deletes the node's last beat. Its credit and its started requests are settled before.
 _DELETE_OLD = f"""
 DELETE FROM nodes n USING beats b
 WHERE b.node = n.id AND n.state <> 'live' AND coalesce(n.ended_ms, b.at_ms) < {_NOW} - {KEPT_DAYS}::bigint * 86400000
@@ -87,8 +88,8 @@ _FREE = (
     "UPDATE batches SET owner = '' WHERE owner LIKE $1",
     "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
 )
-# One statement, because a round trip takes longer than either. The row is that of the moment when the lock is granted:
-# FOR SHARE looks at its newest version.
+# One statement, because a round trip takes longer than either part. The row is read when the lock is granted: FOR SHARE
+# reads its newest version.
 _FENCE = (
     "SELECT {}(:writes), (SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE) AS alive"
 )
@@ -99,12 +100,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeSession:
-    """Speaks for one node of a cluster. Every method raises ``StoreUnavailable`` if the database does not answer.
+    """The database session of one node. Every method raises ``StoreUnavailable`` if the database does not answer.
 
     Attributes:
-        node: the node as it has registered last; its ``epoch`` is 0 before.
+        node: the node as last registered; its ``epoch`` is 0 before the first registration.
         heard: called when the log of changes has grown, and when the connection was lost.
-        deliver_message: called with each message of ``notify``, this node's own ones included.
+        deliver_message: called with each message of ``notify``, including this node's own.
         generation: see ``read_generation``; as of the last connection.
     """
 
@@ -120,16 +121,16 @@ class NodeSession:
         self.generation = ""
 
     def lock(self, *, alone: bool) -> Executable:
-        """See ``DatabaseUser``. A node that counts as alive does so until the commit."""
+        """See ``DatabaseUser``. A node that is live when it takes the lock stays live until the commit."""
         return _make_lock(self.node.id, self.node.epoch, alone=alone)
 
     async def hold(self, wait_s: float = 0.0) -> None:
-        """Connect and take the node's lock, at start; try for ``wait_s`` seconds.
+        """Connect and take the node's lock, at start; retry for ``wait_s`` seconds.
 
-        Raises ``DatabaseInUse``: another process runs as this node, or a gateway that is no node uses the database.
-        Raises ``OSError``: the server does not answer; or asyncpg's errors.
+        Raises ``DatabaseInUse``: another process runs as this node, or a single gateway uses the database. Raises
+        ``OSError`` (the server does not answer) or asyncpg's errors.
         """
-        if self.node.epoch:  # the line connects again
+        if self.node.epoch:  # later, ``DedicatedConnection`` reconnects by itself
             return
         until = time.monotonic() + wait_s
         while True:
@@ -144,7 +145,7 @@ class NodeSession:
         await self._log.open()
 
     async def register(self) -> int:
-        """Begin a new epoch, free what earlier ones have claimed, and return the newest change."""
+        """Begin a new epoch, free the claims of earlier epochs, and return the number of the newest change."""
         node = self.node
         async with self._own.lend(FREE_S) as connection, connection.transaction():
             row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
@@ -154,10 +155,10 @@ class NodeSession:
         return seen
 
     async def heartbeat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
-        """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
+        """Report that this node is alive and has applied the changes up to ``seen``; None if it was declared dead.
 
-        ``detail`` is a JSON object for those who list the nodes. A node that no longer ``serves`` gets no share of the
-        work after ``LATE_MS``, but it is not declared dead. Return None if it was.
+        ``detail`` is a JSON object for the list of nodes. A node that no longer ``serves`` gets no share of the work
+        after ``LATE_MS``, but is not declared dead.
         """
         async with self._log.lend(STATEMENT_S) as connection:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
@@ -166,7 +167,7 @@ class NodeSession:
         return Heartbeat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
 
     async def read_changes(self, after: int) -> Sequence[Change]:
-        """Return the changes after number ``after`` in their order."""
+        """Return the changes after number ``after``, in order."""
         async with self._log.lend(STATEMENT_S) as connection:
             return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
 
@@ -182,7 +183,7 @@ class NodeSession:
         self.node = attrs.evolve(self.node, config_digest=config_digest)
 
     async def lead(self) -> bool:
-        """Become the one leader of the cluster if there is none; return whether this node is."""
+        """Become the leader of the cluster if there is none; return whether this node leads."""
         async with self._own.lend(STATEMENT_S) as connection:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
@@ -196,14 +197,14 @@ class NodeSession:
                 self._leads = False
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
-        """Return the beats of each live node, by its id and epoch."""
+        """Return the beats of each live node, by id and epoch."""
         async with self._own.lend(STATEMENT_S) as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
-        """Declare a node dead and free what it has claimed; return False if it has registered again or stopped.
+        """Declare a node dead and free its claims; return False if it has registered again or stopped.
 
-        Its connections are ended first: a write that it was frozen in would have to be waited for.
+        Its connections are ended first: otherwise a write during which the node froze would block this one.
         """
         async with self._own.lend(FREE_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
@@ -223,7 +224,7 @@ class NodeSession:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
-        """End the connection of the ``leader``, unless it is one of the nodes that are ``alive``; return whether."""
+        """End the connection of the ``leader`` unless it is one of the ``alive`` nodes; return whether it was ended."""
         pid, number = leader
         if number in map(number_node, alive):
             return False
@@ -237,12 +238,12 @@ class NodeSession:
             return await end_stuck(connection)
 
     async def delete_old(self) -> Sequence[str]:
-        """Delete what the store has of nodes that ended ``KEPT_DAYS`` ago and left nothing; return their ids."""
+        """Delete the rows of nodes that ended ``KEPT_DAYS`` ago and left nothing to settle; return their ids."""
         async with self._own.lend(FREE_S) as connection:
             return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
 
     async def leave(self) -> None:
-        """Take this node out of the cluster, in order, and close the connection."""
+        """Sign this node off from the cluster, and close the connection."""
         node, self.node = self.node, attrs.evolve(self.node, epoch=0)
         try:
             if node.epoch:
@@ -254,13 +255,13 @@ class NodeSession:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, which frees the locks."""
+        """Close the connections, which frees their locks."""
         self._log.close()
         self._own.close()
 
     @asynccontextmanager
     async def start_alone(self) -> AsyncIterator[None]:
-        """Let no other node start while the block runs."""
+        """Keep other nodes from starting during the block."""
         try:
             connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -304,8 +305,8 @@ class NodeSession:
         return connection
 
     async def _take_locks(self, connection: Connection) -> None:
-        """Keep out gateways that are no nodes, and processes that would be this node. Raises ``DatabaseInUse``."""
-        await connection.fetch(_END_FORMER, self._name)  # it may have broken without the server's knowledge
+        """Keep out single gateways, and other processes of this node. Raises ``DatabaseInUse``."""
+        await connection.fetch(_END_FORMER, self._name)  # the server may not know that our former connection broke
         if not await connection.fetchval("SELECT pg_try_advisory_lock_shared($1)", SOLE_USER_LOCK):
             raise DatabaseInUse(
                 f"A gateway without cluster.enabled uses the database {self._address.name}. Stop it first"
@@ -326,12 +327,12 @@ class NodeSession:
 
 @lru_cache(maxsize=8)
 def _make_lock(node: str, epoch: int, *, alone: bool) -> Executable:
-    """Return the statement. Making it takes a fifth of a millisecond, as long as sending it."""
+    """Return the statement. Building it takes a fifth of a millisecond, as long as sending it."""
     statement = _LOCK_ALONE if alone else _LOCK_SHARED
     return statement.bindparams(writes=LIMITS_LOCK, id=node, epoch=epoch)
 
 
 async def _free(connection: Connection, node: str) -> None:
-    """Free what a node has claimed, in whichever epoch. What it has begun for a client is lost."""
+    """Free a node's claims of all epochs. Requests that it has started for clients are lost."""
     for statement in _FREE:
         await connection.execute(statement, f"{node}:%")

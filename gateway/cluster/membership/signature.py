@@ -1,7 +1,7 @@
-"""Signs what one node of a cluster asks another, with a key that each of them derives from the cluster's master key.
+"""Signs requests between nodes of a cluster with a key that each of them derives from the cluster's master key.
 
-HMAC-SHA256 (RFC 2104) covers the whole request, its time and a random number. No secret is sent: what listens at a
-wrong address in the table of nodes cannot ask anything itself. Times are those of the store's clock, which nodes share.
+HMAC-SHA256 (RFC 2104) covers the whole request, its time and a random number. No secret is sent: a listener at a wrong
+address in the table of nodes cannot make requests of its own. Times follow the store's clock, which nodes share.
 """
 
 import hashlib
@@ -15,19 +15,19 @@ from gateway.frozen import quick_frozen
 
 SIGNATURE_HEADER = "X-Gateway-Node-Signature"
 WINDOW_S = 30
-"""How far the time of a request may be from the receiver's: nodes' clocks differ by as much as they slew."""
+"""How far the time of a request may differ from the receiver's, because nodes' clocks drift apart while they slew."""
 EVERY_NODE = "*"
-"""The receiver of what is sent to all nodes."""
+"""The receiver of messages to all nodes."""
 _PURPOSE = b"model gateway, requests between nodes"
 _SIGNATURE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 
 
 @quick_frozen
 class NodeRequest:
-    """What is signed.
+    """The signed parts of a request.
 
-    ``receiver``: the id of the node that is asked: an answer to one node is not given to another. ``path``: with the
-    query, as the request line has it. ``actor``: on whose behalf, as the header has it.
+    ``receiver``: the id of the asked node, so that a request to one node is not valid at another. ``path``: includes
+    the query, as in the request line. ``actor``: the user on whose behalf the node asks, as in the header.
     """
 
     receiver: str
@@ -38,9 +38,9 @@ class NodeRequest:
 
 
 class NodeSigner:
-    """Signs the requests of a node, and checks those that it receives.
+    """Signs the requests of a node, and checks the requests it receives.
 
-    ``master_key``: the secret that all nodes of the cluster have. ``clock``: Unix seconds by the store.
+    ``master_key``: the secret shared by all nodes of the cluster. ``clock``: Unix seconds by the store.
     """
 
     def __init__(self, master_key: bytes, clock: Callable[[], float]) -> None:
@@ -54,7 +54,7 @@ class NodeSigner:
         return f"{time_ms}.{number}.{self._compute(node_request, time_ms, number)}"
 
     def check(self, signature: str, node_request: NodeRequest) -> bool:
-        """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``; a signature counts once."""
+        """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``. A signature counts once."""
         found = _SIGNATURE.fullmatch(signature)
         if found is None or not hmac.compare_digest(found[3], self._compute(node_request, found[1], found[2])):
             return False
@@ -67,7 +67,7 @@ class NodeSigner:
 
     def _compute(self, node_request: NodeRequest, time_ms: str, number: str) -> str:
         body = hashlib.sha256(node_request.body).hexdigest()
-        # As JSON no field can end in the next one, and bytes that are not UTF-8 are escaped.
+        # In JSON no field can run into the next one, and bytes that are not UTF-8 are escaped.
         signed = json.dumps(
             [time_ms, number, node_request.receiver, node_request.method, node_request.path, node_request.actor, body]
         )

@@ -1,21 +1,20 @@
-"""The clock that the nodes of a cluster share: that of their store."""
+"""The clock shared by the nodes of a cluster: that of their store."""
 
 from collections.abc import Callable
 
 _SLEW = 0.01
-"""How much faster or slower the clock may run to come to the store's: days and leases see no jump."""
+"""How much faster or slower the clock runs to approach the store's clock, so that days and leases see no jump."""
 STEP_S = 60.0
-"""A larger difference is corrected at once: this machine stood still, or the store's clock was set."""
+"""A larger difference is corrected at once: this machine was suspended, or the store's clock was set."""
 SLOW_S = 0.2
-"""A round trip that takes longer tells too little."""
+"""The beat of a longer round trip is too imprecise and is ignored."""
 
 
 class StoreClock:
-    """Unix seconds by the store. Between two beats it is this machine's steady clock that counts them.
+    """Unix seconds by the store. Between two beats, this machine's monotonic clock measures the time.
 
-    ``base``: Unix seconds of this machine, for the time before the first beat. It may be set at any moment, as clocks
-    of machines are; that changes nothing here. ``steady``: seconds of a monotonic clock that counts the time while this
-    machine sleeps.
+    ``base``: Unix seconds of this machine, for the time before the first beat. It may be set at any moment without
+    effect here. ``steady``: seconds of a monotonic clock that includes the time while this machine sleeps.
     """
 
     def __init__(self, base: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -32,7 +31,7 @@ class StoreClock:
         return 0.0 if self._wanted_s is None else self._wanted_s + self._steady() - self._base()
 
     def observe(self, now_ms: int, round_trip_s: float) -> None:
-        """Take over the time of a beat, read in the middle of its round trip. The first one counts at once."""
+        """Adopt the store's time of a beat, measured in the middle of its round trip. The first beat counts at once."""
         if round_trip_s > SLOW_S and self._wanted_s is not None:
             return
         now_s = self._steady()
@@ -52,7 +51,7 @@ class StoreClock:
         return max(self._began_s + now_s, self._least_s)
 
     def reach(self, at_s: float) -> None:
-        """Return no earlier time than ``at_s`` from now on: for another node that day has begun."""
+        """Never return a time before ``at_s`` from now on, because another node has already begun that day."""
         self._least_s = max(self._least_s, at_s)
 
     def _approach(self, now_s: float) -> None:

@@ -1,1 +1,1 @@
-"""What nodes share besides money: model lists, failed sign-ins, short-lived values, secrets, declared accounts."""
+"""Shared state of nodes besides money: model lists, failed sign-ins, short-lived values, secrets, declared accounts."""

@@ -1,6 +1,6 @@
-"""Which configuration files have declared accounts and keys in the database of a cluster, which is on PostgreSQL.
+"""The configuration files that have declared accounts and keys in the PostgreSQL database of a cluster.
 
-A node that restarts with an old file must not undo what a newer one has declared.
+A node that restarts with an old file must not undo the declarations of a newer one.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO U
 
 
 class Declarations:
-    """Digests of what files declare, in the order in which it came into force.
+    """Digests of the files' declarations, in the order in which they came into force.
 
-    Every method raises ``StoreUnavailable``. The caller sees to it that no other node declares meanwhile.
+    Every method raises ``StoreUnavailable``. The caller ensures that no other node declares meanwhile.
     """
 
     def __init__(self, database: Database) -> None:
@@ -34,6 +34,6 @@ class Declarations:
         return []
 
     async def add(self, digest: str) -> None:
-        """Put a digest last."""
+        """Append a digest, or move it to the end."""
         kept = [known for known in await self.list_digests() if known != digest]
         await self._database.change(_PUT.bindparams(value=orjson.dumps([*kept, digest][-_MOST:])))

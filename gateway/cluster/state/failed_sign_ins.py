@@ -1,4 +1,4 @@
-"""Failed sign-ins, counted over all nodes of a cluster. Only a database on PostgreSQL has the table."""
+"""Failed sign-ins, counted across all nodes of a cluster. Only PostgreSQL databases have the table."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -23,20 +23,20 @@ _PURGED_EVERY_MS = 60_000
 
 @quick_frozen
 class Failures:
-    """How many attempts have failed, the last one at ``at_ms`` (Unix ms)."""
+    """The number of failed attempts; the last failed at ``at_ms`` (Unix ms)."""
 
     count: int
     at_ms: int
 
 
 Counts = Mapping[bytes, Failures]
-"""By digests of names and addresses."""
+"""Counts by the digests of names and addresses."""
 
 
 class FailedSignIns:
     """The ``failed_sign_ins`` table. Every method raises ``StoreUnavailable``.
 
-    ``kept_ms``: how long after the last one failures count.
+    ``kept_ms``: how long failures count after the last one.
     """
 
     def __init__(self, database: Database, kept_ms: int) -> None:
@@ -45,12 +45,12 @@ class FailedSignIns:
         self._purged_ms = 0
 
     async def find(self, names: Collection[bytes], now_ms: int) -> Counts:
-        """Return what is counted for some names."""
+        """Return the counts of some names."""
         rows = await self._database.read(_FIND.bindparams(names=list(names), since_ms=now_ms - self._kept_ms))
         return _read(rows)
 
     async def count(self, names: Collection[bytes], now_ms: int, judge: Callable[[Counts], None]) -> Counts:
-        """Count one more failure for each name, unless ``judge`` raises; return what was counted before."""
+        """Count one more failure for each name, unless ``judge`` raises; return the previous counts."""
 
         async def work(connection: AsyncConnection) -> Counts:
             await self._purge(connection, now_ms)
@@ -64,14 +64,14 @@ class FailedSignIns:
         return await self._database.write(work)
 
     async def take_back(self, names: Collection[bytes], before: Counts, counted_ms: int, now_ms: int) -> None:
-        """Undo what ``count`` did at ``counted_ms``; ``before`` is what it returned."""
+        """Undo the ``count`` of ``counted_ms``; ``before`` is its result."""
 
         async def work(connection: AsyncConnection) -> None:
             now = await self._find(connection, names, now_ms)
             for name in sorted(now):
                 known = before.get(name)
                 counted = Failures(1 if known is None else known.count + 1, counted_ms)
-                if now[name] != counted:  # others have failed since
+                if now[name] != counted:  # other attempts have failed since
                     await _put(connection, name, Failures(max(now[name].count - 1, 0), now[name].at_ms))
                 elif known is not None:
                     await _put(connection, name, known)
@@ -81,7 +81,7 @@ class FailedSignIns:
         await self._database.write(work)
 
     async def forget(self, name: bytes) -> None:
-        """Forget the failures of a name."""
+        """Delete the failures of a name."""
         await self._database.change(_DELETE.bindparams(names=[name]))
 
     async def _find(self, connection: AsyncConnection, names: Collection[bytes], now_ms: int) -> Counts:

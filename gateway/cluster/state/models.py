@@ -1,4 +1,4 @@
-"""Model lists in a cluster: the leader asks each provider, and every node uses what it has answered."""
+"""Model lists in a cluster: the leader asks each provider, and every node uses the answers."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
@@ -17,19 +17,20 @@ from gateway.routing.model_catalog import ModelCatalog
 LOOK_EVERY_S = 1.0
 SWEEP_EVERY_S = 3_600.0
 FIRST_TIMEOUT_S = 30.0
-"""How long a node that does not lead waits for the first list of a channel before it asks by itself."""
+"""How long a node that does not lead waits for the first list of a channel before it asks the provider itself."""
 _OWN = frozenset({"environment", "local", "demo"})
-"""Origins of channels that other nodes do not have."""
+"""Origins of channels that exist on one node only."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class SharedModelLists:
-    """Keeps the models of channels in step with what any node has listed.
+    """Keeps the models of channels up to date with the lists that any node has fetched.
 
-    A node that does not lead asks if no other node does: a channel may be in its own configuration file alone.
+    A node that does not lead asks a provider if no other node does: a channel may be in its own configuration file
+    only.
 
-    ``interval``: returns the seconds after which a provider is asked again. ``clock``: Unix seconds, the same at every
+    ``interval``: returns the seconds between two requests to a provider. ``clock``: Unix seconds, the same on every
     node. ``start``: runs a task in the background.
     """
 
@@ -53,7 +54,7 @@ class SharedModelLists:
         self._seen_s: dict[Channel, float] = {}
 
     async def load(self, names: Collection[str] | None = None) -> None:
-        """Use the stored lists of some channels, or of all. Raises ``StoreUnavailable``."""
+        """Load the stored lists of some channels, or of all. Raises ``StoreUnavailable``."""
         for listed in await self._store.list_models(names):
             channel = self._catalog.find_channel(listed.channel)
             if channel is not None and (channel.provider, channel.base_url) == (listed.provider, listed.base_url):
@@ -78,7 +79,7 @@ class SharedModelLists:
             self._catalog.note_failure(channel, listed.error)
 
     def note(self, channel: Channel, answer: Answer) -> None:
-        """Store what a provider has answered to this node, in the background."""
+        """Store a provider's answer to this node, in the background."""
         now_ms = int(self._clock() * 1000)
         self._asked_ms[channel.name] = now_ms
         if channel.origin in _OWN:
@@ -94,17 +95,17 @@ class SharedModelLists:
             log.warning("models_not_stored", channel=listed.channel, error=error.message)
 
     async def run(self) -> None:
-        """Ask the providers whose lists are old, for ever."""
+        """Ask the providers whose lists are old, forever."""
         while True:
             await self.ask()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def ask(self) -> None:
-        """Ask the providers whose lists are old, side by side."""
+        """Ask the providers whose lists are old, concurrently."""
         await asyncio.gather(*(self._channels.sync(channel) for channel in self._list_due()))
 
     async def sweep(self) -> None:
-        """Delete the lists of channels that are no more, every hour, for ever."""
+        """Delete the lists of removed channels every hour, forever."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             try:

@@ -1,7 +1,8 @@
-"""The secrets that the nodes of a cluster share: in the database, encrypted with the master key that each is given.
+"""The secrets shared by the nodes of a cluster: in the database, encrypted with the configured master key.
 
-The first node brings in the files of its data folder. Every other one writes what it finds into its own, and is refused
-if it has others: with them no API key would be recognised, and links and webhooks would be signed otherwise.
+The first node stores the secret files of its data folder. Every other node writes the stored secrets into its own
+folder, and is refused if its files differ: with other secrets it would recognise no API key, and would sign links and
+webhooks differently.
 """
 
 import hashlib
@@ -31,10 +32,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def check_shared(connection: AsyncConnection, folder: DataFolder, database: str, master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if ``folder`` or the master key does not fit the database; write nothing.
+    """Raise ``DataFolderDamaged`` if ``folder`` or the master key does not match the database; write nothing.
 
-    Before the first node starts, the database has at most the fingerprints of one gateway. It may be of an earlier
-    version.
+    Before the first node starts, the database has at most the fingerprints of one gateway. It may have an earlier
+    schema.
     """
     tables = set(await connection.run_sync(lambda each: inspect(each).get_table_names()))
     if "cluster" in tables and (rows := (await connection.execute(_READ)).all()):
@@ -45,7 +46,7 @@ async def check_shared(connection: AsyncConnection, folder: DataFolder, database
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
-    """Give ``folder`` the secrets of the cluster, or the cluster those of ``folder``. No other node starts meanwhile.
+    """Copy the cluster's secrets to ``folder``, or those of ``folder`` to the cluster. Meanwhile no other node starts.
 
     Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's; nothing was written.
     Raises ``StoreUnavailable``: the database does not answer.
@@ -65,7 +66,7 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
 def _open_shared(
     stored: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
 ) -> Mapping[str, bytes]:
-    """Return the secrets of the cluster by their names. Raises ``DataFolderDamaged`` if what this node has differs."""
+    """Return the cluster's secrets by name. Raises ``DataFolderDamaged`` if this node's differ."""
     if not hmac.compare_digest(stored.get(_PROOF, b""), _prove(master_key)):
         raise DataFolderDamaged(
             f"store.master_key is not the one that the other nodes on the database {database} have. Give every "
@@ -98,5 +99,5 @@ async def _bring_in(connection: AsyncConnection, folder: DataFolder, master_key:
 
 
 def _prove(master_key: bytes) -> bytes:
-    """Return what tells one master key from another, and neither."""
+    """Return a value that distinguishes master keys without revealing them."""
     return hmac.digest(master_key, b"model gateway, cluster", hashlib.sha256)

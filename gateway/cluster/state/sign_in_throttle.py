@@ -1,4 +1,4 @@
-"""Slows down guessing over all nodes of a cluster: an attacker gets no more tries by asking several of them."""
+"""Slows down guessing across all nodes of a cluster: asking several nodes gives an attacker no more attempts."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,13 +14,13 @@ from gateway.errors import StoreUnavailable
 
 _HOME = "signed_in_from"
 _HOME_MS = 30 * 24 * 3_600_000
-"""How long an address from which a member has signed in does not wait for the failures of others."""
+"""How long after a sign-in a member's address is exempt from waiting for failures of other names and addresses."""
 
 
 class SharedThrottle:
     """Attempts by name and address, in the database of a cluster.
 
-    ``clock``: Unix seconds. ``space``: keeps apart what else is counted there.
+    ``clock``: Unix seconds. ``space``: separates these counts from others in the same table.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SharedThrottle:
         self._clock = clock
         self._space = space
         self._refused: OrderedDict[bytes, float] = OrderedDict()
-        """Until when (Unix s) a name waits at an address: no guesser makes this node ask the database meanwhile."""
+        """When the wait of a name at an address ends (Unix s): refused guesses cause no query meanwhile."""
 
     @asynccontextmanager
     async def attempt(
@@ -53,7 +53,7 @@ class SharedThrottle:
             )
             self._refuse(pair, max(until_s, default=0.0))
 
-        judge(await self._failures.find(names, self._now_ms()))  # what is refused takes no write
+        judge(await self._failures.find(names, self._now_ms()))  # a refused attempt needs no write
         counted_ms = self._now_ms()
         before = await self._failures.count(names, counted_ms, judge)
         failed = False
@@ -77,7 +77,7 @@ class SharedThrottle:
         refuse(wait_s)
 
     async def _take_back(self, names: tuple[bytes, ...], before: Counts, counted_ms: int) -> None:
-        with suppress(StoreUnavailable):  # it counts as a failure for some minutes
+        with suppress(StoreUnavailable):  # otherwise the attempt counts as failed for some minutes
             await self._failures.take_back(names, before, counted_ms, self._now_ms())
 
     async def _note_home(self, pair: bytes, *, at_home: bool) -> None:

@@ -1,4 +1,4 @@
-"""The models that each channel's provider has listed last, to whichever node. Only PostgreSQL has this table."""
+"""The models that each channel's provider last listed, to whichever node. Only PostgreSQL has this table."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
 KEPT_MS = 7 * 24 * 3_600 * 1000
-"""Lists of channels that are asked no longer."""
+"""How long lists of channels that are no longer asked are kept."""
 _COLUMNS = "SELECT channel, provider, base_url, models::text, fetched_ms, error FROM model_lists"
 _ALL = text(_COLUMNS)
 _SOME = text(f"{_COLUMNS} WHERE channel IN :names").bindparams(bindparam("names", type_=String, expanding=True))
-# A failure keeps the models that the same provider has listed before.
+# A failure keeps the models that the same provider listed before.
 _PUT = text("""
 INSERT INTO model_lists AS m (channel, provider, base_url, models, fetched_ms, error)
 VALUES (:channel, :provider, :base_url, CAST(:models AS jsonb), :fetched_ms, :error)
@@ -30,7 +30,7 @@ _SWEEP = text("DELETE FROM model_lists WHERE fetched_ms < :before_ms")
 
 
 class ModelListRepository:
-    """The table ``model_lists``. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``model_lists`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,7 +43,7 @@ class ModelListRepository:
         return [_parse(row) for row in await self._database.read(wanted)]
 
     async def put_list(self, listed: ModelList) -> None:
-        """Store what a provider has answered, unless a later answer is stored."""
+        """Store a provider's answer, unless a later one is stored."""
         models = None if listed.models is None else [attrs.astuple(model)[:3] for model in listed.models]
         values = {
             "channel": listed.channel,

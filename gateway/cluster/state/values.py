@@ -1,4 +1,4 @@
-"""Short-lived values that the nodes of a cluster share, encrypted. Only a database on PostgreSQL has the table."""
+"""Encrypted short-lived values shared by the nodes of a cluster. Only PostgreSQL databases have the table."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 PURPOSE = "shared values"
-"""What the values are sealed for."""
+"""The encryption purpose of the values."""
 _PURGE = text("DELETE FROM shared_values WHERE expires_ms <= :now_ms")
 _PUT = text("""
 INSERT INTO shared_values (kind, name, key_id, value, expires_ms) VALUES (:kind, :name, :key_id, :value, :expires_ms)
@@ -36,7 +36,7 @@ class SharedValues:
         self._clock = clock
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Keep a value unless there is one already; return whether there was none."""
+        """Store a value unless the name has one; return whether it was stored."""
         sealed = self._seal.seal(value, about=_write_about(kind, name))
         row = {"kind": kind, "name": name, "key_id": key_id, "value": sealed, "expires_ms": expires_ms}
 
@@ -57,11 +57,11 @@ class SharedValues:
         return None
 
     async def remove(self, kind: str, name: bytes) -> bool:
-        """Remove a value; return whether there was one."""
+        """Delete a value; return whether there was one."""
         return bool(await self._database.change(_REMOVE.bindparams(kind=kind, name=name, now_ms=self._now_ms())))
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return how many values a key has, how many there are, and when the first of them ends (Unix ms)."""
+        """Return how many values a key has, how many exist in total, and when the first of them expires (Unix ms)."""
         statement = _MEASURE.bindparams(kind=kind, key_id=key_id, now_ms=self._now_ms())
         (found,) = await self._database.read(statement)
         return found.own, found.total, found.first_ms

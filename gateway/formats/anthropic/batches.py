@@ -23,11 +23,11 @@ _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _BETA = "anthropic-beta"
 _OF_BATCHES = "message-batches-"
 _UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
-"""What a result is called whose request was not sent, by the code of its error."""
+"""Result type of a request that was not sent, by its error code."""
 
 
 def parse_requests(body: Body) -> list[dict[str, Any]]:
-    """Return the requests of a new batch. Raises ``InvalidRequest``."""
+    """Return the requests of a new batch. Raises ``InvalidRequest`` naming the field."""
     requests = body.get("requests")
     if not isinstance(requests, list) or not 0 < len(requests) <= MAX_LINES:
         raise InvalidRequest(f"'requests' must be a list of 1 to {MAX_LINES} requests", param="requests")
@@ -41,7 +41,7 @@ def parse_requests(body: Body) -> list[dict[str, Any]]:
 
 
 def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
-    """Return the wrong field of a request, and what is wrong with it; None if nothing is."""
+    """Return the invalid field of a batch request and the reason; None if the request is valid."""
     fields = request if isinstance(request, dict) else {}
     custom_id, params = fields.get("custom_id"), fields.get("params")
     if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
@@ -57,7 +57,7 @@ def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
 
 
 def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a new batch as its requests have them: without the feature that stands for batches."""
+    """Return the headers for the requests of a batch: its own headers without the beta feature for batches."""
     features = [name.strip() for name in headers.get(_BETA, "").split(",")]
     kept = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
     others = {name: value for name, value in headers.items() if name != _BETA}
@@ -65,7 +65,7 @@ def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
-    """Build the lines that the gateway keeps as the input of the batch; ``headers``: of every request."""
+    """Build the lines stored as the input of a batch; ``headers`` apply to every request."""
     more = {"headers": dict(headers)} if headers else {}
     shown = ((one["custom_id"], one["params"]) for one in requests)
     lines = (
@@ -75,18 +75,18 @@ def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] =
 
 
 def build_answer_line(_batch_id: str, _number: int, custom_id: str, _request_id: str, body: bytes) -> LineResult:
-    """Build the result of a request that was answered with ``body``, a message."""
+    """Build the result line of a successful request; ``body`` is the message."""
     tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
     return _build_line(custom_id, {"type": "succeeded", "message": orjson.Fragment(join_lines(body))}, tally)
 
 
 def build_refused_line(_batch_id: str, _number: int, custom_id: str, response: Body) -> LineResult:
-    """Build the result of a request that ended with an error."""
+    """Build the result line of a request that was answered with an error."""
     return _build_line(custom_id, {"type": "errored", "error": response["body"]}, BatchTally(failed=1))
 
 
 def build_unsent_line(_batch_id: str, _number: int, custom_id: str, code: str, message: str) -> LineResult:
-    """Build the result of a request without an answer."""
+    """Build the result line of a request without an answer: cancelled, expired or failed."""
     kind = _UNSENT.get(code)
     if kind is not None:
         return _build_line(custom_id, {"type": kind}, _count(kind))
@@ -104,7 +104,7 @@ def _build_line(custom_id: str, result: Body, tally: BatchTally) -> LineResult:
 
 
 def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
-    """Return the ``custom_id`` of a line that ``_build_line`` wrote, and what it adds; None if it is damaged."""
+    """Return the ``custom_id`` and the tally of a stored result line; None if the line is damaged."""
     line = loads_or_none(raw)
     result = line.get("result") if isinstance(line, dict) else None
     if not isinstance(line, dict) or not isinstance(line.get("custom_id"), str) or not isinstance(result, dict):
@@ -115,7 +115,7 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
 
 
 def build_message_batch(batch: Batch, origin: str) -> Body:
-    """Build the batch object; ``origin`` of the address of its results."""
+    """Build the batch object; ``origin`` is the gateway's origin for the URL of the results."""
     tally, cancelling_s = batch.tally, batch.times.get("cancelling_at")
     ended_s = max(batch.times.values(), default=batch.created_ms // 1000) if batch.ended else None
     unsent = tally.cancelled + tally.expired
@@ -142,7 +142,7 @@ def build_message_batch(batch: Batch, origin: str) -> Body:
 
 
 def build_page(batches: Sequence[Batch], origin: str, *, more: bool) -> Body:
-    """Build one page of the list."""
+    """Build one page of the list of batches; ``more``: whether another page follows."""
     return {
         "data": [build_message_batch(batch, origin) for batch in batches],
         "has_more": more,
@@ -152,5 +152,5 @@ def build_page(batches: Sequence[Batch], origin: str, *, more: bool) -> Body:
 
 
 def build_deleted(batch_id: str) -> Body:
-    """Build the answer to a deletion."""
+    """Build the answer to the deletion of a batch."""
     return {"id": batch_id, "type": "message_batch_deleted"}

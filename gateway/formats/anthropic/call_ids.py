@@ -1,7 +1,7 @@
-"""Keeps ids of tool calls unique where a Messages chat goes to a provider of the same format.
+"""Keep tool call ids unique when a Messages chat is passed through to a provider of the same format.
 
-Servers that number the calls of each answer repeat ids. Anthropic then answers 400 "`tool_use` ids must be unique", and
-Claude Code, which finds a result by id alone, takes the new call for one that has its result.
+Servers that number the calls of each answer from the start repeat ids. Anthropic rejects such a chat with 400
+"`tool_use` ids must be unique". Claude Code finds results by id and takes the new call for one that has its result.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _CALL = b'"tool_use"'
 
 
 def find_used_ids(inference: InferenceRequest) -> set[str]:
-    """Return the ids of the calls in the history of a request with tools."""
+    """Return the ids of the tool calls in a request's history; an empty set for a request without tools."""
     if not inference.body.get("tools"):
         return set()
     blocks = [block for message in inference.body["messages"] for block in list_objects(message["content"])]
@@ -28,7 +28,7 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return a whole answer, whose calls get ids that the history does not have, and its usage."""
+    """Return an unstreamed answer and its usage. Tool call ids that the history has are replaced."""
     usage = parse_passed_answer(raw, inference, secrets)
     if _CALL not in raw or not (used := find_used_ids(inference)):
         return raw, usage
@@ -38,13 +38,13 @@ def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ())
 
 
 def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
-    """Return the passthrough of a stream; only one whose history has calls looks at the calls."""
+    """Return the passthrough of a stream. It checks call ids only if the history has tool calls."""
     used = find_used_ids(inference)
     return _UniqueCalls(inference, secrets, used) if used else MessagesPassthrough(inference, secrets)
 
 
 class _UniqueCalls(MessagesPassthrough):
-    """Gives the calls of a stream ids that are not in ``used``."""
+    """Replaces the ids of a stream's tool calls that are in ``used``."""
 
     __slots__ = ("_used",)
 
@@ -66,7 +66,7 @@ class _UniqueCalls(MessagesPassthrough):
 
 
 def _rename(block: Body, used: set[str]) -> bool:
-    """Give a call an id that is not in ``used``, and note the id there; return whether the id changed."""
+    """Give a tool call an id that is not in ``used``, and add the id there. Return whether the id changed."""
     before = as_text(block.get("id"))
     if block.get("type") != "tool_use" or not before:
         return False

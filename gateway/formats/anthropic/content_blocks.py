@@ -1,4 +1,4 @@
-"""Builds the content blocks of Anthropic's Messages API from events: one after another for a stream, or all at once.
+"""Build the content blocks of Anthropic's Messages API from events, for a stream or for an unstreamed message.
 
 Shapes: platform.claude.com/docs/en/api/messages (ContentBlock) and /docs/en/build-with-claude/streaming (delta types).
 """
@@ -16,7 +16,7 @@ ID_PREFIX = "msg_"
 _BLOCK_BYTES = 1_024
 _DELTA_BYTES = 256
 _PIECE_BYTES = 64
-"""Memory of a block, of a delta and of a piece of arguments, besides their texts."""
+"""Approximate memory of a block, of a delta and of a piece of arguments, without their texts."""
 _HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
 _DELTAS: Mapping[str, bytes] = {
     "text": b'"type":"text_delta","text":',
@@ -30,13 +30,13 @@ class Block:
     """One content block under construction.
 
     Attributes:
-        start: the block as it begins.
-        deltas: what follows, as far as it has not been taken yet.
-        arguments: all arguments of a tool call.
-        over: nothing more belongs to it.
-        shown: a stream has begun it.
+        start: the block as written at its start.
+        deltas: the deltas that the writer has not taken yet.
+        arguments: all pieces of a tool call's arguments.
+        over: whether the block is complete.
+        shown: whether the stream's writer has written the start.
         waiting: approximate bytes of ``deltas``.
-        kept: approximate bytes of ``arguments``.
+        kept: approximate bytes of the block itself and of ``arguments``.
     """
 
     start: dict[str, Any]
@@ -53,17 +53,17 @@ class Block:
 
 
 class ContentBlockBuilder:
-    """Events in, content blocks out, one after another.
+    """Builds consecutive content blocks from events.
 
-    The OpenAI API format may interleave what this format may not: a tool call continues after the next one has begun.
-    So a block is over at the earliest when another follows, and a tool call when its arguments are complete, or the
-    answer is.
+    The OpenAI API format may interleave tool calls: one continues after the next has begun. This format does not allow
+    that. A block is therefore complete when another begins, but a tool call only if its arguments are complete by
+    then. Otherwise it ends with the answer.
 
     Attributes:
-        blocks: in the order in which they began; the writer removes them from the left.
-        called: there was a tool call.
-        head: a delta event of a stream up to its text, if the last block is open, shown and the only one; else empty.
-        held: approximate bytes in the blocks that have not been taken yet.
+        blocks: the blocks in the order of their starts; the writer removes them from the left.
+        called: whether there was a tool call.
+        head: a delta event of a stream up to its text, if the only block is open and its start written; else empty.
+        held: approximate bytes of the blocks in ``blocks``.
     """
 
     __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")
@@ -71,14 +71,14 @@ class ContentBlockBuilder:
     def __init__(self, message_id: str) -> None:
         self._name = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
-        self._signature: str | None = None  # the last one; None if there was no reasoning
+        self._signature: str | None = None  # the last signature; None if there was no reasoning
         self.blocks: deque[Block] = deque()
         self.called = False
         self.head = b""
         self.held = 0
 
     def add_event(self, event: chat.Event) -> None:
-        """Append ``event`` to the block that it belongs to. Events of other answers than the first are ignored."""
+        """Append ``event`` to its block. Events of all answers but the first are ignored."""
         self.head = b""
         match event:
             case chat.TextDelta(choice=0) | chat.RefusalDelta(choice=0) if event.text:
@@ -97,12 +97,12 @@ class ContentBlockBuilder:
                 self._add_arguments(event)
 
     def show(self, index: int) -> None:
-        """Note that a stream has begun the first block, as its block ``index``, with all deltas so far."""
+        """Record that the stream's writer has written the first block, at ``index``, with all deltas so far."""
         if len(self.blocks) == 1:
             self.head = _HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
 
     def find_more(self, event: chat.Event) -> str:
-        """Return what ``event`` adds to the only block, which is shown; empty if it does something else."""
+        """Return the text that ``event`` appends to the only block, which is shown; "" for any other event."""
         block = self.blocks[0]
         if type(event) is chat.TextDelta:
             return event.text if event.choice == 0 and block.start["type"] == "text" else ""
@@ -126,7 +126,7 @@ class ContentBlockBuilder:
         self.held -= block.waiting + block.kept
 
     def close(self) -> None:
-        """Mark every block as over: the answer is complete."""
+        """Mark every block as complete, because the answer is complete."""
         self.head = b""
         for block in self.blocks:
             block.over = True
@@ -165,7 +165,8 @@ class ContentBlockBuilder:
         return block
 
     def _call(self, event: chat.ToolCallStart) -> None:
-        # Gemini signs the call. Of a client that gets reasoning at all, another block of it keeps the signature.
+        # Gemini signs tool calls, which have no signature here. If the answer has reasoning, a further thinking block
+        # carries the call's signature.
         signed = chat.GEMINI_PREFIX + (event.signature or "")
         if event.signature and self._signature is not None and signed != self._signature:
             self._sign(signed)

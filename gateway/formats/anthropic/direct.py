@@ -1,4 +1,4 @@
-"""Anthropic's API, for channels that speak it themselves."""
+"""Direct formats for Messages requests and token counts to providers that use Anthropic's API format."""
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE

@@ -1,8 +1,8 @@
-"""Errors as Anthropic's clients expect them: as the body of an answer, and as an event of a stream.
+"""Build errors in Anthropic's format: the body of an answer, and the event of a stream.
 
 Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param``,
-``code`` and ``doc_url`` are additions, as in OpenAI's error object; clients ignore unknown fields. An error's message
-is already masked.
+``code`` and ``doc_url`` are additions from OpenAI's error object; clients ignore unknown fields. Error messages are
+already masked.
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ _TYPES: Mapping[int, str] = {
     409: "conflict_error",
     413: "request_too_large",
     429: "rate_limit_error",
-    503: "overloaded_error",  # ours; theirs is 529
+    503: "overloaded_error",  # the gateway's status; Anthropic's is 529
     504: "timeout_error",
     529: "overloaded_error",
 }
 _FORBIDDEN = 403
 _INVALID = 400
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}
-"""Tells Anthropic's tool runner to send the whole conversation instead of a thread; see the type
+"""Error details that make Anthropic's tool runner send the whole conversation instead of a thread; see the type
 ``ThreadUnsupportedRequestErrorDetails`` of its Python library."""
 
 
 def find_error_type(error: GatewayError) -> str:
-    """Return the ``error.type`` of an error: by its status, except that a spent quota is a billing error."""
+    """Return the ``error.type`` for an error's status; an exhausted quota with status 403 is a billing error."""
     if isinstance(error, QuotaExceeded) and error.status == _FORBIDDEN:
         return "billing_error"
     otherwise = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
@@ -60,5 +60,5 @@ def build_messages_error(error: GatewayError, request_id: str) -> bytes:
 
 
 def build_messages_error_event(error: GatewayError, request_id: str) -> bytes:
-    """Build the error object as the ``error`` event, which ends a stream early."""
+    """Build the ``error`` event with the error object; it ends a stream early."""
     return b"event: error\ndata: " + build_messages_error(error, request_id) + b"\n\n"

@@ -1,8 +1,8 @@
-"""Reduces a JSON Schema to what Anthropic's structured outputs support.
+"""Reduce a JSON Schema to the subset that Anthropic's structured outputs support.
 
-Sources: Anthropic's documentation, "Structured outputs", and ``transform_schema`` of its Python library. An object
-names every property that it may have; most limits on numbers, texts and lists are not supported. An unsupported limit
-is moved into the description, where the model reads it.
+Sources: Anthropic's documentation, "Structured outputs", and ``transform_schema`` of its Python library. An object must
+forbid additional properties, and most limits on numbers, strings and lists are unsupported. An unsupported keyword is
+moved into the description, where the model reads it.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ _SCHEMAS = frozenset({"properties", "$defs", "definitions"})
 _LISTS = frozenset({"anyOf", "allOf", "oneOf"})
 _KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
 _NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
-"""Keywords that limit nothing, or that are set again here."""
+"""Dropped keywords: they restrict nothing, or this module sets them itself."""
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 
 
 def narrow_schema(schema: Json) -> dict[str, Any]:
-    """Return a supported copy of ``schema``; whatever satisfies it satisfies the supported part of ``schema``."""
+    """Return a supported copy of ``schema``, with its unsupported keywords as text in the description."""
     narrowed: dict[str, Any] = {}
     dropped: dict[str, Any] = {}
     for name, value in schema.items():
@@ -41,7 +41,7 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
 
 
 def _narrow(name: str, value: Any) -> Any:
-    """Return a keyword's value with every schema in it narrowed."""
+    """Return a keyword's value with every schema in the value narrowed."""
     if name in _SCHEMAS and isinstance(value, dict):
         return {key: _narrow("items", inner) for key, inner in value.items()}
     if name in _LISTS and isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Builds Anthropic's image and document blocks from the common chat model.
+"""Build Anthropic's image and document blocks from the common chat model.
 
 Shapes: Anthropic's documentation, "Images and vision" and "PDF support", and the types ``ImageBlockParam`` and
 ``DocumentBlockParam`` of its Python library.
@@ -13,13 +13,14 @@ from gateway.formats.chat import MediaPart
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _HEAD = 24
-"""Characters of base64 with the first 18 bytes, more than the signatures below need."""
+"""Characters of base64 to decode: 18 bytes, more than any file signature below."""
 
 
 def build_media_block(part: MediaPart) -> dict[str, Any]:
-    """Build the block without its cache control.
+    """Build the block for ``part``, without cache control.
 
-    Raises ``InvalidRequest`` for audio, and for files other than PDF or text.
+    Raises ``InvalidRequest`` for audio, for other image types than PNG, JPEG, GIF and WebP, and for other files than
+    PDF and text.
     """
     part = _split_data_url(part)
     match part.kind:
@@ -33,7 +34,7 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
 
 
 def takes_media(part: MediaPart) -> bool:
-    """Return whether there is a block for ``part``."""
+    """Return whether ``part`` can be sent as a block."""
     try:
         build_media_block(part)
     except InvalidRequest:
@@ -42,7 +43,7 @@ def takes_media(part: MediaPart) -> bool:
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
-    """Replace a ``data:`` URL, also one in ``data``, where some clients put it, by its content."""
+    """Replace a ``data:`` URL by its content. Some clients put such a URL into ``data``."""
     for text in (part.url, part.data):
         if text is None or text[:5].lower() != "data:":
             continue
@@ -89,7 +90,7 @@ def _build_url(part: MediaPart) -> dict[str, Any]:
 
 
 def _sniff(data: str) -> str | None:
-    """Return an image's media type by its first bytes; None if it is unknown."""
+    """Return an image's media type from its first bytes; None if unknown."""
     head = _decode(data[:_HEAD])
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -101,7 +102,7 @@ def _sniff(data: str) -> str | None:
 
 
 def _decode(data: str) -> bytes:
-    """Decode base64; empty if it is invalid."""
+    """Decode base64; return b"" if it is invalid."""
     try:
         return base64.b64decode(data + "=" * (-len(data) % 4))
     except (binascii.Error, ValueError):

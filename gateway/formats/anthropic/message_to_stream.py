@@ -1,7 +1,7 @@
-"""Converts an unstreamed message of Anthropic's API into the equivalent stream.
+"""Convert an unstreamed message of Anthropic's API into the equivalent stream.
 
 Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock) and /docs/en/build-with-claude/streaming. Every
-field of the provider is kept; a block of an unknown type is sent whole at its start.
+field of the provider is kept; the start event of a block of an unknown type has the whole block.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ _UNFINISHED: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequenc
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the events, end mark included, from an unstreamed message, and return its usage too.
+    """Convert an unstreamed message into stream events, end mark included; return them with the usage.
 
-    Raises ``ProviderBadResponse``.
+    Raises ``ProviderBadResponse`` for an invalid message.
     """
     value = parse_message(raw, secrets)
     used = parse_message_usage(value, inference)
@@ -49,7 +49,7 @@ def _build_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a block as it begins, and the deltas with the rest of it."""
+    """Return a block as written at its start, and the deltas with its content."""
     deltas: list[dict[str, Any]] = []
     match block.get("type"):
         case "text":
@@ -66,6 +66,6 @@ def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
             if signature := read_text(block, "signature"):
                 deltas.append({"type": "signature_delta", "signature": signature})
             return block | {"thinking": "", "signature": ""}, deltas
-    if isinstance(block.get("input"), dict) and block["input"]:  # a tool of the client or of the server
+    if isinstance(block.get("input"), dict) and block["input"]:  # a call of a client tool or a server tool
         return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": parse_arguments(block)}]
     return block, deltas

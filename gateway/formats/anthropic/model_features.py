@@ -1,9 +1,9 @@
-"""The features of each generation of Claude: how reasoning is requested, and which sampling parameters remain.
+"""The features of each Claude version: how to request reasoning, and which sampling parameters are supported.
 
 Sources: Anthropic's documentation, "Thinking", "Extended thinking", "Effort", "Structured outputs", the pages "What's
-new" of Opus 5.5 and Sonnet 5.5 and the migration guides, as of November 2026. The rules depend on the version, not on a
-list of names, so that a future model gets the newest rules instead of a 400. Other vendors' models with this API (a
-name without "claude") know the older forms.
+new" of Opus 5.5 and Sonnet 5.5 and the migration guides, as of November 2026. The rules depend on the version instead
+of a list of names: a future model gets the newest rules instead of a 400. Other vendors' models with this API (a name
+without "claude") support the older forms.
 """
 
 import re
@@ -13,14 +13,14 @@ from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort
 from gateway.frozen import frozen
 
 DEFAULT_MAX_TOKENS = 8_192
-"""Tokens of an answer if the client sets none: the API requires a number, and no available model allows less. Reasoning
-counts towards it, so room for that is added if the model thinks.
+"""``max_tokens`` if the client sets none. The API requires a number, and every available model allows this many.
+Reasoning counts towards ``max_tokens``, so tokens for reasoning are added if the model thinks.
 """
 MIN_BUDGET = 1_024
 _MAX_OUTPUT = 64_000
-"""The most output tokens of the newest models that count reasoning in tokens."""
+"""Maximum output tokens of the newest models with a token budget for reasoning."""
 _LEAST_TOP_P = 0.95
-"""With reasoning, ``top_p`` must be from here to 1."""
+"""Lowest ``top_p`` that is allowed together with reasoning."""
 
 _FAMILY = re.compile(r"opus|sonnet|haiku|fable|mythos")
 # claude-opus-4-6, claude-3-7-sonnet-20250219, anthropic/claude-4.6-opus, anthropic.claude-opus-4-6-v1:0
@@ -29,10 +29,11 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 
 @frozen
 class ClaudeFeatures:
-    """The features of a model, by its name.
+    """The features of a model, derived from its name.
 
-    ``claude``: it is one of Anthropic's models. ``family``: opus, sonnet, haiku, fable or mythos; None if the name has
-    none. ``version``: None if the name has none, as with aliases and previews: it counts as the newest.
+    ``claude``: whether it is one of Anthropic's models. ``family``: opus, sonnet, haiku, fable or mythos; None if the
+    name has no family. ``version``: None if the name has no version, as with aliases and previews; a Claude model then
+    counts as the newest.
     """
 
     claude: bool = False
@@ -44,22 +45,22 @@ class ClaudeFeatures:
 
     @property
     def adapts(self) -> bool:
-        """Whether it decides itself how much to think, and takes an ``effort``."""
+        """Whether the model supports adaptive thinking and takes an ``effort``."""
         return self._since(4, 6)
 
     @property
     def budgets(self) -> bool:
-        """Whether it takes a token budget for reasoning; 4.6 is the last version that does."""
+        """Whether the model takes a token budget for reasoning; 4.6 is the last version that does."""
         return not self._since(4, 7)
 
     @property
     def thinks_unasked(self) -> bool:
-        """Whether it thinks by default."""
+        """Whether the model thinks by default."""
         return self._since(5, 0)
 
     @property
     def samples(self) -> bool:
-        """Whether it takes ``temperature``, ``top_p`` and ``top_k``; since 4.7 any but the default is rejected."""
+        """Whether the model takes ``temperature``, ``top_p`` and ``top_k``; since 4.7 only defaults are accepted."""
         return not self._since(4, 7)
 
     @property
@@ -69,33 +70,33 @@ class ClaudeFeatures:
 
     @property
     def prefills(self) -> bool:
-        """Whether it continues a final assistant message."""
+        """Whether the model continues a final assistant message."""
         return not self._since(4, 6)
 
     @property
     def takes_system_messages(self) -> bool:
-        """Whether it takes messages of the role system after the first message; older models answer 400."""
+        """Whether the model accepts system messages after the first message; older models answer 400."""
         return self._since(4, 8)
 
     @property
     def structures(self) -> bool:
-        """Whether it supports schemas: ``output_config.format`` and strict tools."""
+        """Whether the model supports structured outputs: ``output_config.format`` and strict tools."""
         return self._since(4, 5)
 
     @property
     def forces(self) -> bool:
-        """Whether it can be forced to use a tool."""
+        """Whether the model can be forced to call a tool."""
         since = {"opus": (5, 5), "sonnet": (5, 5), "fable": (5, 1), "mythos": (5, 1)}.get(self.family or "")
         return since is None or self.version is None or self.version < since
 
     @property
     def thinks_when_forced(self) -> bool:
-        """Whether it thinks before a call that it is forced to make: since 4.8 (langchain-aws, pull request 1141)."""
+        """Whether the model may think before a forced tool call; since 4.8 (langchain-aws, pull request 1141)."""
         return self._since(4, 8)
 
     @property
     def off(self) -> Literal["disabled", "between_tools"] | None:
-        """The value that forbids reasoning; None if there is none, and the lowest effort is closest."""
+        """The ``thinking.type`` that forbids reasoning; None if there is none: the lowest effort is used instead."""
         if not self.claude:
             return "disabled"
         if self.version is None or self.family in {"fable", "mythos"}:
@@ -106,7 +107,7 @@ class ClaudeFeatures:
 
 
 def parse_claude_features(model: str) -> ClaudeFeatures:
-    """Return the features of a model by a provider's name of it, in any of the usual spellings."""
+    """Return the features of a model from a provider's model name, in any of the usual spellings."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
         return ClaudeFeatures()
@@ -121,9 +122,9 @@ def parse_claude_features(model: str) -> ClaudeFeatures:
 def build_thinking(request: ChatRequest, features: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
     """Build ``max_tokens``, and ``thinking`` and ``output_config`` if reasoning was requested or forbidden.
 
-    The client's ``max_tokens`` limits its costs and stays: if a budget does not leave a fifth of it for the answer, the
-    budget shrinks, and below the minimum there is no reasoning. ``may_budget`` is false if a model that counts in
-    tokens may not think in this request. An unsupported option becomes the nearest supported one.
+    The client's ``max_tokens`` limits its costs and never changes. A reasoning budget is lowered until it leaves a
+    fifth of ``max_tokens`` for the answer; below the minimum budget, reasoning is dropped. ``may_budget`` is false if
+    this request may not have a budget. An unsupported option becomes the nearest supported one.
     """
     tokens, effort = request.thinking_tokens, request.effort
     if tokens == 0 or effort == "none":
@@ -156,10 +157,10 @@ def _build_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> d
 
 
 def _build_effort(effort: Effort, max_tokens: int | None, features: ClaudeFeatures) -> dict[str, Any]:
-    """Build adaptive reasoning. Since 4.7 reasoning comes without its text unless ``display`` requests it."""
+    """Build adaptive reasoning. Since 4.7 an answer omits the reasoning text unless ``display`` requests it."""
     if effort == "minimal":
         effort = "low"
-    if effort == "xhigh" and features.version == (4, 6):  # 4.6 knows all others
+    if effort == "xhigh" and features.version == (4, 6):  # 4.6 supports all other efforts
         effort = "high"
     return {
         "max_tokens": max_tokens or DEFAULT_MAX_TOKENS + EFFORT_TOKENS[effort],
@@ -169,7 +170,7 @@ def _build_effort(effort: Effort, max_tokens: int | None, features: ClaudeFeatur
 
 
 def _find_effort(tokens: int) -> Effort:
-    """Return the highest effort with a budget of at most ``tokens``, at least the lowest."""
+    """Return the highest effort with a budget of at most ``tokens``; "low" if there is none."""
     found: Effort = "low"
     steps: tuple[Effort, ...] = ("medium", "high", "xhigh", "max")
     for effort in steps:
@@ -179,9 +180,9 @@ def _find_effort(tokens: int) -> Effort:
 
 
 def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
-    """Build ``temperature``, ``top_p`` and ``top_k``, as far as the model takes them.
+    """Build ``temperature``, ``top_p`` and ``top_k``, as far as the model supports them.
 
-    OpenAI's temperature goes to 2 and is cut at 1, as in Anthropic's own OpenAI compatibility layer.
+    OpenAI's temperature goes up to 2. It is capped at 1, as in Anthropic's own OpenAI compatibility layer.
     """
     if not features.samples:
         return {}

@@ -1,4 +1,4 @@
-"""The model list for Anthropic's client libraries. Models API: platform.claude.com/docs/en/api/models-list."""
+"""Model objects and the model list in Anthropic's format; see platform.claude.com/docs/en/api/models-list."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def build_model(model: ModelInfo) -> bytes:
 
 
 def build_models(models: Sequence[ModelInfo]) -> bytes:
-    """Build the list, on one page."""
+    """Build the list of models, as a single page."""
     return orjson.dumps(
         {
             "data": [_model(model) for model in models],

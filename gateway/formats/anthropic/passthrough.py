@@ -22,21 +22,21 @@ from gateway.frozen import frozen
 
 _CONTENT = b"event: content_block_"
 _END = b"}\n\n"
-"""An event with another end may have been cut by a proxy."""
+"""End of a content event. An event with another end, possibly cut by a proxy, takes the slow path."""
 _NEXT_CONTENT = _END + _CONTENT
 _CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
 _SAMPLE_BYTES = 512 * 1024
 _SILENT = frozenset({"ping", "message_start"})
-"""Not part of an answer: until one begins, another channel may be tried."""
+"""Events that do not belong to an answer: before one begins, the gateway may still try another channel."""
 
 
 class MessagesPassthrough(PassthroughStream):
-    """Forwards whole events, up to ``message_stop``, but no ``error``.
+    """Forwards whole events unchanged, up to ``message_stop``, but no ``error`` event.
 
-    An incomplete event is held back, so that a stream that breaks within one can still end with a valid error event.
-    Forwarded events are byte for byte the provider's.
+    An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream with a valid
+    error event.
 
-    ``events``: complete events with data so far, except ``ping``, ``message_start`` and the end mark.
+    ``events``: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
 
     __slots__ = ("_begun_usage", "_buffer", "_finished", "_inference", "_usage")
@@ -50,8 +50,8 @@ class MessagesPassthrough(PassthroughStream):
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
-        # The usual piece consists of whole content events: a few checks, and it is forwarded. A text that contains one
-        # of these words takes the slow path.
+        # Fast path: a piece usually consists of whole content events and is forwarded after a few checks. A text that
+        # happens to contain one of these words takes the slow path, which also handles it correctly.
         if (
             data.startswith(_CONTENT)
             and data.endswith(_END)
@@ -100,10 +100,10 @@ class MessagesPassthrough(PassthroughStream):
             self._buffer.feed(event)
 
     def finish(self) -> bytes:
-        """Return the rest once the connection has ended.
+        """Return the last bytes after the connection's end.
 
-        A stream is complete at its end mark, or if it has a stop reason and no open block. In the second case the mark
-        is added, because clients wait for it.
+        A stream is complete at its end mark, or if it has a stop reason and no open block. In the second case the end
+        mark is added, because clients wait for it.
         """
         if self.error is not None:
             raise self.error
@@ -116,7 +116,7 @@ class MessagesPassthrough(PassthroughStream):
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """Return the provider's counts, else its counts of the start and an estimate of the rest."""
+        """Return the provider's final counts, else its counts from ``message_start`` and an estimate of the rest."""
         if self._usage is not None:
             return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
@@ -125,7 +125,7 @@ class MessagesPassthrough(PassthroughStream):
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
-        """Estimate the tokens of all content from a sample of its start and its end."""
+        """Estimate the tokens of all content from a sample of the first and last events."""
         tail = _parse_sample(self._buffer.tail)
         if self._buffer.whole:
             return estimate_text(tail.text)
@@ -135,7 +135,7 @@ class MessagesPassthrough(PassthroughStream):
 
 @frozen
 class _MessageSample:
-    """A part of a stream's content. ``stopped``: no block is open after it."""
+    """A part of a stream's content. ``stopped``: whether its last event ends a block."""
 
     events: int
     text: str

@@ -1,12 +1,12 @@
-"""A request in Anthropic's format for a provider of the same format: unchanged, except for other providers' marks.
+"""Build the body for a Messages request to a provider of the same format: unchanged, except for unsupported parts.
 
-Several providers may have answered one chat in turn, and the client sends back all their answers. Claude rejects
-reasoning that is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that
-differs from what was returned, or that a different model made), and ids of tool calls with other characters than its
-own. A server other than Anthropic's also gets no billing line of Claude Code, and no block that only Anthropic has.
+Several providers may have answered one chat, and the client sends back all their answers. Claude rejects reasoning that
+is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that was changed, or
+that a different model made), and tool call ids with other characters than its own. Servers other than Anthropic's do
+not get Claude Code's billing line or blocks that only Anthropic supports.
 
-Claude Code sends system messages between the others, which servers of this format and older models of Claude reject
-(ollama/ollama issue 16372, QwenLM/Qwen issue 2244): there they become texts of the user.
+Claude Code sends system messages between the others. Servers of this format and older Claude models reject these
+(ollama/ollama issue 16372, QwenLM/Qwen issue 2244) and get user texts instead.
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
 def build_passed_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model; the request itself is not changed.
+    """Build the body with the provider's model name, without changing ``inference``.
 
-    If reasoning is missing that the current turn would have to begin with, this request goes without reasoning: it had
-    to be removed, or another provider, which gave none, called the tools.
+    With a reasoning budget, an assistant turn with tool calls must begin with its reasoning. If that reasoning is
+    missing, ``thinking`` is dropped. It was removed here, or another provider without reasoning made the calls.
     """
     body = inference.body | {"model": model}
     features = parse_claude_features(model)
@@ -51,9 +51,9 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def make_ids_unique(messages: list[Body]) -> list[Body]:
-    """Return the messages with every repeated id of a call changed, and that of its result.
+    """Return the messages with every repeated tool call id replaced, in the call and in its result.
 
-    Anthropic refuses a repeated one: "`tool_use` ids must be unique".
+    Anthropic rejects a repeated id: "`tool_use` ids must be unique".
     """
     ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
     used: set[str] = set()
@@ -76,7 +76,7 @@ def _is_call(block: Body) -> bool:
 
 
 def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> Body:
-    """Give a call an unused id, which then waits for its result, or give a result the id that waits for it."""
+    """Return a call with an unused id, or a result with the new id of its call; ``waiting`` has the ids in between."""
     for kind, field in _ID_FIELDS:
         name = as_text(block.get(field))
         if block["type"] != kind or not name:
@@ -92,7 +92,7 @@ def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> 
 
 
 def drop_billing_line(body: Body) -> None:
-    """Leave out the system text that Claude Code writes for Anthropic alone (see ``BILLING_LINE``)."""
+    """Drop the system text that Claude Code writes only for Anthropic (see ``BILLING_LINE``)."""
     system = body.get("system")
     if isinstance(system, list) and any(map(_is_billing_line, system)):
         body["system"] = [block for block in system if not _is_billing_line(block)]
@@ -115,7 +115,7 @@ def _build_message(message: Body, *, claude: bool) -> Body:
 def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
     """Return the blocks without other providers' reasoning.
 
-    Servers of this format other than Anthropic's may not sign any.
+    Unsigned reasoning is kept for servers other than Anthropic's, which may not sign reasoning at all.
     """
     return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
 
@@ -127,7 +127,7 @@ def _is_own(signature: object, *, claude: bool) -> bool:
 
 
 def _write_system_as_user(messages: list[Body]) -> list[Body]:
-    """Return the messages with those of the role system as texts of the user, behind the results of calls."""
+    """Convert system messages into user texts, placed behind tool results."""
     written: list[Body] = []
     waiting: list[Body] = []
     for message in messages:
@@ -163,7 +163,7 @@ def _build_block(block: Body, *, claude: bool) -> Body:
 
 
 def _write_references(block: Body) -> Body:
-    """Return a tool's result with its references to tools, which only Anthropic knows, as texts."""
+    """Convert the tool references in a tool result, which only Anthropic supports, into texts."""
     content = block.get("content")
     if not isinstance(content, list) or not any(map(_is_reference, content)):
         return block

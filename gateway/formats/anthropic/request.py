@@ -1,4 +1,4 @@
-"""Requests in Anthropic's format: the checks of a Messages body, and an upper bound of its prompt.
+"""Validate Messages requests in Anthropic's format, and compute an upper bound of their prompt tokens.
 
 Shapes: Anthropic's API documentation, "Create a Message" and "Count tokens in a Message", and the types
 ``MessageCreateParams`` and ``MessageCountTokensParams`` of its Python library. Unknown fields and blocks pass: a
@@ -24,32 +24,32 @@ from gateway.formats.openai.fields import (
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 
 PAGE_TOKENS = 3_000
-"""One page of a PDF, as text and as an image. "PDF support" documents 1,500 to 3,000 per page."""
+"""Tokens of a PDF page, as text and as an image. "PDF support" documents 1,500 to 3,000 text tokens per page."""
 PAGE_BYTES = 32_768
-"""The usual minimum size of a page of a PDF: office documents have 30 to 100 KB per page. The number of pages is
-unknown without parsing, and whatever denser pages cost beyond the bound is an overrun.
+"""Assumed size of a PDF page, at the low end: office documents have 30 to 100 KB per page. The page count is unknown
+without parsing. Documents with smaller pages can exceed the bound; the excess is an overrun.
 """
 MAX_PAGES = 600
-"""The most pages that the API takes in one request."""
+"""Maximum number of PDF pages that the API accepts in one request."""
 FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
-"""A document that is not in the body: ten pages, because its size is unknown."""
+"""Assumed tokens of a document that is not in the body: ten pages, because its size is unknown."""
 TOOLS_TOKENS = 1_000
-"""The provider's own system prompt about tools, if there are any ("Tool use" documents some hundreds)."""
+"""Upper bound of the system prompt that the provider adds for tools ("Tool use" documents some hundreds)."""
 _MAX_AFFINITY_CHARS = 256
 _ROLES = frozenset({"user", "assistant", "system"})
 _NO_PROMPT = frozenset({"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"})
-"""Lists and objects of a body that are not part of the prompt, or are counted separately."""
+"""Body fields with lists or objects that are not part of the prompt, or are counted separately."""
 _OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
 
 Size = tuple[int, int]
-"""Characters of text, and an upper bound of their tokens."""
+"""Number of text characters, and an upper bound of the tokens."""
 
 
 def parse_messages_inference(body: Body, features: str | None = None) -> InferenceRequest:
-    """Check a parsed body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
+    """Validate a parsed body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
 
     ``max_tokens`` may be 0, which fills the provider's cache without an answer. ``features`` is the client's
-    ``anthropic-beta``.
+    ``anthropic-beta`` header.
     """
     model = parse_model(body)
     max_tokens = _check(body)
@@ -72,9 +72,9 @@ def parse_messages_inference(body: Body, features: str | None = None) -> Inferen
 
 
 def parse_count_inference(body: Body, features: str | None = None) -> InferenceRequest:
-    """Check a parsed body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``.
+    """Validate a parsed body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``.
 
-    Nothing is reserved: counting is free, without output and cache writes.
+    Counting is free and has no output or cache writes, so nothing is reserved.
     """
     model = parse_model(body)
     _check(body)
@@ -91,7 +91,7 @@ def parse_count_inference(body: Body, features: str | None = None) -> InferenceR
 
 
 def _check(body: Body) -> int | None:
-    """Check the fields of both kinds of body; return ``max_tokens``, which a count does not need."""
+    """Check the fields that messages and token counts share; return ``max_tokens``, which a count does not need."""
     _check_messages(body)
     _check_system(body.get("system"))
     parse_number(body, "temperature", 0.0, 1.0)
@@ -172,7 +172,7 @@ def _measure_prompt(body: Body) -> Size:
 
 
 def _measure(content: Any) -> Size:
-    """Return the size of a text, or of a list of blocks, whose content has not been checked."""
+    """Return the size of a text or a list of blocks. The content may be invalid."""
     if isinstance(content, str):
         return len(content), bound_text(content)
     if not isinstance(content, list):
@@ -198,7 +198,7 @@ def _measure_block(block: Any) -> Size:
 
 
 def measure_document(block: Body) -> Size:
-    """Return the size of a document block, whose content has not been checked."""
+    """Return the size of a document block. Its content may be invalid."""
     heading = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
     source: Any = block.get("source")
     if not isinstance(source, dict):

@@ -1,13 +1,14 @@
-"""Parses a checked Messages body into the common chat model.
+"""Parse a validated Messages body into the common chat model.
 
 Shapes: Anthropic's API documentation, "Create a Message", and the types ``MessageCreateParams`` and
-``ContentBlockParam`` of its Python library. What only Anthropic can do in this turn (a file stored there, a
-conversation or its summary kept there, a tool that runs on its servers and that the model must call) is rejected by
-name, as are faster service, another place or another payer. A tool of its servers that is only offered is left out;
-blocks of a history that other formats lack become text (see ``adaptations.py``).
-Dropped are options without which the answer is valid: ``cache_control`` of the whole body, ``citations``,
-``context_management`` (it only shortens the prompt), ``diagnostics``, ``fallbacks`` and ``fallback_credit_token`` (they
-only matter if Claude declines). ``tests/formats/test_request_fields.py`` has all of this as a table.
+``ContentBlockParam`` of its Python library. ``tests/formats/test_request_fields.py`` has the rules as a table:
+
+- Rejected, naming the field: features of this turn that only Anthropic has. These are a file, a conversation or a
+  summary stored there, a forced call of a server tool, faster service, another inference region or another payer.
+- Dropped: a server tool that is only offered, and options that a valid answer does not need: ``cache_control`` of the
+  whole body, ``citations``, ``context_management`` (it only shortens the prompt), ``diagnostics``, ``fallbacks`` and
+  ``fallback_credit_token`` (they only matter if Claude declines).
+- Written as text: blocks of the history that other formats lack (see ``adaptations.py``).
 """
 
 from collections.abc import Sequence
@@ -33,28 +34,28 @@ _EFFORTS = frozenset(get_args(chat.Effort))
 _CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _OFF = frozenset({"disabled", "between_tools"})
 _OWN_FIELDS = ("thread", "compaction")
-"""Top-level fields that cause actions at Anthropic."""
+"""Top-level fields for state that only Anthropic keeps; rejected."""
 _OFFERED_FIELDS = ("mcp_servers", "container")
-"""Top-level fields that only serve tools which run at Anthropic; left out, as those are."""
+"""Top-level fields that only serve server tools; dropped like these tools."""
 _STANDARD: tuple[tuple[str, tuple[object, ...]], ...] = (
     ("service_tier", (None, "auto", "standard_only")),
     ("speed", (None, "standard")),
     ("inference_geo", (None, "global")),
     ("billing_policy", (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"})),
 )
-"""Fields that ask for another service, place or payer: the values that do not."""
+"""Fields for the service tier, speed, region and payer, with their default values; all other values are rejected."""
 _MEDIA = frozenset({"image", "document"})
 _Content = chat.TextPart | chat.MediaPart
 _ROLE_OF = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user"}
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a body that ``parse_messages_call`` or ``parse_count_call`` has checked.
+    """Parse a body that ``parse_messages_inference`` or ``parse_count_inference`` has validated.
 
-    System messages stay where they are. A plain-text document becomes text, preceded by its title and context. Adaptive
-    thinking without an effort is dropped: the model decides, as without the field.
+    System messages keep their place. A plain-text document becomes text, preceded by its title and context. Adaptive
+    thinking without an effort is dropped, because it leaves the decision to the model, like a missing field.
 
-    Raises ``InvalidRequest``: another format cannot express a field, which is named.
+    Raises ``InvalidRequest`` naming a field that other formats cannot express.
     """
     for name in _OWN_FIELDS:
         if body.get(name):
@@ -93,7 +94,7 @@ def _only_there(param: str, what: str) -> InvalidRequest:
 
 
 def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message, ...]:
-    """Parse the messages. One of which nothing can be sent is left out."""
+    """Parse the messages, without those whose blocks were all dropped."""
     messages = []
     if body.get("system"):
         messages.append(_parse_message(body["system"], "system", "system", adaptations))
@@ -136,7 +137,7 @@ def _parse_block(block: Any, role: str, where: str, adaptations: Adaptations) ->
 
 
 def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Content]:
-    """Parse a block that a tool's result may contain too: text, an image, a document, or one that becomes text."""
+    """Parse a block that tool results may contain too: text, an image, a document, or a block that becomes text."""
     kind = get_text(block, "type", where)
     match kind:
         case "text":
@@ -156,14 +157,14 @@ def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Cont
 
 
 def _replace_file(kind: str, where: str, adaptations: Adaptations) -> chat.TextPart:
-    """Return a text in the place of a file of an earlier turn. Raises ``InvalidRequest`` for one of this turn."""
+    """Return a placeholder text for a file of an earlier turn. Raises ``InvalidRequest`` for a file of this turn."""
     if not adaptations.is_past:
         raise _only_there(where, f"'{where}': a file that is stored at Anthropic ('{kind}')")
     return adaptations.replace_file(kind)
 
 
 def _read_image_url(block: Body, where: str) -> chat.MediaPart | None:
-    """Parse an image as a chat body has it; None if it has no address."""
+    """Parse an image block of the OpenAI chat format; None if it has no usable URL."""
     image = block.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str) or not url[:8].lower().startswith(("http://", "https://", "data:")):
@@ -218,8 +219,7 @@ def _parse_media_list(content: object, where: str, adaptations: Adaptations) -> 
         raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
     parts: list[_Content] = []
     for index, block in enumerate(content):
-        # Only a document can contain blocks, of text and images. A document inside one is rejected, so that the
-        # recursion is bounded.
+        # A document contains only texts and images. Rejecting a document within a document bounds the recursion.
         here = f"{where}[{index}]"
         if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
             raise InvalidRequest(f"'{here}': a document holds text and images only", param=here)
@@ -228,7 +228,7 @@ def _parse_media_list(content: object, where: str, adaptations: Adaptations) -> 
 
 
 def _parse_tool_use(block: Body, where: str) -> chat.ToolCallPart:
-    """Parse a call. Some servers write arguments as text, or an empty text for none."""
+    """Parse a tool call. Some servers write the arguments as text, or as empty text if there are none."""
     arguments = block.get("input")
     return chat.ToolCallPart(
         id=get_text(block, "id", where),
@@ -263,7 +263,10 @@ def _parse_tool_choice(choice: Body) -> tuple[chat.ToolChoice | None, bool | Non
 
 
 def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
-    """Return the reasoning tokens and the effort. Without reasoning, an effort only sets how terse the answer is."""
+    """Return the reasoning tokens and the effort.
+
+    If reasoning is off, the effort is dropped: it would only affect how terse the answer is.
+    """
     thinking = body.get("thinking") or {}
     kind = get_text(thinking, "type", "thinking") if thinking else None
     if kind in _OFF:
@@ -283,7 +286,7 @@ def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
-    """Parse ``output_config.format``, or ``output_format``, its name in the beta, which still works."""
+    """Parse ``output_config.format``, or the beta's name ``output_format``, which Anthropic still accepts."""
     where = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
     if form is None:

@@ -1,9 +1,9 @@
-"""Parses the tools of a Messages body for a channel with another format.
+"""Parse the tools of a Messages body for a channel with another format.
 
-Anthropic defines some tools by their type alone. Those that the client runs become functions with the arguments that
+Anthropic defines some tools only by their type. Client tools of this kind become functions with the arguments that
 Anthropic documents (platform.claude.com/docs/en/agents-and-tools/tool-use/bash-tool, .../text-editor-tool,
-.../memory-tool, .../computer-use-tool); a call of one is a ``tool_use`` block in any case. Those that Anthropic runs
-are left out, and so are sets of tools (``computer_toolset_20260801``), whose members Anthropic alone knows.
+.../memory-tool, .../computer-use-tool); their calls are ``tool_use`` blocks as for any tool. Dropped are server tools,
+which Anthropic runs, and sets of tools (``computer_toolset_20260801``), whose members only Anthropic knows.
 """
 
 import re
@@ -16,17 +16,17 @@ from gateway.formats.adaptations import Adaptations
 from gateway.formats.openai.fields import Body, kind_of
 
 BILLING_LINE = "x-anthropic-billing-header:"
-"""The beginning of a system text that Claude Code writes for Anthropic alone: it differs between sessions, and so keeps
-every other provider from caching the prompt."""
+"""Prefix of a system text that Claude Code writes only for Anthropic. It differs between sessions and would defeat the
+prompt cache of any other provider."""
 TOOL_REFERENCE = "tool_reference"
-"""The type of a block in a tool's result that names a tool (.../tool-use/tool-search-tool)."""
+"""Type of a block in a tool result that names a tool (.../tool-use/tool-search-tool)."""
 _TEXT: Body = {"type": "string"}
 _NUMBERS: Body = {"type": "array", "items": {"type": "integer"}}
 _VERSION = re.compile(r"_\d{8}\Z")
 
 
 def describe_tool(name: str) -> str:
-    """Return the text that stands for a reference to a tool."""
+    """Return the text that replaces a reference to a tool."""
     return f"Tool available: {name}"
 
 
@@ -71,11 +71,11 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
         ),
     ),
 }
-"""By the type without its version: what the tool does, and its arguments."""
+"""Description and argument schema of each tool, by its type without the version."""
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
-    """Return the tools, also those that a message adds. Raises ``InvalidRequest`` naming the field."""
+    """Return the tools of a body, including those added by messages. Raises ``InvalidRequest`` naming the field."""
     tools = {}
     for where, declared in _list_declared(body):
         tool = _read_function(declared)
@@ -89,7 +89,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
 
 
 def _read_function(tool: Body) -> Body:
-    """Return a tool as Anthropic writes it, also one that is written as a function of a chat body."""
+    """Return a tool in Anthropic's form; convert a function in the OpenAI chat format."""
     if tool.get("type") != "function":
         return tool
     nested = tool.get("function")
@@ -125,7 +125,7 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
 
 
 def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
-    """Return a tool that Anthropic defines by its type; None if the client does not run it."""
+    """Return a client tool that Anthropic defines by its type; None for a server tool or an unknown type."""
     known = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", where)))
     if known is None:
         return None
@@ -137,7 +137,7 @@ def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
 
 
 def get_text(holder: Any, name: str, where: str) -> str:
-    """Return the required text ``name`` of a block. Raises ``InvalidRequest``."""
+    """Return the string in the field ``name`` of a block. Raises ``InvalidRequest`` if there is none."""
     if not isinstance(holder, dict):
         raise InvalidRequest(f"'{where}' must be an object, not {kind_of(holder)}", param=where)
     value = holder.get(name)
@@ -147,12 +147,12 @@ def get_text(holder: Any, name: str, where: str) -> str:
 
 
 def find_text(holder: Body, name: str) -> str | None:
-    """Return the text ``name``; None if there is none or an empty one."""
+    """Return the string in the field ``name``; None if it is missing or empty."""
     value = holder.get(name)
     return value if isinstance(value, str) and value else None
 
 
 def find_cache(block: Body) -> chat.Json | None:
-    """Return the cache control of a block or a tool."""
+    """Return the cache control of a block or a tool; None if it has none."""
     mark = block.get("cache_control")
     return mark if isinstance(mark, dict) else None

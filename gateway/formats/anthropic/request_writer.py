@@ -1,8 +1,9 @@
-"""Builds a request in Anthropic's format from the common chat model.
+"""Build a request in Anthropic's format from the common chat model.
 
 Shapes: Anthropic's API documentation, "Create a Message", and the type ``MessageCreateParams`` of its Python library.
-What Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
-``logit_bias``) is ignored here too; what cannot be expressed is rejected, so that another channel may be tried.
+Fields that Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
+``logit_bias``) are ignored here too. Other fields that the format cannot express are rejected, and the gateway may try
+another channel.
 """
 
 import re
@@ -37,7 +38,7 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def find_rules(model: str) -> ChatRules:
-    """Return the rules for ``model``, a provider's name."""
+    """Return the rules of this format for ``model``, a provider's model name."""
     features = parse_claude_features(model)
     return attrs.evolve(
         _RULES,
@@ -47,13 +48,13 @@ def find_rules(model: str) -> ChatRules:
 
 
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
-    """Build the body for ``POST /v1/messages`` with the provider's name of the model.
+    """Build the body for ``POST /v1/messages`` with the provider's model name.
 
-    Every system message goes to ``system``, in order; consecutive messages of one role become one. "Any JSON object"
-    has no field here and becomes a sentence in ``system``.
+    System messages move to ``system``, in order; consecutive messages of one role are joined. "Any JSON object" has no
+    field in this format and becomes a sentence in ``system``.
 
     Raises:
-        InvalidRequest: this format, or this model, does not support a field; it is named as in the OpenAI API format.
+        InvalidRequest: the format or the model does not support a field, named as in the OpenAI API format.
     """
     if request.n > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
@@ -86,7 +87,10 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``messages``. A final system message that follows no user message becomes the user's."""
+    """Build ``system`` and ``messages``.
+
+    A final system message becomes a user message if the last other message is not from the user.
+    """
     messages = [message for message in request.messages if _has_content(message)]
     others = [message for message in messages if message.role != "system"]
     if messages and messages[-1].role == "system" and (not others or others[-1].role != "user"):
@@ -101,14 +105,14 @@ def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
 
 
 def _has_content(message: chat.Message) -> bool:
-    """Return whether a message has more than blank texts and unsigned reasoning."""
+    """Return whether a message has any part that can be sent: not only blank texts or unsigned reasoning."""
     return any(_is_supported(part) for part in message.parts)
 
 
 def _is_supported(part: chat.Part) -> bool:
     match part:
         case chat.TextPart():
-            return bool(part.text.strip())  # the API rejects a text that is empty or blank
+            return bool(part.text.strip())  # the API rejects an empty or blank text
         case chat.ReasoningPart():
             own = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
             return bool(own or part.redacted)
@@ -138,13 +142,13 @@ def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
             sent_messages.append({"role": message.role, "content": blocks})
     for sent in sent_messages:
         content = sent["content"]
-        content.sort(key=lambda block: block["type"] != "tool_result")  # results have to be first
+        content.sort(key=lambda block: block["type"] != "tool_result")  # the API requires results first
         sent["content"] = _shorten(content)
     return sent_messages
 
 
 def _shorten(blocks: list[Block]) -> list[Block] | str:
-    """Return a single text as a plain string."""
+    """Return a plain string for a single text block, else the blocks."""
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
@@ -161,7 +165,7 @@ def _build_part(part: chat.Part, role: str) -> Block:
     match part:
         case chat.TextPart():
             return _write_text(part)
-        case chat.MediaPart() if role == "assistant":  # made by another model; this one accepts none from an assistant
+        case chat.MediaPart() if role == "assistant":  # Claude rejects media in assistant messages
             return _write_text(chat.TextPart(f"[{part.kind}]"))
         case chat.MediaPart():
             return _add_cache_control(build_media_block(part), part.cache)
@@ -193,7 +197,7 @@ def _build_result(result: chat.ToolResultPart) -> Block:
 
 
 def build_call_id(original: str) -> str:
-    """Return an id of the characters that the API accepts, distinct for distinct ids."""
+    """Return a tool call id with only characters that the API accepts. Different ids stay different."""
     if _ID.fullmatch(original):
         return original
     return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
@@ -204,7 +208,10 @@ def _digest(text: str) -> str:
 
 
 def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
-    """Check a final assistant message: only older models continue one, and it cannot end in blanks."""
+    """Check a final assistant message, which only older models continue, and strip its trailing white space.
+
+    Raises ``InvalidRequest`` if the model does not continue assistant messages.
+    """
     last = sent_messages[-1]
     if last["role"] != "assistant":
         return
@@ -220,9 +227,9 @@ def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures)
 
 
 def misses_thought(sent_messages: list[Body]) -> bool:
-    """Return whether the assistant's current turn uses a tool without the reasoning that it began with.
+    """Return whether the assistant's current turn calls a tool without beginning with reasoning.
 
-    With a token budget such a turn has to begin with reasoning; most formats have none to send back.
+    With a token budget the API requires such a turn to begin with reasoning, which most formats do not send back.
     """
     for sent in reversed(sent_messages):
         content = sent["content"]
@@ -252,7 +259,7 @@ def _is_forced(request: chat.ChatRequest) -> bool:
 
 def _build_tool_choice(request: chat.ChatRequest) -> Body:
     choice = request.tool_choice
-    if not request.tools:  # the API accepts a choice only with tools
+    if not request.tools:  # the API rejects a tool choice without tools
         if _is_forced(request):
             raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
         return {}
@@ -267,7 +274,7 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
 
 
 def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
-    """Build ``output_config`` with the schema, merged with the options for reasoning; empty if there is no schema."""
+    """Build ``output_config`` with the schema and the reasoning options; return {} if there is no schema."""
     if form is None or form.schema is None:
         return {}
     written = {"type": "json_schema", "schema": narrow_schema(form.schema)}

@@ -1,8 +1,8 @@
-"""Unstreamed answers of Anthropic's Messages API, parsed and built, and what streams share with them.
+"""Parse and build unstreamed answers of Anthropic's Messages API, with helpers shared by streams.
 
 Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock, Usage, StopReason) and
-/docs/en/api/messages-count-tokens. ``input_tokens`` excludes tokens read from or written into the cache: the prompt is
-the sum of all three.
+/docs/en/api/messages-count-tokens. ``input_tokens`` excludes tokens read from or written to the cache; the prompt's
+tokens are the sum of all three counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from gateway.formats.openai.errors import NO_REASON, Secrets
 from gateway.formats.prompt_tokens import fill_counts
 
 _PRICED_PLACE = "us"
-"""Inference in the United States costs a tenth more than anywhere; other values cost nothing more."""
+"""The ``inference_geo`` value with a surcharge: 10 % for inference in the United States."""
 _REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -45,7 +45,7 @@ _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 
 
 def parse_usage(raw: object) -> Usage | None:
-    """Parse a usage object; None if it is missing or a count is not believable."""
+    """Parse a usage object; None if it is missing or has an implausible count."""
     if not isinstance(raw, Mapping):
         return None
     fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS)
@@ -64,7 +64,7 @@ def parse_usage(raw: object) -> Usage | None:
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the searches, and what has served the request, by fields of ``RareUnits``.
+    """Return the searches, the service tier and the cost of a usage object, as fields of ``RareUnits``.
 
     Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers", "Fast mode" (``speed``) and
     "Data residency" (``inference_geo``).
@@ -84,18 +84,18 @@ def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_start_usage(raw: object) -> Usage | None:
-    """Parse the usage of ``message_start``, whose completion is not final.
+    """Parse the usage of ``message_start``, whose completion count is not final; None if unusable.
 
-    None also if the prompt is 0, which servers report that count only at the end.
+    A prompt of 0 is unusable: servers that count only at the end report it.
     """
     usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
 
 def parse_delta_usage(begun: object, raw: object) -> chat.UsageReport | None:
-    """Merge the usage of a ``message_delta`` into that of ``message_start``, as the client libraries do.
+    """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
 
-    Every count is a total and replaces an earlier one; a missing count, or a prompt of 0, does not.
+    Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0.
     """
     if not isinstance(raw, Mapping):
         return None
@@ -126,14 +126,14 @@ def build_usage(usage: Usage) -> dict[str, Any]:
 
 
 def build_cache_creation(usage: Usage) -> dict[str, Any]:
-    """Build the details of cache writes, which a whole message and ``message_start`` have."""
+    """Build the details of cache writes, for an unstreamed message or ``message_start``."""
     long = usage.written_long_tokens
     short = max(usage.written_tokens - long, 0)
     return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
 
 
 def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
-    """Build the reasoning tokens of the completion; empty if unknown."""
+    """Build the details with the completion's reasoning tokens; an empty dict if unknown."""
     return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
 
 
@@ -141,9 +141,9 @@ def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
 
 
 def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
-    """Parse ``stop_reason`` and ``stop_sequence``; a missing or unknown reason is a ``stop``.
+    """Parse ``stop_reason`` and ``stop_sequence``. An unknown reason becomes ``stop``.
 
-    ``called``: there were tool calls, which then is the default reason.
+    A missing reason becomes ``tool_calls`` if ``called`` (the answer has tool calls), else ``stop``.
     """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
@@ -154,7 +154,8 @@ def parse_finish(reason: object, sequence: object, *, called: bool = False) -> c
 def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
     """Build ``stop_reason`` and ``stop_sequence``.
 
-    A client runs its tools only at ``tool_use``; some servers of the OpenAI API format report ``stop`` instead.
+    After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers of the OpenAI API
+    format report ``stop``.
     """
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
@@ -168,7 +169,7 @@ def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[
 
 
 def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallStart:
-    """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if it has no name."""
+    """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if the tool's name is missing."""
     name = block.get("name")
     if not isinstance(name, str) or not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
@@ -177,22 +178,25 @@ def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallSt
 
 
 def parse_arguments(block: chat.Json) -> str:
-    """Return the input of a ``tool_use`` block as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
+    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none.
+
+    Raises ``ProviderBadResponse`` if the input is nested too deeply to be written.
+    """
     value = block.get("input")
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
-    except orjson.JSONEncodeError:  # nested deeper than we can write
+    except orjson.JSONEncodeError:  # nested too deeply
         raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None
 
 
 def read_text(block: chat.Json, name: str) -> str:
-    """Return a text of a block or a delta, empty if there is none."""
+    """Return the string in the field ``name`` of a block or a delta; "" if there is none."""
     value = block.get(name)
     return value if isinstance(value, str) else ""
 
 
 def parse_text_block(block: chat.Json) -> list[chat.Event]:
-    """Return the content of a block of text or reasoning; nothing for any other block."""
+    """Return the events for the content of a text or reasoning block; an empty list for any other block."""
     events: list[chat.Event] = []
     match block.get("type"):
         case "text" if text := read_text(block, "text"):
@@ -205,9 +209,9 @@ def parse_text_block(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
-    """Parse an unstreamed message into events. Raises ``ProviderBadResponse`` for anything else.
+    """Parse an unstreamed message into events. Raises ``ProviderBadResponse`` for an invalid message.
 
-    The ids of tool calls are made of ``answer_id`` if the provider gives none.
+    Missing ids of tool calls are generated from the message's id, else from ``answer_id``.
     """
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
@@ -233,7 +237,10 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of a whole message that is sent on unchanged. Raises ``ProviderBadResponse``."""
+    """Return the usage of an unstreamed message that is forwarded unchanged.
+
+    Raises ``ProviderBadResponse`` for an invalid message.
+    """
     message = parse_message(raw, secrets, exact=False)
     if message.get("container"):
         note_container(message, inference)
@@ -241,14 +248,14 @@ def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def note_container(message: Mapping[str, Any], inference: InferenceRequest) -> None:
-    """Note the container of an answer or of its last delta: the client may go on in it."""
+    """Record the container in an answer or in its last delta: the client may reuse the container."""
     container = message.get("container")
     if isinstance(container, dict) and isinstance(container.get("id"), str):
         inference.made[:] = [container["id"]]
 
 
 def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the usage of a parsed message, else an estimate."""
+    """Return the reported usage of a parsed message, else an estimate."""
     content = value["content"]
     usage = parse_usage(value.get("usage")) or Usage(source="estimate")
     if not content and usage.source == "upstream":
@@ -257,9 +264,9 @@ def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -
 
 
 def extract_text(part: object) -> str:
-    """Return the text of a block or a delta, in whichever field, for an estimate.
+    """Return the text of a block or a delta, from any of its fields, for an estimate.
 
-    Encrypted reasoning is billed too: half of its base64 is taken for its text.
+    Encrypted reasoning is billed too; half of its base64 is counted as text.
     """
     if not isinstance(part, dict):
         return ""
@@ -272,7 +279,10 @@ def extract_text(part: object) -> str:
 
 
 def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
-    """Parse a whole message, whose content is a list; ``exact``: with all digits. Raises ``ProviderBadResponse``."""
+    """Parse an unstreamed message; ``exact`` preserves all digits of numbers.
+
+    Raises ``ProviderBadResponse`` if it reports an error or its content is not a list.
+    """
     value = parse_answer_object(raw, secrets, exact=exact)
     if value.get("type") == "error":
         raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
@@ -282,7 +292,7 @@ def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[s
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """Parse the answer to a token count. Raises ``ProviderBadResponse``."""
+    """Return the tokens in the answer to a token count. Raises ``ProviderBadResponse`` if the count is missing."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("input_tokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no count of tokens")
@@ -298,14 +308,14 @@ def build_count_answer(tokens: int) -> bytes:
 
 
 def build_id(original: str, message_id: str) -> str:
-    """Return the id of a message: the provider's if it has this format, else one made of ``message_id``."""
+    """Return the id of a message: the provider's if it begins with "msg_", else ``message_id`` with that prefix."""
     if original.startswith(ID_PREFIX):
         return original
     return message_id if message_id.startswith(ID_PREFIX) else ID_PREFIX + message_id
 
 
 def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
-    """Build a message without content that has not ended."""
+    """Build an unfinished message without content."""
     return {
         "id": message_id,
         "type": "message",
@@ -319,7 +329,7 @@ def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
 
 
 def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -> bytes:
-    """Build an unstreamed message from events. Raises the error of a ``StreamError``."""
+    """Build an unstreamed message from events. Raises the error in a ``StreamError``, if there is one."""
     builder = ContentBlockBuilder(message_id)
     finished: chat.ChoiceFinished | None = None
     used = chat.UsageReport(Usage())
@@ -355,9 +365,9 @@ def _build_block(block: Block) -> dict[str, Any]:
 
 
 def _build_input(arguments: str) -> dict[str, Any]:
-    """Parse arguments into the object that a client expects. Truncated arguments are no JSON and are wrapped.
+    """Parse arguments into the object that clients expect. Truncated arguments, which are not JSON, are wrapped.
 
-    The wrapper is that of platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
+    Source of the wrapper: platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
     """
     if not arguments:
         return {}

@@ -1,8 +1,8 @@
-"""The stream of Anthropic's Messages API, parsed and built.
+"""Parse and build streams of Anthropic's Messages API.
 
-Shapes: platform.claude.com/docs/en/build-with-claude/streaming (event types, deltas, errors) and, for what the client
-libraries make of them, ``accumulate_event`` of the Python library. Unknown event types, blocks and deltas are ignored:
-the page announces that new ones may appear at any time.
+Shapes: platform.claude.com/docs/en/build-with-claude/streaming (event types, deltas, errors). For the interpretation by
+client libraries: ``accumulate_event`` of the Python library. Unknown event types, blocks and deltas are ignored: the
+documentation says that new ones may appear at any time.
 """
 
 import re
@@ -21,30 +21,30 @@ from gateway.formats.anthropic.content_blocks import Block, ContentBlockBuilder
 from gateway.formats.openai.errors import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
 
 MAX_HELD = 16 * 1024 * 1024
-"""Approximate bytes of a stream's tool calls that wait for each other, or for their end."""
+"""Maximum bytes (approximate) buffered for tool calls that wait for each other or for their end."""
 MAX_OPEN = 64
-"""A provider's content blocks that may be open at once; the documentation has them one after another."""
+"""Maximum number of content blocks open at once; according to the documentation they do not overlap."""
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
-    """Return the type and the JSON of one event; None if its JSON is invalid.
+    """Return the type and the JSON value of an event; the value is None if its JSON is invalid.
 
-    The type is that in the data, else the event's name, else empty.
+    The type comes from the data, else from the event's name, else it is empty.
     """
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError as error:
         value = _load_refused(payload, error)
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "content_block_start":  # it may have a whole tool input
+    if kind == "content_block_start":  # it may contain a tool's whole input, whose digits must stay exact
         value = exact_json.load_exactly(payload, value)
     if isinstance(kind, str):
         return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
-    names = _NAME.findall(event) if sse.has_name(event) else []  # by the standard the last one counts
+    names = _NAME.findall(event) if sse.has_name(event) else []  # by the SSE standard the last name counts
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
@@ -56,19 +56,22 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError) -> object:
 
 
 def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
-    """Convert the data of an ``error`` event into the error that it reports."""
+    """Convert the data of an ``error`` event into an exception."""
     error = parse_error_value(value, secrets)
     return build_reported(ErrorBody(NO_REASON) if error is None else error)
 
 
 def is_end(rest: bytes) -> bool:
-    """Return whether the rest of a stream is its end mark without the blank line."""
+    """Return whether the rest of a stream is an end mark that lacks its blank line."""
     return parse_event(rest, sse.parse_data(rest) or b"")[0] == "message_stop"
 
 
 @attrs.define
 class _OpenBlock:
-    """A content block that has begun: its type, and what is sent only at its end."""
+    """An open content block, with the arguments or the signature that are reported only at its end.
+
+    ``call``: the index of its tool call; -1 if the block is not a tool call.
+    """
 
     kind: object
     call: int = -1
@@ -79,7 +82,7 @@ class _OpenBlock:
 class MessagesStreamParser:
     """Parses a provider's stream into events; see ``StreamParser``.
 
-    ``answer_id``: part of the ids of tool calls if the provider gives none.
+    ``answer_id``: used in generated tool call ids if the provider gives no ids.
     """
 
     __slots__ = (
@@ -108,7 +111,11 @@ class MessagesStreamParser:
         return [event for piece in pieces for event in self._read(piece)]
 
     def finish(self) -> list[chat.Event]:
-        """Return the last events. The end mark may lack its blank line, or be missing after everything else."""
+        """Return the last events.
+
+        The end mark may lack its blank line, or be missing after a complete message. Raises ``ProviderBadResponse`` if
+        the stream is incomplete.
+        """
         if self._error is not None:
             raise self._error
         if self._closed:
@@ -133,7 +140,7 @@ class MessagesStreamParser:
             self._splitter.noise += len(event)
             return []
         kind, value = parse_event(event, payload)
-        if kind == "content_block_delta" and type(value) is dict:  # nearly every event of a stream
+        if kind == "content_block_delta" and type(value) is dict:  # hot path: nearly every event of a stream
             return self._change(value)
         if kind == "error":
             return [self._fail(parse_error_event(value, self._secrets))]
@@ -203,14 +210,14 @@ class MessagesStreamParser:
         if opened is None:
             return []
         if kind == "input_json_delta" and opened.call >= 0 and (text := response.read_text(delta, "partial_json")):
-            opened.arguments = ""  # the start did not contain all of them
+            opened.arguments = ""  # deltas replace the arguments from the block's start
             return [chat.ToolCallDelta(opened.call, text)]
         if kind == "signature_delta":
             opened.signature = response.read_text(delta, "signature")
         return []
 
     def _stop(self, index: int) -> list[chat.Event]:
-        """Return what is known only at a block's end: a tool call's arguments if no delta had any, a signature."""
+        """Close a block and return its last event: a tool call's arguments if no delta had any, or a signature."""
         opened = self._open.pop(index, None)
         if opened is None:
             return []
@@ -231,7 +238,7 @@ class MessagesStreamParser:
         return [*self._flush_open(), response.parse_finish(reason, sequence, called=self._calls > 0)]
 
     def _flush_open(self) -> list[chat.Event]:
-        """Return the last events of blocks that were not stopped; they stay open: a cut stream is not complete."""
+        """Return the last events of unstopped blocks. The blocks stay open, so ``finish`` can detect a cut stream."""
         events: list[chat.Event] = []
         for index, opened in list(self._open.items()):
             events += self._stop(index)
@@ -254,18 +261,19 @@ def _index(value: chat.Json) -> int:
 
 
 def build_event(kind: str, body: dict[str, Any]) -> bytes:
-    """Build one event. The client libraries use its name, which equals its type."""
+    """Build one event. Its name equals its type, because client libraries read the name."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), exact_json.dumps({"type": kind, **body}))
 
 
 class MessagesStreamSerializer:
     """Writes events as a stream of this format; see ``StreamSerializer``.
 
-    ``message_delta`` carries reason and usage together, but the OpenAI API format reports the usage last: so it waits
-    for the end. Interleaved tool calls are written one after another; see ``ContentBlockBuilder``. If too much would
-    have to wait for that, ``write`` raises ``ProviderBadResponse``.
+    ``message_delta`` has both the stop reason and the usage. The OpenAI API format reports the usage last, so the event
+    is written at the end of the stream. Interleaved tool calls are written one after another; see
+    ``ContentBlockBuilder``. If more than ``MAX_HELD`` bytes would have to be buffered, ``write`` raises
+    ``ProviderBadResponse``.
 
-    ``model``: as the client named it. ``message_id``: the message's id if the provider gives none of this format.
+    ``model``: the model name in the message. ``message_id``: the message's id if the provider's id lacks "msg_".
     """
 
     __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")
@@ -280,7 +288,8 @@ class MessagesStreamSerializer:
         self._used: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
-        # Hot path, nearly every event of a stream: a block goes on that the client has, and nothing waits for it.
+        # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
+        # block is buffered.
         if (head := self._builder.head) and (text := self._builder.find_more(event)):
             if self._builder.held > MAX_HELD:
                 raise _too_much()
@@ -359,5 +368,8 @@ def _too_much() -> ProviderBadResponse:
 
 
 def _build_totals(used: chat.UsageReport | None) -> Mapping[str, Any]:
-    """Build the totals. Without counts only the completion is written: the client keeps the rest of the start."""
+    """Build the usage of ``message_delta``.
+
+    Without counts only a completion of 0 is written: the client keeps the other counts from ``message_start``.
+    """
     return {"output_tokens": 0} if used is None else response.build_usage(used.usage) | response.build_reasoning(used)

@@ -1,4 +1,4 @@
-"""Anthropic's API, translated: for clients, and for providers."""
+"""Anthropic's API format for translation: the client's side and the provider's side."""
 
 from gateway.formats.anthropic import request_writer, response
 from gateway.formats.anthropic.request_reader import parse_chat_request

@@ -1,6 +1,6 @@
-"""Builds the content blocks of Bedrock's Converse API from those of Anthropic's Messages API.
+"""Build content blocks of Bedrock's Converse API from those of Anthropic's Messages API.
 
-Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html and what it refers to.
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html and the types linked there.
 """
 
 import re
@@ -14,9 +14,9 @@ from gateway.formats.valid_chat import OPENING
 Body = dict[str, Any]
 
 MAX_NAME = 64
-"""The longest name of a tool, and the longest id of a call."""
+"""Maximum length of a tool's name and of a tool call id."""
 NO_RESULT = "(no output)"
-"""The text of an empty result: some models refuse none, and all a blank text or a failure without words
+"""The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
 (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
 _MAX_DOCUMENT_NAME = 150
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
@@ -24,7 +24,7 @@ _BLANKS = re.compile(r" {2,}")
 
 
 def build_cache_point(block: Body, *, allowed: bool) -> list[Body]:
-    """Return the block that ends what is cached, if ``block`` has a cache control."""
+    """Return the cache point, which ends the cached part, for a ``block`` with cache control; else an empty list."""
     control = block.get("cache_control")
     if not allowed or not isinstance(control, dict):
         return []
@@ -33,15 +33,15 @@ def build_cache_point(block: Body, *, allowed: bool) -> list[Body]:
 
 
 def _fit(name: str) -> str:
-    """Return an id of permitted length, distinct for distinct ones: the end of a long one is its digest."""
+    """Return a tool call id of permitted length. A digest at the end of a shortened id keeps ids distinct."""
     return name if len(name) <= MAX_NAME else build_call_id(f":{name}")
 
 
 class BlockWriter:
     """Writes the blocks of one request.
 
-    ``caches``: the model is Claude or Nova. Only those have a prompt cache, and failed results of tools. ``called``:
-    the names of the tools that earlier turns used.
+    ``caches``: whether the model is Claude or Nova; only these support cache points and the status of failed tool
+    results. ``called``: names of the tools that earlier turns called.
     """
 
     def __init__(self, *, caches: bool) -> None:
@@ -50,14 +50,14 @@ class BlockWriter:
         self._documents: set[str] = set()
 
     def build_turn(self, turn: Body) -> Body:
-        """Build a message. One with a document must have a text, too."""
+        """Build a message. A text is added to a message that has a document but no text, as the API requires."""
         content = self.build_blocks(turn["content"])
         if any("document" in block for block in content) and not any("text" in block for block in content):
             content.append({"text": OPENING})
         return {"role": turn["role"], "content": content}
 
     def build_blocks(self, content: str | list[Body]) -> list[Body]:
-        """Build blocks, each followed by its cache point. Raises ``InvalidRequest``."""
+        """Build blocks, each followed by its cache point. Raises ``InvalidRequest`` for an image or file by URL."""
         if isinstance(content, str):
             return [{"text": content}]
         written: list[Body] = []
@@ -105,7 +105,7 @@ class BlockWriter:
         return {"document": document}
 
     def _find_name(self, title: str | None) -> str:
-        """Return a permitted name that no other document of the request has."""
+        """Return a permitted document name that is unique in the request."""
         plain = _BLANKS.sub(" ", _FORBIDDEN.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
         name = plain or "document"
         number = 1

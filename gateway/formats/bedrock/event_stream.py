@@ -1,8 +1,8 @@
-"""AWS event streams: binary messages with headers, a payload and two checksums.
+"""Parse AWS event streams: binary messages with headers, a payload and two checksums.
 
-docs.aws.amazon.com/AmazonS3/latest/API/RESTSelectObjectAppendix.html and
-smithy.io/2.0/aws/amazon-eventstream.html: total length, length of the headers, CRC-32 of both; headers; payload; CRC-32
-of everything before.
+Layout of a message: total length, length of the headers, CRC-32 of both; headers; payload; CRC-32 of everything before.
+Sources: docs.aws.amazon.com/AmazonS3/latest/API/RESTSelectObjectAppendix.html and
+smithy.io/2.0/aws/amazon-eventstream.html.
 """
 
 from binascii import crc32
@@ -22,14 +22,14 @@ _CRC = Struct(">I")
 _FRAME_BYTES = _PRELUDE.size + _CRC.size
 _TEXT = 7
 _FIXED_BYTES: Mapping[int, int] = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Bytes of the value of a header, by its type: flags, integers, a time, a UUID. Types 6 and 7 say their length."""
+"""Size of a header's value by its type: flags, integers, a time, a UUID. Types 6 and 7 have a length prefix."""
 _SIZED = frozenset({6, _TEXT})
 _CUT = "The provider sent an event whose headers cannot be read"
 
 
 @frozen
 class EventMessage:
-    """One message. ``headers`` are those whose values are text; ``size``: bytes of the whole message."""
+    """One message. ``headers``: the headers with text values. ``size``: bytes of the whole message."""
 
     headers: Mapping[str, str]
     payload: bytes
@@ -37,16 +37,16 @@ class EventMessage:
 
 
 class EventStreamSplitter:
-    """Splits a stream into whole messages, however it is cut into pieces.
+    """Splits a stream into whole messages; the stream may be cut into pieces anywhere.
 
-    ``noise``: bytes of messages that are no part of an answer so far; the code that parses them counts them.
+    ``noise``: total bytes of messages that do not belong to an answer, counted by the code that parses the messages.
     """
 
     __slots__ = ("_held", "_length", "noise")
 
     def __init__(self) -> None:
         self._held = bytearray()
-        self._length = 0  # of the message that has begun; 0: its prelude is not complete
+        self._length = 0  # length of the incomplete message; 0 if its prelude is incomplete
         self.noise = 0
 
     @property
@@ -54,7 +54,7 @@ class EventStreamSplitter:
         return len(self._held)
 
     def split(self, data: bytes) -> Iterator[EventMessage]:
-        """Yield the messages that ``data`` completes. Raises ``ProviderBadResponse`` if a checksum is wrong."""
+        """Yield the messages that ``data`` completes. Raises ``ProviderBadResponse`` for an invalid message."""
         held = self._held
         held += data
         while self._length or len(held) >= _PRELUDE.size:
@@ -68,7 +68,7 @@ class EventStreamSplitter:
 
 
 def _parse_length(held: bytearray) -> int:
-    """Return the length of the message that begins with ``held``."""
+    """Return the length of the message at the start of ``held``. Raises ``ProviderBadResponse`` if invalid."""
     total, of_headers, checksum = _PRELUDE.unpack_from(held)
     if crc32(held[:8]) != checksum:
         raise ProviderBadResponse("The provider sent an event whose beginning has a wrong checksum", phase="stream")
@@ -90,7 +90,10 @@ def _parse_message(message: bytes) -> EventMessage:
 
 
 def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the headers with text. Raises ``IndexError``, ``UnicodeDecodeError``, ``ProviderBadResponse``."""
+    """Yield the headers with text values.
+
+    Raises ``IndexError``, ``UnicodeDecodeError`` or ``ProviderBadResponse`` for invalid headers.
+    """
     at = 0
     while at < len(raw):
         name_end = at + 1 + raw[at]

@@ -1,8 +1,8 @@
-"""Builds a request in Bedrock's Converse format from the common chat model.
+"""Build a request in Bedrock's Converse format from the common chat model.
 
-Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html. The format follows Anthropic's: the
-message is built by the writer of that format, with its rules for turns, tools and reasoning, and its blocks get their
-names here. Fields that only some models know are in ``additionalModelRequestFields``: those of Claude
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html. The format resembles Anthropic's, so
+the writer of Anthropic's format first builds the message, with its rules for turns, tools and reasoning. This module
+converts the result. Fields that only some models support go to ``additionalModelRequestFields``: those of Claude
 (docs.aws.amazon.com/bedrock/latest/userguide/claude-messages-adaptive-thinking.html), Nova
 (docs.aws.amazon.com/nova/latest/nova2-userguide/extended-thinking.html) and gpt-oss
 (docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-openai.html).
@@ -27,20 +27,20 @@ from gateway.formats.valid_chat import ChatRules
 _SAMPLING = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _EFFORTS: dict[str, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
                             "max": "high"}  # fmt: skip
-"""The efforts of Nova and gpt-oss."""
+"""The efforts of Nova and gpt-oss, by the common model's efforts."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_TOOLS = "Call no tools in this turn: answer in words."
 
 
 def find_rules(model: str) -> ChatRules:
-    """Return the rules for ``model``, a provider's name (API_runtime_ToolSpecification)."""
+    """Return the rules for ``model``, a provider's model name. Tool names: API_runtime_ToolSpecification."""
     return attrs.evolve(find_message_rules(model), name=_NAME, longest_name=MAX_NAME)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Body:
     """Build the body for ``/model/{model}/converse`` and ``/converse-stream``.
 
-    Raises ``InvalidRequest``: this format does not support a field; it is named as in the OpenAI API format.
+    Raises ``InvalidRequest`` for a field that this format does not support, named as in the OpenAI API format.
     """
     claude = parse_claude_features(model).claude
     message = build_message(request if claude else _strip_reasoning(request), model, stream=False)
@@ -52,7 +52,7 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
     if system:
         body["system"] = system
     inference = {theirs: message[ours] for ours, theirs in _SAMPLING.items() if ours in message}
-    if claude or request.max_tokens is not None:  # any other model has its own limit
+    if claude or request.max_tokens is not None:  # other models have a default; Anthropic's writer always sets a number
         inference["maxTokens"] = message["max_tokens"]
     more = _build_claude(message) if claude else _build_reasoning(request, model, inference)
     if (top_k := message.get("top_k")) is not None:
@@ -65,7 +65,7 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
 
 
 def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
-    """Remove what only Claude understands: signed reasoning of earlier turns, and a budget for more."""
+    """Remove the parts that only Claude supports: reasoning of earlier turns, the reasoning budget and the effort."""
     messages = tuple(
         attrs.evolve(one, parts=tuple(part for part in one.parts if not isinstance(part, chat.ReasoningPart)))
         for one in request.messages
@@ -74,16 +74,17 @@ def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
 
 
 def _build_claude(message: Body) -> Body:
-    """Build Claude's own fields."""
+    """Build the fields that only Claude supports."""
     more: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
     effort = as_object(message.get("output_config")).get("effort")
     return more | ({"output_config": {"effort": effort}} if effort else {})
 
 
 def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> Body:
-    """Build the effort for models with reasoning that is not Claude's; models without it get none.
+    """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for models without reasoning.
 
-    Nova accepts neither a limit nor sampling with its highest effort: with a limit the effort is lower.
+    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort. With ``maxTokens`` the effort is
+    lowered; otherwise the sampling parameters are removed from ``inference``.
     """
     effort = request.effort or _find_effort(request.thinking_tokens)
     if effort is None:
@@ -111,14 +112,14 @@ def _find_effort(tokens: int | None) -> chat.Effort | None:
 
 
 def _build_top_k(top_k: int, model: str) -> Body:
-    """Build ``top_k`` for the models that have it; it is a hint, which others go without."""
+    """Build ``top_k`` for models that support it. Other models ignore it without harm, so it is dropped for them."""
     if "nova" in model:
         return {"inferenceConfig": {"topK": top_k}}
     return {"top_k": top_k} if "claude" in model or "mistral" in model else {}
 
 
 def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) -> Body:
-    """Build ``toolConfig``. It is also required if only earlier turns used tools."""
+    """Build ``toolConfig``, which the API also requires if only earlier turns used tools."""
     tools: list[Body] = []
     for tool in as_list(message.get("tools")):
         tools += [_build_tool(tool), *build_cache_point(tool, allowed=writer.caches)]
@@ -126,7 +127,7 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
     if choice.get("type") == "none":
         if not writer.called:
             return {}
-        choice = {}  # the format cannot forbid tools that earlier turns use: a sentence does
+        choice = {}  # the format cannot forbid tools, so a system text (``_NO_TOOLS``) does
     if not tools:
         tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
     if not tools:
@@ -148,7 +149,7 @@ def _build_choice(choice: Body) -> Body:
 
 
 def _build_format(request: chat.ChatRequest, message: Body) -> Body:
-    """Build ``outputConfig`` with the schema that the answer must satisfy."""
+    """Build ``outputConfig`` with the schema that the answer must satisfy; an empty dict if there is none."""
     form = as_object(as_object(message.get("output_config")).get("format"))
     if not form:
         return {}

@@ -1,8 +1,8 @@
-"""Unstreamed answers of Bedrock's Converse API, and what streams share with them.
+"""Parse unstreamed answers of Bedrock's Converse API, with helpers shared by streams.
 
 Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html (ContentBlock, StopReason,
-TokenUsage). ``inputTokens`` excludes tokens read from or written into the cache
-(docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). Neither an id nor the model is in an answer.
+TokenUsage). ``inputTokens`` excludes tokens read from or written to the cache
+(docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). An answer has neither an id nor a model name.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
-    """Parse a usage object; None if it is missing or a count is not believable. ``tier`` has served the request."""
+    """Parse a usage object; None if it is missing or has an implausible count. ``tier``: the answer's service tier."""
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
     fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS)
@@ -53,14 +53,17 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
 
 
 def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
-    """Parse a ``stopReason``. An unknown one is a ``stop``; a missing one, too, unless there were tool calls."""
+    """Parse ``stopReason``. An unknown reason becomes ``stop``.
+
+    A missing reason becomes ``tool_calls`` if ``called`` (the answer has tool calls), else ``stop``.
+    """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
     return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
 
 
 def parse_tool(use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
-    """Parse the start of a tool call. Raises ``ProviderBadResponse`` if it has no name."""
+    """Parse the start of a tool call. Raises ``ProviderBadResponse`` if the tool's name is missing."""
     name = as_text(use.get("name"))
     if not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
@@ -68,14 +71,14 @@ def parse_tool(use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart
 
 
 def parse_image(block: chat.Json) -> list[chat.Event]:
-    """Parse an image of the answer; nothing if it has no data."""
+    """Parse an image block of an answer; return an empty list if it has no data."""
     image = as_object(block.get("image"))
     data = as_text(as_object(image.get("source")).get("bytes"))
     return [chat.ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
 
 
 def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
-    """Parse an unstreamed answer into events, up to ``StreamEnd``. Raises ``ProviderBadResponse``."""
+    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderBadResponse`` if invalid."""
     value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):
@@ -98,7 +101,7 @@ def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()
 
 
 def _parse_block(block: chat.Json) -> list[chat.Event]:
-    """Return the content of a block of text, reasoning, citations or an image; nothing for any other block."""
+    """Return the events for a block of text, reasoning, citations or an image; an empty list for any other block."""
     if text := as_text(block.get("text")):
         return [chat.TextDelta(text)]
     cited = list_objects(as_object(block.get("citationsContent")).get("content"))
@@ -117,8 +120,11 @@ def _parse_block(block: chat.Json) -> list[chat.Event]:
 
 
 def _write_arguments(value: Any) -> str:
-    """Return the input of a tool call as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
+    """Return the input of a tool call as JSON text, "{}" if it has none.
+
+    Raises ``ProviderBadResponse`` if the input is nested too deeply to be written.
+    """
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
-    except orjson.JSONEncodeError:  # nested deeper than we can write
+    except orjson.JSONEncodeError:  # nested too deeply
         raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None

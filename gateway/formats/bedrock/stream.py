@@ -1,7 +1,7 @@
-"""The stream of Bedrock's Converse API, parsed.
+"""Parse streams of Bedrock's Converse API.
 
-Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStreamOutput.html. The name of an event is
-in its headers. ``metadata``, with the usage, is the last one, after ``messageStop``. Unknown events are ignored.
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStreamOutput.html. An event's name is in its
+headers. The last event, ``metadata``, has the usage and follows ``messageStop``. Unknown events are ignored.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.vendor_errors import parse_worded_error
 
 MAX_OPEN = 64
-"""Content blocks that may be open at once; the documentation has them one after another."""
+"""Maximum number of content blocks open at once; according to the documentation they do not overlap."""
 _STATUSES: Mapping[str, int] = {
     "validationException": 400,
     "throttlingException": 429,
@@ -28,13 +28,13 @@ _STATUSES: Mapping[str, int] = {
     "modelStreamErrorException": 502,
     "serviceUnavailableException": 503,
 }
-"""Of the exceptions in a stream. The model's own, 424, is no fault of the client's."""
+"""HTTP statuses for exceptions in a stream. The model's own exception has 424 at AWS, but is no client error."""
 _FAILED = 502
 
 
 @attrs.define
 class _Open:
-    """A content block that has begun: the index of its tool call, -1 if it is none, and its signature."""
+    """An open content block. ``call``: the index of its tool call; -1 if the block is not a tool call."""
 
     call: int = -1
     signature: str = ""
@@ -43,7 +43,7 @@ class _Open:
 class ConverseStreamParser:
     """Parses a provider's stream into events; see ``StreamParser``.
 
-    ``answer_id``: the answer's id. ``model``: the answer's model.
+    ``answer_id``: the id given to the answer. ``model``: the model name given to the answer.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class ConverseStreamParser:
         return self._convert(headers.get(":event-type", ""), value, message.size)
 
     def _parse_error(self, kind: str, message: EventMessage) -> ProviderError:
-        """Return the error of a message that is an exception, or an error of the transport."""
+        """Return the error in a message that is an exception or a transport error."""
         headers = message.headers
         if kind == "exception":
             name = headers.get(":exception-type", "")
@@ -166,7 +166,7 @@ class ConverseStreamParser:
         return [*before, parse_tool(use, opened.call, self._id)]
 
     def _find_open(self, value: chat.Json) -> _Open:
-        """Return the block of an event. Only tool calls have to be started."""
+        """Return the block of an event; open it if necessary, because only tool calls have a start event."""
         opened = self._open.setdefault(_index(value), _Open())
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
@@ -200,7 +200,7 @@ class ConverseStreamParser:
         return [*self._begin(), *signed, parse_finish(value.get("stopReason"), called=self._calls > 0)]
 
     def _end(self, value: chat.Json) -> list[chat.Event]:
-        """Return the usage; it ends the stream if the message has stopped."""
+        """Return the usage, and end the stream if the message has stopped."""
         used: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
         events: list[chat.Event] = [used] if used is not None else []
         if self._finished:

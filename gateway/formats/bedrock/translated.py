@@ -1,4 +1,4 @@
-"""Bedrock's Converse API, translated for providers."""
+"""Bedrock's Converse API format for translation: the provider's side."""
 
 from gateway.formats.bedrock import request_writer, response
 from gateway.formats.bedrock.event_stream import MEDIA_TYPE

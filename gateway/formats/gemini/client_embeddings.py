@@ -1,7 +1,7 @@
-"""Embeddings for clients of Gemini's format: ``:embedContent`` and ``:batchEmbedContents``, over two formats.
+"""``:embedContent`` and ``:batchEmbedContents`` for clients, served by channels with Gemini's or OpenAI's format.
 
-Shapes: ai.google.dev/api/embeddings. Gemini gets both as a batch. In OpenAI's format ``outputDimensionality`` is
-``dimensions``; ``taskType`` and ``title`` have no effect there.
+Shapes: ai.google.dev/api/embeddings. Both operations are sent to Gemini as a batch. In OpenAI's format
+``outputDimensionality`` becomes ``dimensions``, and ``taskType`` and ``title`` are dropped.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def _parse_inference(body: Body, model: str) -> InferenceRequest:
 
 
 def _list_named(body: Body) -> list[tuple[str, Any]]:
-    """List the requests of a body, each with the beginning of its fields' names."""
+    """List the requests of a body, each with the prefix of its field names in error messages."""
     if "requests" not in body:
         return [("", body)]
     return [(f"requests[{index}].", request) for index, request in enumerate(body["requests"])]
@@ -66,13 +66,16 @@ def _list_named(body: Body) -> list[tuple[str, Any]]:
 
 
 def build_batch_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body of ``:batchEmbedContents`` with the provider's name of the model."""
+    """Build the body of ``:batchEmbedContents`` with the provider's name for the model."""
     name = f"models/{model.removeprefix('models/')}"
     return {"requests": [request | {"model": name} for _, request in _list_named(inference.body)]}
 
 
 def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the client's answer and the usage; that to a batch is not changed. Raises ``ProviderBadResponse``."""
+    """Return the answer for the client and the usage. The answer to a batch is unchanged.
+
+    Raises ``ProviderBadResponse``.
+    """
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
     if len(embeddings) != len(_list_named(inference.body)):
@@ -90,7 +93,7 @@ def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets
 
 
 def build_openai_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body in OpenAI's format. Raises ``InvalidRequest`` for what is no text, and for mixed dimensions."""
+    """Build the body in OpenAI's format. Raises ``InvalidRequest`` for non-text content and for mixed dimensions."""
     requests = _list_named(inference.body)
     dimensions = requests[0][1].get(_DIMENSIONS)
     for prefix, request in requests:
@@ -111,7 +114,7 @@ def _join_text(parts: list[Body], prefix: str) -> str:
 
 
 def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an answer in OpenAI's format, and return the usage too. Raises ``ProviderBadResponse``."""
+    """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderBadResponse``."""
     converted, usage = parse_embeddings_answer(raw, inference, secrets)
     items = sorted(enumerate(orjson.loads(converted)["data"]), key=lambda numbered: _find_index(*numbered))
     vectors = [{"values": item["embedding"]} for _, item in items]

@@ -1,4 +1,4 @@
-"""Gemini's API, for channels that speak it themselves, and requests that are built for it from another API directly."""
+"""Passthrough for channels with Gemini's API, and direct conversions to it from other APIs."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ VERTEX_EMBEDDINGS = PassthroughFormat(
     vertex.build_predict_body,
     lambda raw, inference, identity, secrets: vertex.parse_predict_answer(raw, inference, identity.model, secrets),
 )
-# Operations of Google's own clients.
+# Operations for clients of Gemini's API.
 CONTENT_COUNT = PassthroughFormat(token_counts.build_gemini_body, uncounted(token_counts.check_gemini_answer))
 ANTHROPIC_CONTENT_COUNT = PassthroughFormat(
     token_counts.build_anthropic_body, uncounted(token_counts.convert_anthropic_answer)

@@ -1,7 +1,7 @@
-"""OpenAI's embeddings from Gemini.
+"""Converts embeddings requests of the OpenAI API format for Gemini, and Gemini's answers back.
 
-Shapes: ai.google.dev/api/embeddings, ``models.batchEmbedContents``; the reference documents no usage in the answer, the
-tests of Google's SDK have ``usageMetadata.promptTokenCount``.
+Shapes: ai.google.dev/api/embeddings, ``models.batchEmbedContents``. The reference documents no usage in the answer;
+``usageMetadata.promptTokenCount`` is from the tests of Google's SDK.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def build_embeddings_body(inference: InferenceRequest, model: str) -> dict[str, 
 
 
 def list_texts(body: dict[str, Any]) -> list[str]:
-    """Return the texts of a request for embeddings. Raises ``InvalidRequest`` for token ids."""
+    """Return the texts of an embeddings request. Raises ``InvalidRequest`` for token ids."""
     value = body.get("input")
     items = value if isinstance(value, list) else [value]
     texts = [item for item in items if isinstance(item, str)]
@@ -42,7 +42,7 @@ def list_texts(body: dict[str, Any]) -> list[str]:
 def parse_embeddings_answer(
     raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Convert Gemini's answer into OpenAI's, in the encoding that the client requested, and return the usage too.
+    """Convert Gemini's answer into OpenAI's format in the requested encoding. Return it with the usage.
 
     Raises ``ProviderBadResponse`` unless there is one vector of numbers per text.
     """
@@ -60,7 +60,7 @@ def parse_embeddings_answer(
 
 
 def parse_vector(item: object, encoding: str) -> list[float] | str:
-    """Return the vector of an item, in base64 if ``encoding`` says so. Raises ``ProviderBadResponse``."""
+    """Return the vector of an item as a list, or as base64 if that is ``encoding``. Raises ``ProviderBadResponse``."""
     values = item.get("values") if isinstance(item, dict) else None
     if not isinstance(values, list) or not values or not all(type(value) in {int, float} for value in values):
         raise ProviderBadResponse("The provider's answer has an embedding that is not made of numbers")

@@ -1,7 +1,7 @@
-"""Errors as Google's clients expect them: as the body of an answer, and as an event of a stream.
+"""Errors in the format of Google's clients, as a response body or as a stream event.
 
-Shapes: google.rpc.Status as JSON (cloud.google.com/apis/design/errors), google/rpc/code.proto for the names of
-statuses, and google/rpc/error_details.proto. An error's message is already masked.
+Shapes: google.rpc.Status as JSON (cloud.google.com/apis/design/errors), google/rpc/code.proto for the status names, and
+google/rpc/error_details.proto. Error messages are masked before they reach this module.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _TYPES = "type.googleapis.com/google.rpc."
 
 
 def find_status(error: GatewayError) -> str:
-    """Return the ``error.status``: by the HTTP status, except that a spent quota is an exhausted resource."""
+    """Return ``error.status`` for the HTTP status; an exceeded quota is always ``RESOURCE_EXHAUSTED``."""
     if isinstance(error, QuotaExceeded):
         return "RESOURCE_EXHAUSTED"
     return _STATUSES.get(error.status, "INVALID_ARGUMENT" if error.status < 500 else "INTERNAL")  # noqa: PLR2004

@@ -1,8 +1,8 @@
-"""Brings a client's body in Gemini's format into one spelling.
+"""Normalizes the field names of a client's body in Gemini's format.
 
-Google's API takes every field in camelCase and in snake_case (protobuf's JSON mapping), and a single object where an
-array of them is expected. The gateway checks, bounds and charges a request by its fields: so there is one spelling of
-each from here on, and only the client's own data keep theirs (arguments, results, JSON Schemas, names of properties).
+Google's API accepts every field in camelCase and in snake_case (protobuf's JSON mapping), and a single object instead
+of an array. The gateway checks, bounds and charges a request by its fields, so it needs one spelling. Names in the
+client's own data stay unchanged: arguments, results, JSON Schemas and property names.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ _OWN_DATA = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
      "headers", "partMetadata"},
 )  # fmt: skip
-"""Fields whose values belong to the client."""
+"""Fields whose values are the client's own data, left unchanged."""
 _OWN_NAMES = frozenset({"properties", "defs", "$defs"})
-"""Fields whose keys belong to the client: the names of a schema's properties."""
+"""Fields whose keys are the client's own names: the properties and definitions of a schema."""
 _ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
 _GOVERNED = frozenset(
     {"cachedContent", "candidateCount", "contents", "content", "generationConfig", "generateContentRequest",
@@ -28,10 +28,10 @@ _FOLDED = {fold_name(name): name for name in _GOVERNED}
 
 
 def unify_names(body: Body) -> Body:
-    """Return a copy of ``body`` in camelCase, with arrays where arrays belong.
+    """Return a copy of ``body`` in camelCase, with single objects wrapped into arrays where required.
 
-    Raises ``InvalidRequest`` for a field in two spellings, and for one of the governed fields in another case, which
-    some servers behind a channel may accept.
+    Raises ``InvalidRequest`` for a field in two spellings, and for a field of ``_GOVERNED`` in another letter case,
+    which a channel's server might accept.
     """
     return _unify(body, "")
 

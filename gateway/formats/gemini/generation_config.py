@@ -1,4 +1,4 @@
-"""Gemini's ``generationConfig``, with the reasoning options of each model family.
+"""Builds Gemini's ``generationConfig``, with the reasoning options of each model family.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerationConfig`` and ``ThinkingConfig``. Budgets and levels by model:
 ai.google.dev/gemini-api/docs/thinking and docs.cloud.google.com/gemini-enterprise-agent-platform/models/thinking.
@@ -19,19 +19,19 @@ _LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _NEWEST: Version = (999, 0)
 _LAST_PREFILLED: Version = (3, 1)
 _LEVELS: Version = (3, 0)
-"""The first version with thinking levels, which also requires its signatures back."""
+"""The first version with thinking levels. It is also the first that requires thought signatures to be sent back."""
 _BUDGETS: Version = (2, 5)
-"""The only version with a token budget; earlier ones do not think."""
+"""The only version with a thinking budget in tokens. Earlier versions do not think."""
 _LAST_MINIMAL_FLASH: Version = (3, 6)
 _NO_CHOICE = ("image", "tts", "audio", "live")
-"""Models of a thinking family that take no ``thinkingConfig``."""
+"""Parts of the names of models that reject ``thinkingConfig`` although their family thinks."""
 _MIN_PRO, _MAX_PRO = 128, 32_768
 _MIN_LITE, _MAX_FLASH = 512, 24_576
 _SEED_RANGE = 2**31
 
 
 def parse_version(model: str) -> Version | None:
-    """Return the version in a Gemini model's name; None if there is none."""
+    """Return the version in a Gemini model's name; None if the name has none."""
     name = model.removeprefix("models/")
     if _LATEST.fullmatch(name):
         return _NEWEST
@@ -46,18 +46,18 @@ def wants_signatures(model: str) -> bool:
 
 
 def takes_schema_with_tools(model: str) -> bool:
-    """Return whether an answer of ``model`` can have a schema while tools are offered (since Gemini 3).
+    """Return whether ``model`` accepts a response schema together with tools (since Gemini 3).
 
-    Before: "Function calling with a response mime type: 'application/json' is unsupported".
+    Earlier models answer "Function calling with a response mime type: 'application/json' is unsupported".
     """
     version = parse_version(model)
     return version is None or version >= _LEVELS
 
 
 def prefills(model: str) -> bool:
-    """Return whether ``model`` continues a last message of the model.
+    """Return whether ``model`` can continue a final message of the model (prefill).
 
-    Later ones answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
+    Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
     """
     version = parse_version(model)
     return version is None or version <= _LAST_PREFILLED or version == _NEWEST
@@ -73,7 +73,7 @@ def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
         "topP": request.top_p,
         "topK": request.top_k,
         "stopSequences": list(request.stop) or None,
-        # Models that give one answer reject the field even with the value 1.
+        # Models with only one answer reject ``candidateCount`` even with the value 1.
         "candidateCount": request.n if request.n > 1 else None,
         "seed": _fold_seed(request.seed),
         "presencePenalty": request.presence_penalty,
@@ -87,7 +87,7 @@ def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
 
 
 def _fold_seed(seed: int | None) -> int | None:
-    """Fold a longer seed into Gemini's 32 bits; equal seeds stay equal."""
+    """Reduce a seed to the 32 bits that Gemini accepts. Equal seeds stay equal."""
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 
@@ -101,10 +101,10 @@ def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
 
 
 def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
-    """Build the ``thinkingConfig``; None if nothing is set, or the model has no choice.
+    """Build the ``thinkingConfig``; None if nothing is set or the model has no such setting.
 
-    If the client forbids reasoning and the model cannot do without (2.5 Pro, Gemini 3), it thinks as little as it can:
-    many clients forbid it by default, and an answer serves them better than a rejection.
+    If the client disables reasoning but the model cannot (2.5 Pro, Gemini 3), the lowest setting is used: many clients
+    disable reasoning by default, and an answer serves them better than a rejection.
     """
     effort = _find_effort(request)
     version = parse_version(model)
@@ -121,7 +121,7 @@ def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
 
 
 def _find_effort(request: ChatRequest) -> Effort | None:
-    """Return the client's effort, unless its number forbids reasoning."""
+    """Return the client's effort, or the one for its token budget; "none" if the budget is not positive."""
     tokens = request.thinking_tokens
     if tokens is not None and tokens <= 0:
         return "none"

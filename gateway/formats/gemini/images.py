@@ -1,8 +1,8 @@
 """Images from Gemini's models: ``:generateContent`` with images in the answer, and in the prompt for an edit.
 
-ai.google.dev/gemini-api/docs/image-generation (fields, sizes, the most input images of a model) and
-ai.google.dev/api/generate-content (``ImageConfig``, ``Candidate``, ``FinishReason``, ``PromptFeedback``). A model makes
-one candidate, in PNG or JPEG by its own choice; masks and transparency are not supported.
+Sources: ai.google.dev/gemini-api/docs/image-generation (fields, sizes, maximum number of input images) and
+ai.google.dev/api/generate-content (``ImageConfig``, ``Candidate``, ``FinishReason``, ``PromptFeedback``). A model
+returns one candidate and chooses PNG or JPEG itself. Masks and transparency are not supported.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ BLOCKED = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT",
      "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
-"""Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model."""
+"""Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model, so they are not listed."""
 _UNSPECIFIED = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
 _FORMATS = ("jpeg", "png")
 
@@ -53,7 +53,7 @@ class GeminiImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         """Build the only request.
 
-        Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
+        Raises ``InvalidRequest`` for several images, masks, unsupported output formats and unsupported sizes.
         """
         check_expressible(self._inference, count)
         self._count = count
@@ -72,7 +72,7 @@ class GeminiImageBackend(ImageBackend):
         return ProviderRequest({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """Return the images; the model's text is left out."""
+        """Return the images of an answer, without the model's text."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -82,7 +82,7 @@ class GeminiImageBackend(ImageBackend):
             raise ProviderBadResponse("The provider's answer is not a JSON object")
         _check_prompt(value.get("promptFeedback"), secrets)
         candidates = list_objects(value.get("candidates"))
-        # A model may make drafts first; the last image is the result.
+        # Only the last image is the result: a model may return drafts first.
         found = tuple(_find_images(candidates))[-self._count :]
         if not found:
             raise _find_reason(candidates, secrets)
@@ -95,9 +95,9 @@ class GeminiImageBackend(ImageBackend):
 
 
 def check_expressible(inference: InferenceRequest, count: int) -> None:
-    """Raise ``InvalidRequest`` for what a model that answers with images does not support.
+    """Raise ``InvalidRequest`` for features that models with image output do not support.
 
-    Fields that only tune the result (quality, style, moderation…) are left to the model.
+    Fields that only tune the result (quality, style, moderation…) are ignored.
     """
     if count != 1:
         raise InvalidRequest("'n' must be 1", param="n")
@@ -144,14 +144,14 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
 
 
 def build_text_answer(text: str, secrets: Secrets) -> str:
-    """Return the message for an answer without images that contains ``text``, which may be empty."""
+    """Return the error message for an answer that has ``text`` instead of images; ``text`` may be empty."""
     if text.strip():
         return f"The model answered in words instead of with an image: {show(text, secrets)}"
     return "The provider's answer has no images"
 
 
 def build_no_image(message: str) -> ProviderBadResponse:
-    """Build an error of the model, which does not count against the channel."""
+    """Build the error for an answer without an image: the model's failure, which does not count against the channel."""
     error = ProviderBadResponse(message)
     error.failure_scope = "nobody"
     error.answered = True
@@ -159,7 +159,7 @@ def build_no_image(message: str) -> ProviderBadResponse:
 
 
 def _parse_usage(raw: object, images: int) -> Usage | None:
-    """Return the counts; None if they are not believable, or do not include the answer."""
+    """Return the reported usage; None if implausible or without the answer's tokens."""
     report = parse_usage_metadata(raw)
     if report is None or as_object(raw).get("candidatesTokenCount") is None:
         return None
@@ -172,5 +172,5 @@ def _list_parts(candidates: list[Body]) -> Iterator[Body]:
 
 
 def show(text: str, secrets: Secrets) -> str:
-    """Return as much of a model's text as fits into an error message, masked."""
+    """Return a model's text masked and cut for an error message."""
     return mask(text[: _SHOWN_CHARS * 4], secrets)[:_SHOWN_CHARS]

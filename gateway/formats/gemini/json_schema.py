@@ -1,8 +1,8 @@
-"""Converts a JSON Schema into what Gemini takes in ``parametersJsonSchema`` and ``responseJsonSchema``.
+"""Converts a JSON Schema into the subset that Gemini accepts in ``parametersJsonSchema`` and ``responseJsonSchema``.
 
-Google lists the supported keywords at ai.google.dev/api/generate-content under ``responseJsonSchema``, and allows none
-beside ``$ref``. Every other keyword is left out here, or expressed by one of those. The older ``parameters`` and
-``responseSchema`` are OpenAPI messages in which an unknown keyword fails the whole request.
+Google lists the supported keywords at ai.google.dev/api/generate-content under ``responseJsonSchema``, and allows no
+other keyword next to ``$ref``. Unsupported keywords are expressed by supported ones or dropped. The older fields
+``parameters`` and ``responseSchema`` are not used: in these OpenAPI messages, an unknown keyword fails the request.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _NEW_REF = "#/$defs/"
 def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
     """Return a copy of ``schema`` with supported keywords only.
 
-    Raises ``InvalidRequest`` with ``param`` if it is nested too deeply.
+    Raises ``InvalidRequest`` with ``param`` if the schema is nested too deeply.
     """
     defs = _find_definitions(schema) or {}
     target = schema.get("$ref")
@@ -54,12 +54,12 @@ def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
 
 
 def _build_any(value: object, param: str, depth: int) -> Any:
-    """Convert an inner schema; ``true`` and ``false`` are schemas too, and Gemini rejects anything invalid."""
+    """Convert an inner schema. ``true`` and ``false`` are schemas too; invalid values stay for Gemini to reject."""
     return _write(value, param, depth - 1) if isinstance(value, dict) else value
 
 
 def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
-    """Convert a reference, with the definitions if it is the root; a description requires a schema around it."""
+    """Convert a reference, with the definitions if it is the root. A description needs a schema that wraps ``$ref``."""
     target: str = schema["$ref"]
     if target.startswith(_OLD_REF):
         target = _NEW_REF + target.removeprefix(_OLD_REF)
@@ -73,7 +73,7 @@ def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, A
 
 
 def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Express keywords that Gemini does not support by supported ones."""
+    """Express unsupported keywords with supported ones."""
     merged = _merge(schema)
     if defs := _find_definitions(merged):
         merged["$defs"] = defs
@@ -83,13 +83,13 @@ def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
         merged["type"] = [merged["type"], "null"]
     for name, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         bound = merged.get(name)
-        if isinstance(bound, int | float) and not isinstance(bound, bool):  # in draft 4 it is a boolean
+        if isinstance(bound, int | float) and not isinstance(bound, bool):  # a boolean in draft 4
             merged.setdefault(inclusive, bound + step if merged.get("type") == "integer" else bound)
     return merged
 
 
 def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge ``allOf`` into one schema; a reference in it can be expressed only if it is its only member."""
+    """Merge ``allOf`` into one schema. A reference is kept only if it is the only member of ``allOf``."""
     members = schema.get("allOf")
     merged: dict[str, Any] = {}
     for member in [*(members if isinstance(members, list) else ()), schema]:
@@ -107,7 +107,7 @@ def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_names(*lists: list[Any]) -> list[str]:
-    """Return each name once; anything but a name cannot be required."""
+    """Return the distinct strings in all lists, ignoring other values."""
     return list(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
 
 

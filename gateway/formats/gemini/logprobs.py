@@ -8,11 +8,11 @@ from gateway.formats.chat import TokenLogprob
 from gateway.formats.json_values import as_object, list_objects
 
 _IMPOSSIBLE = -9999.0
-"""What the OpenAI API gives for a token that is as good as impossible; Google writes ``"-Infinity"``."""
+"""The OpenAI API's log probability of a nearly impossible token, for which Google writes ``"-Infinity"``."""
 
 
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
-    """Parse the ``logprobsResult`` of a candidate; empty if there is none, or it is not as documented."""
+    """Parse the ``logprobsResult`` of a candidate; empty if missing or not as documented."""
     result = as_object(value)
     chosen, steps = list_objects(result.get("chosenCandidates")), list_objects(result.get("topCandidates"))
     tokens = []
@@ -26,7 +26,7 @@ def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
 
 
 def _parse_token(value: dict[str, Any]) -> TokenLogprob | None:
-    # Protocol Buffers leave a probability of 1, whose logarithm is 0, out of the JSON, and an empty token.
+    # Protocol Buffers omit default values: a log probability of 0 (a probability of 1), and an empty token.
     token, logprob = value.get("token", ""), value.get("logProbability", 0)
     if logprob == "-Infinity":
         logprob = _IMPOSSIBLE
@@ -34,7 +34,7 @@ def _parse_token(value: dict[str, Any]) -> TokenLogprob | None:
 
 
 def build_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
-    """Build a ``logprobsResult``, without ids of tokens, which no other format gives."""
+    """Build a ``logprobsResult`` without token ids, because no other format has them."""
     tokens = tuple(tokens)
     return {
         "topCandidates": [{"candidates": [_build_token(candidate) for candidate in one.top]} for one in tokens],

@@ -1,8 +1,8 @@
-"""Gemini's model list, parsed and built.
+"""Parses and builds Gemini's model list.
 
 Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models/…", "supportedGenerationMethods":
-[…]}], "nextPageToken"}``. A page has 50 models unless ``pageSize`` asks for more, at most 1,000: it is requested with
-``?pageSize=1000``, and further pages are not.
+[…]}], "nextPageToken"}``. A page has 50 models by default and at most 1,000. The gateway requests only the first page,
+with ``?pageSize=1000``.
 """
 
 import base64
@@ -19,15 +19,16 @@ from gateway.formats.openai.chat import parse_answer_object
 _METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"}
 )
-"""Models without one of these cannot be used here: they make images in another way, or use a socket."""
+"""Models without one of these methods are not usable here: they generate images by another method, or use a WebSocket.
+"""
 _PAGE, _MAX_PAGE = 50, 1_000
 _MAX_DIGITS = 9
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """Return the usable models of the list; Gemini reports neither creation time nor owner.
+    """Return the usable models of a list, with ``owned_by`` and ``now_s``: Gemini reports neither owner nor time.
 
-    Raises ``ProviderBadResponse`` if the answer is no list: a failed listing must not look like an empty one.
+    Raises ``ProviderBadResponse`` if the answer is not a list: a failed request must not look like an empty list.
     """
     items = parse_answer_object(raw).get("models")
     if not isinstance(items, list):
@@ -47,7 +48,7 @@ def _parse_name(item: dict[str, Any]) -> str:
 
 
 def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
-    """Build one model object; ``methods`` are those that work with it."""
+    """Build one model object. ``methods``: its supported generation methods."""
     return {
         "name": f"models/{model.id}",
         "version": model.id,
@@ -58,7 +59,7 @@ def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
 
 
 def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
-    """Build one page of the list; ``next_id`` is the last id on it, None on the last page."""
+    """Build one page of the list. ``next_id``: the page's last id; None for the last page."""
     page: dict[str, Any] = {"models": models}
     if next_id is not None:
         page["nextPageToken"] = base64.urlsafe_b64encode(next_id.encode()).decode()
@@ -66,7 +67,7 @@ def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
 
 
 def parse_page_token(token: str) -> str:
-    """Return the id after which a page begins; empty for the first. Raises ``InvalidRequest``."""
+    """Return the id after which a page begins; empty for the first page. Raises ``InvalidRequest``."""
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
@@ -74,7 +75,7 @@ def parse_page_token(token: str) -> str:
 
 
 def parse_page_size(text: str | None) -> int:
-    """Return the models of a page: 50 unless ``pageSize`` says otherwise, at most 1,000. Raises ``InvalidRequest``."""
+    """Return the page size: ``pageSize``, by default 50 and at most 1,000. Raises ``InvalidRequest``."""
     if text is None or text == "0":
         return _PAGE
     if not text.isascii() or not text.isdecimal():

@@ -1,7 +1,7 @@
 """Converts Gemini's ``Schema``, a part of OpenAPI 3.0, into JSON Schema.
 
-Shape: ai.google.dev/api/caching, ``Schema``: the names of types are upper case, ``nullable`` is a flag, and integers of
-64 bits may be strings.
+Shape: ai.google.dev/api/caching, ``Schema``: type names are in upper case, ``nullable`` is a flag, and 64-bit integers
+may be strings.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _RENAMED = {"defs": "$defs", "ref": "$ref"}
 
 
 def build_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``schema`` as JSON Schema; ``properties`` and ``required`` keep the order."""
+    """Convert ``schema`` into JSON Schema, preserving the order of ``properties`` and ``required``."""
     written: dict[str, Any] = {}
     for given, value in schema.items():
         name = _RENAMED.get(given, given)

@@ -1,4 +1,4 @@
-"""Passthrough of Gemini's answers to a client of the same format: the stream (see ``StreamTransform``) and whole ones.
+"""Passthrough of Gemini's answers to clients of the same format: streams (see ``StreamTransform``) and whole answers.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``. The stream has no end mark: an answer is
 complete if the connection has ended and every candidate has a finish reason, or the prompt was blocked.
@@ -31,9 +31,9 @@ _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECI
 
 
 class GenerateContentPassthrough(PassthroughStream):
-    """Forwards whole events, but no error; the event that completes the answer is held back to the end.
+    """Forwards complete events unchanged, except errors. The event that completes the answer is buffered until the end.
 
-    So the request is settled before the client has the whole answer. Forwarded events are byte for byte the provider's.
+    The request is therefore settled before the client has the whole answer.
     """
 
     __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
@@ -49,7 +49,7 @@ class GenerateContentPassthrough(PassthroughStream):
         self._searched: Mapping[str, Any] = {}
 
     def feed(self, data: bytes) -> bytes:
-        # The usual piece consists of whole events in the middle of an answer: a few checks, and it is forwarded.
+        # Fast path: a typical piece consists of complete events in the middle of an answer and needs no parsing.
         if (
             data.startswith(_BEGIN)
             and data.endswith(_ENDS)
@@ -71,7 +71,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return self._feed_slowly(data)
 
     def _pass(self, event: bytes) -> bytes:
-        """Return what can be forwarded of a whole event; an error is often bare JSON."""
+        """Return the bytes to forward for a complete event. Errors, which are often bare JSON, are not forwarded."""
         if not self.closed and event.lstrip().startswith((b"{", b"[")) and self._find_error(loads_or_none(event)):
             return b""
         return super()._pass(event)
@@ -98,7 +98,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return before + event
 
     def _find_error(self, value: object) -> bool:
-        """Note the error that ``value`` reports; return whether it reports one."""
+        """Record the error that ``value`` reports; return whether there is one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
             self.error = build_reported(error, "stream")
@@ -109,7 +109,10 @@ class GenerateContentPassthrough(PassthroughStream):
         return bool(self._finished) and all(self._finished.values())
 
     def finish(self) -> bytes:
-        """Return the rest once the connection has ended. The last event may lack its blank line."""
+        """Return the remaining bytes after the connection has closed. The last event may lack its blank line.
+
+        Raises ``ProviderError`` if the stream is incomplete.
+        """
         if self.error is not None:
             raise self.error
         if self.ended:
@@ -128,9 +131,9 @@ class GenerateContentPassthrough(PassthroughStream):
         return written + self._last
 
     def parse_usage(self) -> Usage:
-        """Return the provider's counts in the last event, or before it, else an estimate.
+        """Return the latest counts of the provider, else an estimate.
 
-        Each event counts all tokens so far, but the count of an answer that was cut may lag behind its text.
+        Each event counts all tokens so far. If the stream broke off, the latest counts may not cover all text.
         """
         return attach_searches(self._count(), self._searched) if self._searched else self._count()
 
@@ -154,7 +157,7 @@ class GenerateContentPassthrough(PassthroughStream):
 
 @frozen
 class _Sample:
-    """A part of a stream: its events, their texts, and the last counts."""
+    """A part of a stream: number of events, texts and last counts."""
 
     events: int
     text: str
@@ -173,7 +176,7 @@ def _parse_sample(raw: bytes) -> _Sample:
 
 
 def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of an answer or a chunk, for an estimate; a function call is its JSON."""
+    """Yield the texts of an answer or chunk for an estimate. Function calls count as JSON text."""
     for candidate in list_objects(answer.get("candidates")):
         for part in list_objects(as_object(candidate.get("content")).get("parts")):
             yield as_text(part.get("text"))
@@ -187,19 +190,19 @@ def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
 
 
 def is_blocked(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer only says that the prompt was blocked."""
+    """Return whether an answer only reports that the prompt was blocked."""
     return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of a whole answer that is sent on unchanged. Raises ``ProviderBadResponse``."""
+    """Return the usage of a whole answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
     return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), inference)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the events from a whole answer, or from a stream without ``alt=sse``, which is an array of chunks.
+    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events.
 
-    Returns the usage too. Raises ``ProviderBadResponse``.
+    Returns the events and the usage. Raises ``ProviderBadResponse``.
     """
     value = loads_or_none(raw, exact=True)
     chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]

@@ -1,7 +1,7 @@
-"""A request in Gemini's format for a provider of the same format: unchanged, except for other providers' marks.
+"""A request in Gemini's format for a provider of the same format: unchanged, except for other providers' signatures.
 
-Several providers may have answered one chat in turn, and the client sends back all their answers. Gemini rejects
-thought signatures that it did not make, and from Gemini 3 on a turn whose first function call has none
+Several providers may have answered the same chat, and the client sends back all their answers. Gemini rejects thought
+signatures of other providers. From Gemini 3 on, it also rejects a turn whose first function call has no signature
 (ai.google.dev/gemini-api/docs/thought-signatures).
 """
 
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 
 def build_passed_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body, without the model, which is in the path; the request itself is not changed."""
+    """Build the body without the model, which is in the path. The request's own body is not modified."""
     signs = wants_signatures(model)
     contents = [_build_content(content, signs=signs) for content in inference.body["contents"]]
     return inference.body | {"contents": [content for content in contents if content["parts"]]}
@@ -35,7 +35,7 @@ def _build_content(content: Body, *, signs: bool) -> Body:
     ]
     if signs:
         for index, part in enumerate(parts):
-            if part.get("functionCall"):  # the only one that has to be signed
+            if part.get("functionCall"):  # only the first call of a turn needs a signature
                 parts[index] = {"thoughtSignature": NO_SIGNATURE} | part
                 break
     same = len(parts) == len(given) and all(after is before for after, before in zip(parts, given, strict=True))

@@ -1,8 +1,8 @@
-"""Requests in Gemini's format: the checks of a body, and an upper bound of its prompt.
+"""Requests in Gemini's format: checks of a body, and an upper bound of its prompt's tokens.
 
 Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``) and
-ai.google.dev/api/tokens; the types of Google's SDK. Unknown fields and parts pass: a provider of the same format may
-know them. The model is in the path.
+ai.google.dev/api/tokens; the types of Google's SDK. Unknown fields and parts are allowed, because a provider of the
+same format may support them. The model is in the path.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _NUMBERS = (
     ("frequencyPenalty", -2.0, 2.0),
 )
 _MISPLACED = frozenset({"maxOutputTokens", "candidateCount", "responseModalities"})
-"""Fields that the gateway bounds a request by, and that belong into ``generationConfig``."""
+"""Fields of ``generationConfig`` that bound a request, and are therefore rejected at the top level of the body."""
 _PROMPT_SCHEMAS = ("responseSchema", "responseJsonSchema")
 
 
@@ -71,7 +71,7 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 
 
 def check_body(body: Body) -> Body:
-    """Check a body in one spelling; return its ``generationConfig``, empty if there is none."""
+    """Check a body with unified names. Return its ``generationConfig``; empty if there is none."""
     body.pop("model", None)  # the path names it
     stray = next((name for name in body if name in _MISPLACED), None)
     if stray is not None:
@@ -82,7 +82,7 @@ def check_body(body: Body) -> Body:
     for index, content in enumerate(contents):
         check_content(content, f"contents[{index}]")
     if isinstance(instructions := body.get("systemInstruction"), dict) and instructions.get("parts") in (None, []):
-        del body["systemInstruction"]  # a template without a text for the system
+        del body["systemInstruction"]  # some clients send an empty system instruction
     if body.get("systemInstruction") is not None:
         check_content(body["systemInstruction"], "systemInstruction", roles=False)
     for index, tool in enumerate(parse_list(body, "tools") or ()):
@@ -116,7 +116,7 @@ def _check_config(config: Body) -> Body:
 
 
 def _unify_integers(fields: Body, *names: str) -> None:
-    """Turn whole numbers that are written as floats into integers: Google's SDK sends ``topK`` so."""
+    """Convert floats without a fraction into integers in place, because Google's SDK sends ``topK`` as a float."""
     for name in names:
         value = fields.get(name)
         if type(value) is float and value.is_integer():
@@ -124,13 +124,13 @@ def _unify_integers(fields: Body, *names: str) -> None:
 
 
 def check_content(content: object, where: str, *, roles: bool = True) -> None:
-    """Raise ``InvalidRequest`` if ``content``, which is at ``where``, is no content; ``roles``: it has a role."""
+    """Raise ``InvalidRequest`` unless ``content``, found at ``where``, is valid. ``roles``: check its role."""
     fields = check_object(content, where)
     role = fields.get("role")
     if roles and role not in _ROLES:
         raise InvalidRequest(f"'{where}.role' must be user or model", param=f"{where}.role")
     parts = fields.get("parts")
-    if not parts and parts in (None, []) and fields.get("role") == "model":  # an answer that was empty
+    if not parts and parts in (None, []) and fields.get("role") == "model":  # the client sends an empty answer back
         fields["parts"] = []
         return
     if not isinstance(parts, list) or not parts:
@@ -185,7 +185,7 @@ def _check_tool(tool: object, where: str) -> None:
 
 
 def check_object(value: object, where: str) -> Body:
-    """Return ``value``, an object. Raises ``InvalidRequest`` with the place ``where`` if it is none."""
+    """Return ``value`` if it is an object. Raises ``InvalidRequest`` naming ``where`` otherwise."""
     if isinstance(value, dict):
         return value
     raise InvalidRequest(f"'{where}' must be an object, not {kind_of(value)}", param=where)

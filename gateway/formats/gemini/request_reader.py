@@ -1,9 +1,9 @@
 """Parses a checked body in Gemini's format into the common chat model.
 
-Shapes: ai.google.dev/api/generate-content and ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``). What only
-Gemini can do (cached contents, files stored there, other answers than text) is rejected by name in this turn, and
-written as text in earlier ones (``formats/adaptations.py``). Tools that run on Google's servers and are only offered
-are left out. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
+Shapes: ai.google.dev/api/generate-content and ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``). Features
+that only Gemini has (cached contents, files stored there, answers other than text) are rejected by name in the current
+turn, and become text in earlier turns (``formats/adaptations.py``). Tools executed by Google are left out if they are
+only offered. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
 """
 
 from mimetypes import guess_type
@@ -40,13 +40,13 @@ _DESCRIBING = frozenset(
     {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"}
 )
 _RESULTS = frozenset({"output", "result"})
-"""Names of a function's result, of which Google documents the first and uses the second in its SDK."""
+"""Names of a function's result: Google documents ``output`` and uses ``result`` in its SDK."""
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a body that ``parse_generate_call`` or ``parse_count_call`` has checked.
+    """Parse a body checked by ``parse_generate_inference`` or ``parse_count_inference``.
 
-    Raises ``InvalidRequest``: another format cannot express a field, which is named.
+    Raises ``InvalidRequest`` naming a field that no other format can express.
     """
     config: Body = body.get(CONFIG) or {}
     _check_only_google(body, config)
@@ -125,7 +125,7 @@ def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message,
             messages.append(chat.Message("user", tuple(_parse_user(content["parts"], where, calls, adaptations))))
             continue
         parts = _parse_model(content["parts"], where, calls, adaptations)
-        if messages and messages[-1].role == "assistant":  # the pieces of a stream that the client has kept
+        if messages and messages[-1].role == "assistant":  # the client sends a streamed answer back in pieces
             messages[-1] = chat.Message("assistant", _join([*messages[-1].parts, *parts]))
         else:
             messages.append(chat.Message("assistant", _join(parts)))
@@ -144,13 +144,13 @@ def _parse_system(parts: list[Body]) -> tuple[chat.Part, ...]:
 
 @attrs.define
 class _Calls:
-    """The function calls so far that have no result yet: the id and the name of each; and how many there were."""
+    """The id and name of each function call that has no result yet, and the number of all calls so far."""
 
     waiting: list[tuple[str, str]] = attrs.Factory(list)
     count: int = 0
 
     def add(self, call: Body) -> str:
-        """Note a call and return its id: Gemini's are optional."""
+        """Record a call and return its id. Ids are optional in Gemini's format, so a missing one is generated."""
         made = call.get("id")
         name = made if isinstance(made, str) and made else f"call_{self.count}"
         self.count += 1
@@ -158,9 +158,9 @@ class _Calls:
         return name
 
     def find(self, response: Body) -> str:
-        """Return the id of the call that ``response`` answers: by its id, else the first call of its name.
+        """Return the id of the call that ``response`` answers: the call with its id, else the first with its name.
 
-        A response to no call gets an id of its own: ``valid_chat.py`` writes such a response as text.
+        A response without a matching call gets a new id; ``valid_chat.py`` converts such a response into text.
         """
         given = response.get("id")
         for index, (call_id, name) in enumerate(self.waiting):
@@ -209,7 +209,7 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls, adaptations: Adap
             elif thought or own:
                 written.append(chat.ReasoningPart(thought, own and chat.GEMINI_PREFIX + own))
             continue
-        if (other := _find_other(part, _OF_MODEL)) is not None:  # code that Google ran, and what comes next
+        if (other := _find_other(part, _OF_MODEL)) is not None:  # such as code that Google executed
             written += _write_other(part, other, adaptations)
             continue
         kind = _find_kind(part, here)
@@ -223,7 +223,7 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls, adaptations: Adap
 
 
 def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
-    """Join consecutive texts, and reasoning up to its signature: a stream delivers both in pieces."""
+    """Join consecutive texts, and consecutive reasoning up to a signature, because streams deliver both in pieces."""
     joined: list[chat.Part] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -243,7 +243,7 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
 
 
 def _find_other(part: Body, kinds: frozenset[str] = _PARTS) -> str | None:
-    """Return the field with content of another kind than ``kinds``; None if there is none."""
+    """Return a content field whose kind is not in ``kinds``; None if there is none."""
     return next((name for name, value in part.items() if value and name not in kinds | _DESCRIBING), None)
 
 
@@ -268,7 +268,7 @@ def _parse_content(part: Body, kind: str, where: str, adaptations: Adaptations) 
         return _parse_inline(inner)
     address, media_type = inner["fileUri"], inner.get("mimeType")
     known = media_type if isinstance(media_type, str) and media_type else guess_type(address.partition("?")[0])[0]
-    film = known is None or known.startswith("video/")  # Google takes the address of a YouTube film without a type
+    film = known is None or known.startswith("video/")  # Google accepts the URL of a YouTube video without a type
     stored = not address.startswith(("http://", "https://")) or "/v1beta/files/" in address
     if (film or stored) and adaptations.is_past:
         return adaptations.replace_file(kind)
@@ -335,7 +335,7 @@ def _parse_tool(declaration: Body) -> chat.Tool:
 
 
 def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolChoice | None, tuple[chat.Tool, ...]]:
-    """Return the choice, and the tools that it leaves: those that may not be called are not offered."""
+    """Return the tool choice and the tools that it allows. Other tools are not offered."""
     where = "toolConfig.functionCallingConfig"
     calling: Body = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     mode = calling.get("mode") or "MODE_UNSPECIFIED"

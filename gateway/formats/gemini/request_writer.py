@@ -4,9 +4,9 @@ Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content
 ai.google.dev/api/tokens; google/ai/generativelanguage/v1beta/{content,generative_service}.proto; the types of Google's
 SDK. Files by address: ai.google.dev/gemini-api/docs/file-input-methods.
 
-Dropped: the user, cache control, a tool's strictness, an image's detail. Of several tool calls the answer's parser
-keeps the first if the client takes one at a time. Earlier reasoning is not sent either: Gemini requires its
-signatures, not the text, and cannot use other providers'.
+Dropped: the user, cache control, ``strict`` of a tool, ``detail`` of an image, and the text of earlier reasoning.
+Gemini requires only the signatures of its own reasoning, and cannot use other providers' reasoning. If the client
+disables parallel tool calls, the answer's parser keeps only the first call.
 """
 
 import re
@@ -26,14 +26,16 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.valid_chat import OPENING, ChatRules, parse_arguments
 
 NO_SIGNATURE = "skip_thought_signature_validator"
-"""Google's page on thought signatures gives this for a call that Gemini did not make, or whose signature is lost."""
+"""A substitute for the signature of a call that is not Gemini's, or whose signature is lost. Source: Google's page on
+thought signatures.
+"""
 _TYPES: Mapping[str, str] = {
     "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
     "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
     "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
 }  # fmt: skip
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
-"""What a function's response may contain beside its JSON, from Gemini 3 on."""
+"""Media types that a function's response may contain in addition to JSON, from Gemini 3 on."""
 
 Json = dict[str, Any]
 
@@ -42,7 +44,7 @@ _OLDER_RULES = attrs.evolve(_RULES, schemas="without_tools")
 
 
 def find_rules(model: str) -> ChatRules:
-    """Return the rules for ``model``; names: ai.google.dev/api/caching, ``FunctionDeclaration``."""
+    """Return the rules for ``model``. Source of the name rules: ai.google.dev/api/caching, ``FunctionDeclaration``."""
     rules = _RULES if takes_schema_with_tools(model) else _OLDER_RULES
     return rules if prefills(model) else attrs.evolve(rules, prefills=False)
 
@@ -58,14 +60,14 @@ def build_body(request: chat.ChatRequest, model: str) -> Json:
 def build_count_body(request: chat.ChatRequest, model: str) -> Json:
     """Build the body of ``:countTokens``. Raises ``InvalidRequest``.
 
-    ``contents`` alone would leave out the instructions and the tools; a nested request includes them.
+    Sends a nested request, because ``contents`` alone would leave out the instructions and tools.
     """
     name = f"models/{model.removeprefix('models/')}"
     return {"generateContentRequest": {"model": name, **_build_prompt(request, model)}}
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """Parse the answer of ``:countTokens`` into tokens. Raises ``ProviderBadResponse``."""
+    """Return the number of tokens in an answer of ``:countTokens``. Raises ``ProviderBadResponse``."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("totalTokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no token count")
@@ -81,7 +83,7 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
     if contents and contents[0]["role"] == "model":  # "multiturn requests alternate", and begin with the user
         contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
     body: Json = {"contents": contents}
-    if not contents:  # at least one content is required; instructions alone become one
+    if not contents:  # at least one content is required, so instructions without messages become one
         body["contents"] = [{"role": "user", "parts": instructions}]
     elif instructions:
         body["systemInstruction"] = {"parts": instructions}
@@ -93,9 +95,10 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
 
 
 def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
-    """Turn a final system message after the model's into the user's.
+    """Turn a final system message that follows the model's message into a user message.
 
-    A request that ends with the model's message is rejected ("Requests ending with a model turn are not supported").
+    System messages move to the instructions, so the request would end with the model's message, which Gemini rejects
+    ("Requests ending with a model turn are not supported").
     """
     spoken = [message.role for message in messages if message.role != "system"]
     if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
@@ -114,7 +117,7 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents without system messages; consecutive ones of one role are joined (but see ``_set_apart``)."""
+    """Build the contents without system messages. Joins consecutive messages of one role (but see ``_set_apart``)."""
     signs = wants_signatures(model)
     names: dict[str, str] = {}
     contents: list[Json] = []
@@ -134,10 +137,10 @@ def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
 
 
 def _set_apart(content: Json) -> Iterable[Json]:
-    """Put tool results into a content of their own, before the user's other parts.
+    """Split tool results into a separate content before the user's other parts.
 
-    Beside anything else in one content they fail the whole request (Prism-Shadow/agenthub, pull request 189, tested on
-    both of Google's endpoints; envoyproxy/ai-gateway, pull request 2686).
+    A content with both fails the whole request (Prism-Shadow/agenthub, pull request 189, tested on both of Google's
+    endpoints; envoyproxy/ai-gateway, pull request 2686).
     """
     answers = [part for part in content["parts"] if "functionResponse" in part]
     others = [part for part in content["parts"] if "functionResponse" not in part]
@@ -145,14 +148,14 @@ def _set_apart(content: Json) -> Iterable[Json]:
 
 
 def _sign_first_call(parts: list[Json]) -> None:
-    """Sign the first call of a message, the only one that has to be; Gemini signs no other itself."""
+    """Give the first call of a message a signature. Other calls need none: Gemini itself signs only the first."""
     call = next((part for part in parts if "functionCall" in part), None)
     if call is not None:
         call.setdefault("thoughtSignature", NO_SIGNATURE)
 
 
 def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
-    """Build parts. ``names`` maps the id of every call so far to its tool; new ones are added."""
+    """Build parts. ``names``: tool names by the ids of all calls so far, to which new calls are added."""
     written: list[Json] = []
     thought: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
@@ -173,7 +176,7 @@ def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: b
 
 
 def _find_signature(thought: chat.ReasoningPart) -> str | None:
-    """Return Gemini's signature of reasoning; another provider's would be rejected."""
+    """Return a signature of reasoning if it is Gemini's; None otherwise, because Gemini rejects others."""
     signature = thought.signature or ""
     return signature.removeprefix(chat.GEMINI_PREFIX) if signature.startswith(chat.GEMINI_PREFIX) else None
 
@@ -186,7 +189,7 @@ def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
 
 
 def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
-    """Build a tool result, followed by what it cannot contain. "output" and "error" are the API's names."""
+    """Build a tool result, followed by parts that it cannot contain. "output" and "error" are the API's field names."""
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
     response: Json = {
         "id": result.id,
@@ -226,7 +229,7 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _build_tool(tool: chat.Tool) -> Json:
-    """Build a function's declaration, without a schema if it has no parameters: an empty object is rejected."""
+    """Build a function declaration. A function without parameters gets no schema: Gemini rejects an empty object."""
     written: Json = {"name": tool.name}
     if tool.description:
         written["description"] = tool.description

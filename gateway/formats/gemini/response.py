@@ -1,11 +1,11 @@
-"""Parses Gemini's answers into events: the stream of ``:streamGenerateContent?alt=sse``, and unstreamed ones.
+"""Parses Gemini's answers into events: streams of ``:streamGenerateContent?alt=sse``, and unstreamed answers.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse`` (a chunk of a stream has the same shape as a
 whole answer); google/ai/generativelanguage/v1beta/generative_service.proto; the types of Google's SDK. Signatures:
 ai.google.dev/gemini-api/docs/thought-signatures.
 
 The format has no end mark: an answer is complete if the connection has ended and every candidate has a finish reason.
-An error in the middle is often no event but bare JSON after the last one.
+An error in the middle is often bare JSON after the last event, not an event.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,22 +32,22 @@ _MODEL_FAILED = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
      "MISSING_THOUGHT_SIGNATURE"},
 )  # fmt: skip
-"""Finish reasons of an invalid answer, despite earlier content: the model failed or was interrupted. OpenAI has no
-reason for them, and "stop" would present half an answer as a whole one; a retry may succeed.
+"""Finish reasons of a failed or interrupted answer, even if it has content. They are reported as errors: OpenAI has no
+equivalent reason, "stop" would present a partial answer as complete, and a retry may succeed.
 """
 _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 _USUAL = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
 _PLACED = frozenset({"content", "index"})
-"""Fields of a chunk and of its candidate that say nothing besides a text, its place and the usage so far."""
+"""Fields of a candidate in a chunk that has only a text: the content and the candidate's index."""
 _CALL = b'"functionCall"'
 _CUT = "The provider's stream ended before it was complete"
 
 
 class GenerateContentParser:
-    """Parses a stream; see ``StreamParser``. Every ``ChoiceFinished`` comes at the end: until then there may be more.
+    """Parses a stream; see ``StreamParser``. Yields each ``ChoiceFinished`` only at the end: more content may follow.
 
-    ``answer_id``: the answer's id if Gemini gives none, and part of the ids of its tool calls. ``model``: the answer's
-    model if Gemini does not report it.
+    ``answer_id``: the answer's id if Gemini gives none, and part of its tool-call ids. ``model``: the answer's model if
+    Gemini does not report it.
     """
 
     __slots__ = ("_answer", "_begun", "_closed", "_splitter")
@@ -59,7 +59,7 @@ class GenerateContentParser:
         self._closed = False
 
     def feed(self, data: bytes) -> list[chat.Event]:
-        """Never returns ``StreamEnd``."""
+        """Return the events of a piece. Never includes ``StreamEnd``, because the format has no end mark."""
         if self._closed:
             return []
         events: list[chat.Event] = []
@@ -110,7 +110,7 @@ class GenerateContentParser:
         return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
     def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[chat.Event]:
-        """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard says."""
+        """Parse an event without data: an error as bare JSON. Ignores anything else, as the standard requires."""
         if not text.startswith((b"{", b"[")):
             return
         try:
@@ -134,7 +134,7 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) 
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``.
 
-    Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if it is no valid answer.
+    Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if the answer is invalid.
     """
     try:
         value = exact_json.loads(raw)
@@ -148,13 +148,13 @@ def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = (
 
 @attrs.define
 class _Candidate:
-    """One of the answers, so far.
+    """The state of one candidate.
 
     Attributes:
-        tools: number of its tool calls.
-        thinking: its last content was unsigned reasoning.
-        has_content: it has content other than reasoning.
-        reason: its finish reason.
+        tools: the number of tool calls.
+        thinking: the last content was unsigned reasoning.
+        has_content: there is content other than reasoning.
+        reason: the finish reason.
     """
 
     tools: int = 0
@@ -164,7 +164,7 @@ class _Candidate:
 
 
 class _Answer:
-    """Converts chunks of one answer into events; ``phase`` is for the errors. Both methods raise ``ProviderError``."""
+    """Converts the chunks of one answer into events. ``phase``: the phase that errors report."""
 
     __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_searched", "_secrets", "_silent")
 
@@ -176,11 +176,11 @@ class _Answer:
         self._candidates: dict[int, _Candidate] = {}
         self._begun = False
         self._silent = True  # no content so far, not even reasoning
-        self._searched: dict[str, Any] = {}  # the last chunk that names searches
-        self._counted: object = None  # the usage metadata of the last chunk that has counted something, not parsed yet
+        self._searched: dict[str, Any] = {}  # the last chunk with searches
+        self._counted: object = None  # the last usage metadata, not parsed yet
 
     def read(self, value: object) -> Iterator[chat.Event]:
-        """Yield the events of a chunk; an unstreamed answer is its only one."""
+        """Yield the events of a chunk or an unstreamed answer. Raises ``ProviderError``."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
             raise build_reported(error, self._phase)
@@ -207,9 +207,9 @@ class _Answer:
             yield report
 
     def read_text(self, value: object) -> chat.TextDelta | chat.ReasoningDelta | None:
-        """Return the text, or reasoning, of a chunk that has nothing else, as most of a stream; None for every other.
+        """Return the text or reasoning of a chunk that has nothing else, like most chunks; None for any other chunk.
 
-        Its usage is only kept: every chunk repeats the totals so far, and all but the last are outdated by the next.
+        The usage is stored unparsed: each chunk repeats the totals so far, so only the last one matters.
         """
         if type(value) is not dict or not value.keys() <= _USUAL:
             return None
@@ -226,7 +226,7 @@ class _Answer:
         return chat.ReasoningDelta(text, index) if thought else chat.TextDelta(text, index)
 
     def take_usage(self) -> chat.UsageReport | None:
-        """Return the totals that no event has reported yet; None if there are none, or none that are believable."""
+        """Return the totals not yet reported in an event; None if there are none or they are implausible."""
         counted, self._counted = self._counted, None
         report = parse_usage_metadata(counted)
         if report is None or not self._searched:
@@ -234,7 +234,7 @@ class _Answer:
         return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
 
     def finish(self) -> list[chat.Event]:
-        """Return the last events."""
+        """Return the last events of the answer."""
         if self._phase == "stream" and not self._stopped:
             raise self._error(_CUT)
         if not self._candidates:
@@ -251,7 +251,7 @@ class _Answer:
         return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
 
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
-        """Convert the finish reason; an unknown one counts as ``STOP`` if there is an answer."""
+        """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content."""
         reason = candidate.reason or "STOP"
         if reason in _FILTERED:
             return "content_filter"
@@ -303,7 +303,7 @@ class _Answer:
                 yield chat.ReasoningDelta(text, index)
             yield from _sign(signature, index, candidate)
             return
-        # Google signs what follows the reasoning; the common model signs the reasoning, while it is the last content.
+        # Google puts the signature on the part after the reasoning; in the common model it belongs to the reasoning.
         yield from _sign(signature, index, candidate)
         events = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
         if text:
@@ -349,7 +349,7 @@ class _Answer:
         return ProviderBadResponse(message, phase=self._phase)
 
     def _model_failed(self, message: str) -> ProviderBadResponse:
-        """Build an error of the model, which does not count against the channel."""
+        """Build the error for a failure of the model, which does not count against the channel."""
         error = self._error(message)
         error.failure_scope = "nobody"
         error.answered = True
@@ -357,10 +357,7 @@ class _Answer:
 
 
 def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:
-    """Return the index and the text of an only candidate with an only part that is only a text; None for all else.
-
-    The last value is whether the text is reasoning.
-    """
+    """Return index, text and whether it is reasoning, for a single candidate with a single text part; else None."""
     if type(candidates) is not list or len(candidates) != 1:
         return None
     candidate = candidates[0]
@@ -384,7 +381,7 @@ def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[chat.Ev
 
 
 def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[chat.Event]:
-    """Yield an image; audio and other data have no place in a chat answer."""
+    """Yield an image. Audio and other data are dropped, because a chat answer cannot hold them."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):
         return

@@ -1,4 +1,4 @@
-"""Builds answers in Gemini's format from events: whole ones, and the stream of ``:streamGenerateContent?alt=sse``.
+"""Builds answers in Gemini's format from events: whole answers, and streams of ``:streamGenerateContent?alt=sse``.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``; a chunk of a stream has the same shape as a
 whole answer. The format has no end mark: the last chunk has the finish reasons and the usage.
@@ -36,20 +36,20 @@ from gateway.formats.gemini.logprobs import build_logprobs
 from gateway.formats.gemini.signatures import build_foreign, build_redacted
 
 MAX_HELD = 16 * 1024 * 1024
-"""Approximate bytes of the function calls that wait for the end: this format sends each of them whole."""
+"""The limit on buffered function calls in approximate bytes. They are buffered because the format has no deltas."""
 _PIECE_BYTES = 64
 _CALL_BYTES = 1_024
 _REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _TEXT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
 _THOUGHT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
-"""Chunks of one text: the text as JSON, the index of its candidate, and what follows in every chunk of the stream."""
+"""Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
 _MALFORMED = "MALFORMED_FUNCTION_CALL"
 Json = dict[str, Any]
 
 
 @attrs.define
 class _FunctionCall:
-    """A function call so far."""
+    """A function call under construction."""
 
     start: ToolCallStart
     arguments: list[str] = attrs.Factory(list)
@@ -57,17 +57,17 @@ class _FunctionCall:
 
 @attrs.define
 class _WrittenCandidate:
-    """What one answer ends with."""
+    """The buffered end of one candidate."""
 
     calls: dict[int, _FunctionCall] = attrs.Factory(dict)
     reason: Reason | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
 
     def build_end(self) -> tuple[list[Json], Json]:
-        """Return the parts of the function calls, and the finish reason.
+        """Return the parts of the function calls, and the field of the finish reason.
 
-        Arguments that are no JSON object cannot be expressed: the call is left out, and the reason says so, unless the
-        answer was cut.
+        A call whose arguments are not a JSON object cannot be expressed and is left out. The finish reason then reports
+        a malformed call, unless the answer was cut off.
         """
         parts, broken = [], []
         for call in self.calls.values():
@@ -82,13 +82,13 @@ class _WrittenCandidate:
         return parts, ended | self.take_logprobs()
 
     def take_logprobs(self) -> Json:
-        """Return the field with the log probabilities that were not sent yet; empty if there are none."""
+        """Return the field with the log probabilities not sent yet; empty if there are none."""
         tokens, self.logprobs = self.logprobs, ()
         return {"logprobsResult": build_logprobs(tokens)} if tokens else {}
 
 
 def _build_call(call: _FunctionCall) -> Json | None:
-    """Return the part of a function call; None if its arguments are no JSON object."""
+    """Return the part of a function call; None if its arguments are not a JSON object."""
     text = "".join(call.arguments)
     try:
         arguments = exact_json.load_arguments(text) if text.strip() else {}
@@ -101,7 +101,7 @@ def _build_call(call: _FunctionCall) -> Json | None:
 
 
 def _build_part(event: Event) -> Json | None:
-    """Return the part of an event that is one by itself."""
+    """Return the part for an event that makes a complete part; None for other events and empty texts."""
     match event:
         case TextDelta() | RefusalDelta():
             return {"text": event.text} if event.text else None
@@ -123,7 +123,7 @@ def _build_signature(signature: str) -> str:
 
 
 def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
-    """Build the usage; like Gemini, without counts of zero for what not every answer has."""
+    """Build the usage metadata; like Gemini, omit cached and reasoning tokens if there are none."""
     written: Json = {
         "promptTokenCount": usage.prompt_tokens,
         "candidatesTokenCount": max(usage.completion_tokens - reasoning_tokens, 0),
@@ -139,8 +139,8 @@ def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
 class GenerateContentSerializer:
     """Writes events as a stream of this format; see ``StreamSerializer``.
 
-    A function call is sent whole, with the finish reason. If too much would have to wait, ``write`` raises
-    ``ProviderBadResponse``. ``model``: the answer's model. ``answer_id``: the answer's id.
+    Function calls are buffered and sent complete with the finish reason. ``write`` raises ``ProviderBadResponse`` if
+    they exceed ``MAX_HELD``. ``model``: the answer's model. ``answer_id``: the answer's id.
     """
 
     __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
@@ -150,11 +150,11 @@ class GenerateContentSerializer:
         self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
         self._candidates: dict[int, _WrittenCandidate] = {}
         self._held = 0
-        self._logprobs = False  # there were any
+        self._logprobs = False  # the answer has log probabilities
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
-        # Hot path, nearly every event of a stream.
+        # Hot path for nearly every event of a stream.
         if type(event) is TextDelta and event.text and not self._logprobs:
             return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
         if type(event) is ReasoningDelta and event.text:
@@ -190,7 +190,7 @@ class GenerateContentSerializer:
         candidates = []
         for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
             parts, ended = candidate.build_end()
-            # Google's SDK takes a content without parts for a broken answer, and Gemini ends with an empty text, too.
+            # Google's SDK treats a content without parts as a broken answer; Gemini, too, ends with an empty text.
             candidates.append(_build_candidate(parts or [{"text": ""}], index) | ended)
         more: Json = {}
         if self._used is not None:
@@ -206,7 +206,7 @@ def _build_candidate(parts: list[Json], index: int) -> Json:
 
 
 def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
-    """Add ``event`` to the function calls of its answer; return the approximate bytes that it takes."""
+    """Add ``event`` to the function calls of its candidate; return its approximate size in bytes."""
     calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
     if isinstance(event, ToolCallStart):
         calls.setdefault(event.index, _FunctionCall(event))
@@ -247,7 +247,7 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
 
 
 def _append(parts: list[Json], part: Json) -> None:
-    """Append a part; a text continues the one before it, and a signature ends the reasoning before it."""
+    """Append a part. A text is joined with a preceding text, and a signature with the preceding reasoning."""
     last = parts[-1] if parts else None
     if last is None or "thoughtSignature" in last or "inlineData" in last or "inlineData" in part:
         parts.append(_begin(part))

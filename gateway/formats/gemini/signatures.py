@@ -1,7 +1,8 @@
-"""Other providers' signatures of reasoning, as thought signatures of Gemini's format.
+"""Other providers' reasoning signatures, encoded as thought signatures of Gemini's format.
 
-Clients of Gemini send a thought signature back unchanged; it is base64. So another provider's signature travels as
-base64, too, behind a mark that tells it from Gemini's own: neither may be sent to the other.
+Clients of Gemini send thought signatures, which are base64, back unchanged. Another provider's signature is therefore
+encoded as base64 after a prefix. The prefix distinguishes it from Gemini's own, because neither provider accepts the
+other's signatures.
 """
 
 import base64
@@ -10,7 +11,7 @@ import binascii
 _SIGNED = b"gateway:s"
 _REDACTED = b"gateway:r"
 _PREFIXES = tuple(base64.b64encode(mark).decode() for mark in (_SIGNED, _REDACTED))
-"""Nine bytes each: their base64 has no padding, and is the beginning of the whole."""
+"""Base64 of the prefixes. Each prefix has nine bytes, so that its base64 has no padding and begins the whole base64."""
 _STANDARD = str.maketrans("-_", "+/")
 
 
@@ -30,9 +31,9 @@ def is_foreign(signature: object) -> bool:
 
 
 def parse_foreign(signature: str) -> tuple[str | None, str | None]:
-    """Return another provider's signature, or its encrypted reasoning; None for what it is not.
+    """Return another provider's signature and its encrypted reasoning, of which one is None.
 
-    Clients may send either alphabet of base64, with or without padding.
+    Clients may send either base64 alphabet, with or without padding.
     """
     text = signature.translate(_STANDARD).rstrip("=")
     try:

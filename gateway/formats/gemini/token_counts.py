@@ -1,7 +1,7 @@
-"""Counts of tokens for clients of Gemini's format, from providers that count.
+"""Token counts for clients of Gemini's format, from providers that count tokens.
 
-Shapes: ai.google.dev/api/tokens, and platform.claude.com/docs/en/api/messages-count-tokens. A body has the contents
-alone, or the whole ``generateContentRequest``.
+Shapes: ai.google.dev/api/tokens, and platform.claude.com/docs/en/api/messages-count-tokens. A body has either only
+``contents`` or the whole ``generateContentRequest``.
 """
 
 import orjson
@@ -24,7 +24,7 @@ _COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", 
 
 
 def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
-    """Check a body for ``:countTokens`` and return the request. Raises ``InvalidRequest``. Nothing is reserved."""
+    """Check a body for ``:countTokens`` and return the request, which reserves no tokens. Raises ``InvalidRequest``."""
     model = parse_model({"model": model})
     body = unify_names(body)
     inner = parse_object(body, _INNER)
@@ -38,7 +38,7 @@ def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
 
 
 def build_gemini_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body for Gemini. ``contents`` alone would leave out the instructions and the tools."""
+    """Build the body for Gemini as a nested request: ``contents`` alone would leave out instructions and tools."""
     return {_INNER: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(inference, model)}}
 
 

@@ -1,4 +1,4 @@
-"""Gemini's API, translated: for clients, and for providers."""
+"""Translation of Gemini's API from and to other formats, for clients and for providers."""
 
 from gateway.formats.gemini import request_writer, response, response_writer
 from gateway.formats.gemini.request_reader import parse_chat_request

@@ -15,11 +15,11 @@ _DETAILS = (
     ("candidatesTokensDetails", "{}_output"),
 )
 _PAID_BY_THE_PROMPT = "gemini-2"
-"""Before Gemini 3 a prompt with searches is one search, and later each of its queries is one ("Gemini API pricing")."""
+"""Models before Gemini 3, which charge one search per prompt. Later ones charge per query ("Gemini API pricing")."""
 
 
 def parse_usage_metadata(raw: object) -> UsageReport | None:
-    """Return the totals so far; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
+    """Return the totals so far; None if implausible. A missing count is zero, because Gemini omits zeros."""
     if not isinstance(raw, dict) or not raw.get("promptTokenCount"):
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
@@ -34,7 +34,7 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tokens that are no text, and the service tier, by fields of ``RareUnits``."""
+    """Return the non-text tokens and the service tier as fields of ``RareUnits``."""
     rare: dict[str, Any] = {}
     for name, field in _DETAILS:
         for part in list_objects(raw.get(name)):
@@ -49,7 +49,7 @@ def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
-    """Return ``usage`` with the searches that an answer or the last chunk of one names."""
+    """Return ``usage`` with the searches listed in an answer or in its last chunk."""
     queries = 0
     for candidate in list_objects(answer.get("candidates")):
         requested = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
@@ -61,7 +61,7 @@ def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
 
 
 def has_completion(raw: object) -> bool:
-    """Return whether the completion is counted. The first chunks may count only the prompt."""
+    """Return whether the usage includes the completion. The first chunks may count only the prompt."""
     return isinstance(raw, dict) and (
         raw.get("candidatesTokenCount") is not None or raw.get("thoughtsTokenCount") is not None
     )

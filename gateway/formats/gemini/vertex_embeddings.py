@@ -1,7 +1,7 @@
-"""OpenAI's embeddings from Vertex AI's text embedding models.
+"""Converts embeddings of the OpenAI API format for Vertex AI's text embedding models.
 
-docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api: ``:predict`` with instances;
-gemini-embedding-001 takes one text per request.
+Source: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api (``:predict`` with
+instances; gemini-embedding-001 accepts one text per request).
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ MAX_TEXTS = 250
 
 
 def build_predict_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
-    """Build the body of ``:predict``. Raises ``InvalidRequest`` for token ids, and for more texts than it takes."""
+    """Build the body of ``:predict``. Raises ``InvalidRequest`` for token ids and for too many texts."""
     texts = list_texts(inference.body)
     most = 1 if model.startswith("gemini-") else MAX_TEXTS
     if len(texts) > most:
@@ -34,7 +34,7 @@ def build_predict_body(inference: InferenceRequest, model: str) -> dict[str, Any
 def parse_predict_answer(
     raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Convert an answer of ``:predict`` into OpenAI's, and return the usage too. Raises ``ProviderBadResponse``."""
+    """Convert an answer of ``:predict`` into OpenAI's format, with its usage. Raises ``ProviderBadResponse``."""
     predictions = parse_answer_object(raw, secrets).get("predictions")
     if not isinstance(predictions, list):
         raise ProviderBadResponse("The provider's answer has no embeddings")

@@ -1,11 +1,11 @@
-"""Videos of Veo on Vertex AI: long-running operations whose last answer has the video itself.
+"""Videos of Veo on Vertex AI: long-running operations whose last answer contains the video.
 
-docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/veo-video-generation: a task begins with
-``:predictLongRunning`` and is asked for with ``:fetchPredictOperation``, in whose body is the operation's full name. A
-video is in base64 in ``response.videos``: with a ``storageUri`` it would be in a bucket of Cloud Storage instead, which
-needs another server's token, so that field is refused. Everything else is as in ``formats/gemini/videos.py``.
+Source: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/veo-video-generation. A task begins with
+``:predictLongRunning`` and is polled with ``:fetchPredictOperation``, whose body has the operation's full name. The
+video is base64 in ``response.videos``. ``storageUri`` is rejected: the video would go to a bucket of Cloud Storage,
+which needs a token for another server. Everything else is as in ``formats/gemini/videos.py``.
 
-Sound is asked for: Veo 3 requires ``generateAudio``, and the shipped prices are those with sound.
+Sound is always requested: Veo 3 requires ``generateAudio``, and the shipped prices include sound.
 """
 
 import re
@@ -26,7 +26,7 @@ _FIXED: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "samp
 
 
 class VertexVideoBackend(GeminiVideoBackend):
-    """``VideoBackend``; a task's id is its operation's full name with ``~`` for every ``/``."""
+    """``VideoBackend`` of Vertex AI. A task's id is the operation's full name with ``~`` for each ``/``."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class VertexVideoBackend(GeminiVideoBackend):
         return ProviderRequest({"operationName": task.id.replace("~", "/")}, path=path, passing=True)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ProviderRequest | None:
-        """The answer to a poll has the video."""
+        """Return the request for the video, which is a poll: the answer contains the video."""
         return self.poll(task) if variant == "video" else None
 
     def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:

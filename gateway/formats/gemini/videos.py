@@ -1,8 +1,8 @@
-"""Videos of Veo at Google's API: long-running operations, polled by name until they are done.
+"""Videos of Veo in the Gemini API: long-running operations, polled by name until they are done.
 
-ai.google.dev/gemini-api/docs/veo ("Veo API parameters and specifications", "Handling asynchronous operations",
+Sources: ai.google.dev/gemini-api/docs/veo ("Veo API parameters and specifications", "Handling asynchronous operations",
 "Limitations": a video is kept for two days) and .../docs/deprecations (Veo 2 and 3 were shut down on 30 June 2026).
-Details that the page leaves to the client libraries follow github.com/googleapis/python-genai
+Details missing there follow github.com/googleapis/python-genai
 (``google/genai/models.py``, ``_GenerateVideosParameters_to_mldev``, ``_Image_to_mldev``): an image is
 ``bytesBase64Encoded``, and an answer's videos are in ``response.generateVideoResponse.generatedSamples``. Messages of
 refusals: docs.cloud.google.com, "Responsible AI for Veo".
@@ -39,7 +39,7 @@ from gateway.formats.video_backend import (
 )
 
 SECONDS = (8, 4, 6)
-"""Lengths of Veo 3.1; the first is the default."""
+"""Lengths of Veo 3.1 in seconds; the first is the default."""
 SIZES: Mapping[str, tuple[str, str]] = {
     "1280x720": ("16:9", "720p"),
     "720x1280": ("9:16", "720p"),
@@ -48,10 +48,10 @@ SIZES: Mapping[str, tuple[str, str]] = {
     "3840x2160": ("16:9", "4k"),
     "2160x3840": ("9:16", "4k"),
 }
-"""``aspectRatio`` and ``resolution`` of each."""
+"""Sizes -> ``aspectRatio`` and ``resolution``."""
 _SMALL = "720p"
 _WHOLE = 8
-"""Seconds: the only length of videos that are larger than ``_SMALL``."""
+"""The only length in seconds of videos larger than ``_SMALL``."""
 _TEXTS = ("negativePrompt", "personGeneration")
 _NUMBERS = ("seed",)
 _REJECTED = ("lastFrame", "referenceImages", "video", "image")
@@ -61,7 +61,7 @@ _HTTP = range(400, 600)
 
 
 class GeminiVideoBackend(VideoBackend):
-    """``VideoBackend``; a task's id is its operation's name with ``~`` for every ``/``."""
+    """``VideoBackend`` of the Gemini API. A task's id is the operation's name with ``~`` for each ``/``."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ class GeminiVideoBackend(VideoBackend):
         return ProviderRequest(body, begins=True)
 
     def build_parameters(self, spec: VideoSpec) -> Body:
-        """Return ``parameters`` of the request. Raises ``InvalidRequest``."""
+        """Return the ``parameters`` object of the request. Raises ``InvalidRequest``."""
         return _build_parameters(spec)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
@@ -96,7 +96,7 @@ class GeminiVideoBackend(VideoBackend):
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Google's error object; a block is recognizable only by its message."""
+        """Parse Google's error object. Only the message distinguishes a block by a content filter."""
         error = parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
         if type(error) is ProviderRejected and _is_block(error.message):
             return ContentBlocked(error.message)
@@ -123,20 +123,20 @@ class GeminiVideoBackend(VideoBackend):
         return self.parse_response(response, secrets)
 
     def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
-        """Parse what an operation that is done has made."""
+        """Parse the result of a completed operation."""
         result = as_object(response.get("generateVideoResponse"))
         samples = as_list(result.get("generatedSamples"))
         url = find_url(as_object(as_object(samples[0]).get("video")).get("uri")) if samples else None
         return TaskStatus("completed", progress=100, clue=url) if url else self.parse_filtered(result, secrets)
 
     def parse_filtered(self, result: Body, secrets: Secrets) -> TaskStatus:
-        """Parse why an operation that is done has made no video."""
+        """Parse the reason for which a completed operation has no video."""
         reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
         count = result.get("raiMediaFilteredCount")
         return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """The address needs the key."""
+        """Return the video's URL, which requires the key."""
         if variant != "video" or task.clue is None:
             return None
         return ContentLocation(url=task.clue, signed=True)
@@ -180,7 +180,7 @@ def _is_block(message: object) -> bool:
 
 
 def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
-    """Return the error of an answer that is no operation, despite its successful status."""
+    """Return the error for an answer with status 200 that is not an operation."""
     code = as_object(value.get("error")).get("code")
     if type(code) is int and code in _HTTP:
         return GeminiVideoBackend().parse_refused(code, raw, secrets)

@@ -1,4 +1,4 @@
-"""Passthrough of streams whose last event marks their end: transcripts and speech."""
+"""Passthrough of event streams that end with an event of a known type: transcripts and speech."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ _WHOLE = (b"}", DONE)
 
 
 class AudioEventsPassthrough(PassthroughStream):
-    """Forwards whole events unchanged, up to the one that ends the stream.
+    """Forwards complete events unchanged, up to and including the event of type ``LAST``.
 
-    ``events``: complete events with data so far, without the end.
+    ``events``: the number of complete events with data so far, not counting the last one.
     """
 
     __slots__ = ()
@@ -26,7 +26,10 @@ class AudioEventsPassthrough(PassthroughStream):
         return self._feed_slowly(data)
 
     def finish(self) -> bytes:
-        """Return the rest once the connection has ended; an end that only lacks its blank line is completed."""
+        """Return the remaining bytes after the connection has closed.
+
+        Adds the blank line if the last event lacks it. Raises ``ProviderError`` if the stream is incomplete.
+        """
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
         if self.error is not None:
@@ -52,7 +55,7 @@ class AudioEventsPassthrough(PassthroughStream):
         return event
 
     def _note(self, value: dict[str, Any]) -> None:
-        """Process a forwarded event, as an object; empty if it is none."""
+        """Process a forwarded event. ``value``: its data; empty if the data is not a JSON object."""
         raise NotImplementedError
 
 
@@ -61,7 +64,7 @@ def _parse_event(payload: bytes) -> dict[str, Any]:
 
 
 def _find_error(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
-    """Return the error that an event reports, in an ``error`` object or, if its type says so, as a whole."""
+    """Return the error that an event reports: its ``error`` field, or the whole event if its type is ``error``."""
     error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":
         error = parse_error_value({"error": value}, secrets)

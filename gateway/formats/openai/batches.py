@@ -1,4 +1,4 @@
-"""Batches in the OpenAI API format: the batch object, the lines of its input, and the lines of its results.
+"""Batches in the OpenAI API format: the batch object, its input lines and its result lines.
 
 Shapes: OpenAI's OpenAPI document, ``Batch``, ``CreateBatchRequest``, ``BatchRequestInput`` and ``BatchRequestOutput``.
 """
@@ -39,7 +39,7 @@ _NEVER = {"stream": "A batch has no streams", "background": "A batch has no back
 
 
 class LineError(Exception):
-    """A line of the input is wrong."""
+    """An input line is invalid."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -48,13 +48,13 @@ class LineError(Exception):
         self.param = param
 
     def at(self, line: int) -> BatchError:
-        """Return the error of that line, counted from 1."""
+        """Return the batch error for line number ``line``, counted from 1."""
         return BatchError(self.code, self.message, line, self.param)
 
 
 @frozen
 class NewBatch:
-    """A checked ``CreateBatchRequest``. ``kept_s``: its ``output_expires_after``; None if it names none."""
+    """A checked ``CreateBatchRequest``. ``kept_s``: the seconds of ``output_expires_after``; None if not set."""
 
     input_file_id: str
     endpoint: str
@@ -88,7 +88,7 @@ def _parse_metadata(value: object) -> dict[str, str] | None:
 
 
 def parse_line(raw: bytes, endpoint: str) -> BatchLine:
-    """Parse one line of the input of a batch for ``endpoint``. Raises ``LineError``."""
+    """Parse one input line of a batch for ``endpoint``. Raises ``LineError``."""
     try:
         line = parse_json_object(raw, exact=True)
     except InvalidRequest:
@@ -108,22 +108,22 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
     for name, reason in _NEVER.items():
         if body.get(name):
             raise LineError("invalid_request", f"{reason}.", f"body.{name}")
-    # Only the gateway itself writes lines for this endpoint.
+    # Headers are safe to accept here: only the gateway itself writes lines for this endpoint.
     headers = as_object(line.get("headers")) if endpoint == MESSAGES_ENDPOINT else {}
     return BatchLine(custom_id, body, headers)
 
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:
-    """Build the output of a line that was answered with ``body``, a JSON object."""
+    """Build the output line for a successful answer; ``body`` is its JSON object."""
     response = {"status_code": _OK, "request_id": request_id, "body": orjson.Fragment(join_lines(body))}
     tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
     return LineResult(_build_line(batch_id, number, custom_id, response, None), tally, in_output=True)
 
 
 def join_lines(body: bytes) -> bytes:
-    """Return JSON on one line.
+    """Return JSON on one line, because each result takes one line and many providers indent their answers.
 
-    Many providers indent their answers: within strings line ends are escaped, and elsewhere a space is the same.
+    Replacing line breaks with spaces is safe: inside JSON strings they are escaped.
     """
     return body.replace(b"\r", b" ").replace(b"\n", b" ")
 
@@ -134,13 +134,13 @@ def build_error_response(request_id: str, status: int, body: bytes) -> Body:
 
 
 def build_refused_line(batch_id: str, number: int, custom_id: str, response: Body) -> LineResult:
-    """Build the output of a line whose request ended with an error."""
+    """Build the error-file line for a request that was answered with an error."""
     line = _build_line(batch_id, number, custom_id, response, None)
     return LineResult(line, BatchTally(failed=1), in_output=False)
 
 
 def build_unsent_line(batch_id: str, number: int, custom_id: str, code: str, message: str) -> LineResult:
-    """Build the output of a line without an answer."""
+    """Build the error-file line for a request without an answer."""
     line = _build_line(batch_id, number, custom_id, None, {"code": code, "message": message})
     return LineResult(line, BatchTally(failed=1), in_output=False)
 
@@ -151,7 +151,7 @@ def _build_line(batch_id: str, number: int, custom_id: str, response: Any, error
 
 
 def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
-    """Return the ``custom_id`` of a line that ``_build_line`` wrote, and what it adds; None if it is damaged."""
+    """Return the ``custom_id`` of a line written by ``_build_line`` and its tally; None if the line is damaged."""
     line = loads_or_none(raw)
     if not isinstance(line, dict) or not isinstance(line.get("custom_id"), str):
         return None
@@ -162,7 +162,7 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
 
 
 def find_tokens(body: object) -> BatchTally:
-    """Return the tokens that an answer reports, in the words of any of the endpoints."""
+    """Return the tokens that an answer reports, whichever endpoint's field names it uses."""
     usage = _find_object(body, "usage")
     details_in = _find_object(usage, "prompt_tokens_details") or _find_object(usage, "input_tokens_details")
     details_out = _find_object(usage, "completion_tokens_details") or _find_object(usage, "output_tokens_details")

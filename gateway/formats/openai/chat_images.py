@@ -2,8 +2,8 @@
 
 OpenRouter's shape: its "Image Generation" guide (``modalities``, ``image_config`` with ``aspect_ratio`` and
 ``image_size``, ``message.images[].image_url.url``), the ``ChatAssistantImages`` of its SDK (an address, or base64), and
-openrouter.ai/docs/api/reference/errors-and-debugging (errors with status 200, the shape of a block). Other servers put
-the image into ``message.content``, as a part or as Markdown.
+openrouter.ai/docs/api/reference/errors-and-debugging (errors with status 200, the shape of a refusal by a content
+filter). Other servers put the image into ``message.content``, as a content part or as Markdown.
 """
 
 import re
@@ -32,7 +32,7 @@ Body = dict[str, Any]
 _IN_TEXT = re.compile(
     r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)"""
 )
-"""A data URL, or the address of a Markdown link, which is an image's if an exclamation mark begins it."""
+"""A data URL, or the address of a Markdown link; the link is an image if it begins with an exclamation mark."""
 _LONGEST_ALT = 512
 _BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
 _IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
@@ -53,7 +53,7 @@ class ChatImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         """Build the only request.
 
-        Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
+        Raises ``InvalidRequest`` for several images, masks, unsupported output formats and unsupported sizes.
         """
         check_expressible(self._inference, count)
         self._count = count
@@ -80,7 +80,7 @@ class ChatImageBackend(ImageBackend):
         return [{"type": "text", "text": self._image.prompt}, *images]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """Return the images; the model's text is left out."""
+        """Return the images of an answer, without the model's text."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -102,7 +102,7 @@ class ChatImageBackend(ImageBackend):
 
 
 def _check_error(value: object, secrets: Secrets) -> None:
-    """Raise the error that an answer, or one of its choices, reports."""
+    """Raise the error reported by an answer or one of its choices, if there is one."""
     error = parse_error_value(value, secrets)
     if error is None:
         return
@@ -112,12 +112,12 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 
 def _parse_error_type(value: object) -> str:
-    """Return OpenRouter's name of an error; empty if it has none."""
+    """Return OpenRouter's type of an error; empty if it has none."""
     return as_text(as_object(as_object(as_object(value).get("error")).get("metadata")).get("error_type"))
 
 
 def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
-    """Return the images of a message from the first place that has any: several places repeat the same ones."""
+    """Return the images of a message from the first field that has any: several fields may repeat the same images."""
     listed = [one for item in as_list(message.get("images")) for one in _parse_part(item)]
     if listed:
         return listed
@@ -137,7 +137,7 @@ def _parse_content_part(part: object) -> Iterator[image_data.FoundImage]:
 
 
 def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
-    """Parse an image: ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}``, an address."""
+    """Parse ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or a plain address."""
     url: object = part
     if isinstance(part, dict):
         url = part.get("image_url", part.get("url"))
@@ -150,7 +150,7 @@ def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
 
 
 def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
-    """Yield at most ``MAX_IMAGES`` images that a text displays; a link to an image is none."""
+    """Yield at most ``MAX_IMAGES`` images that a text displays, without mere links to images."""
     found = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
@@ -164,7 +164,7 @@ def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
 
 
 def _is_shown(text: str, end: int) -> bool:
-    """Return whether the Markdown that closes at ``end`` is an image, and not a link behind one."""
+    """Return whether the Markdown that closes at ``end`` is an image, not a link that follows an image."""
     opened = text.rfind("![", max(end - _LONGEST_ALT, 0), end)
     return opened >= 0 and text.find("](", opened, end) < 0
 

@@ -1,7 +1,7 @@
 """``POST /responses/compact``: the request, and the passthrough to a provider that has the endpoint.
 
-Shapes: OpenAI's OpenAPI document, ``CompactResponseMethodPublicBody`` and ``CompactResource``. The common form of the
-request is one for a response whose input ends with a trigger.
+Shapes: OpenAI's OpenAPI document, ``CompactResponseMethodPublicBody`` and ``CompactResource``. Internally the request
+is a Responses request whose input ends with a compaction trigger.
 """
 
 import attrs
@@ -33,7 +33,7 @@ def parse_compact_inference(body: Body) -> InferenceRequest:
 
 
 def build_compact_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model, without the trigger: the path says what is asked for."""
+    """Build the body with the provider's name for the model, without the trigger, which the path makes redundant."""
     body = build_responses_body(inference, model)
     del body["store"]
     items = body.pop("input")[:-1]
@@ -41,7 +41,7 @@ def build_compact_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of a compacted conversation. Raises ``ProviderBadResponse`` if the answer is none."""
+    """Return the usage of a compaction answer. Raises ``ProviderBadResponse`` if the answer is invalid."""
     value = parse_any_object(raw)
     if value.get("object") != OBJECT:
         parse_answer_object(raw, secrets)

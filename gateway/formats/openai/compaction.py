@@ -1,16 +1,16 @@
-"""Compaction of a conversation in the Responses API: the item that asks for it, and the item with the summary.
+"""Compaction of a conversation in the Responses API: the trigger item that requests it, and the summary item.
 
 Shapes: OpenAI's OpenAPI document, ``CompactionTriggerItemParam`` (the last item of an input),
-``CompactionSummaryItemParam`` and ``CompactResource``; developers.openai.com/api/docs/guides/context-management. A
-channel whose provider cannot compact asks its model for a summary. The item of the gateway has that summary as text
-behind a mark: every channel can read it.
+``CompactionSummaryItemParam`` and ``CompactResource``; developers.openai.com/api/docs/guides/context-management. If a
+channel's provider cannot compact, the gateway asks the model for a summary. The gateway's summary item contains the
+plain text after a prefix, so that every channel can use it later.
 """
 
 from typing import Any
 
 TRIGGER = "compaction_trigger"
 KINDS = ("compaction", "context_compaction")
-"""Types of items with a summary; the second one is Codex's."""
+"""Types of summary items; the second one is Codex's."""
 PROMPT = (
     "Summarize this conversation. Your summary replaces everything above: you will go on with the task and see nothing "
     "but the summary, and perhaps the user's own messages. Write what the user wants and has decided, the instructions "
@@ -20,29 +20,29 @@ PROMPT = (
 )
 """The last message of a request for a summary."""
 SUMMARY = "gateway:summary:"
-"""Begins the ``encrypted_content`` of the gateway's summaries."""
+"""The prefix of ``encrypted_content`` in the gateway's summary items."""
 _HEADING = "Summary of the conversation before this point, written by the assistant:\n\n"
 
 Item = dict[str, Any]
 
 
 def asks_for_summary(items: Any) -> bool:
-    """Return whether the input of a request ends with a trigger."""
+    """Return whether a request's input ends with a compaction trigger."""
     return isinstance(items, list) and bool(items) and items[-1].get("type") == TRIGGER
 
 
 def build_content(summary: str) -> str:
-    """Return the ``encrypted_content`` of an item with a summary."""
+    """Return the ``encrypted_content`` of a summary item."""
     return SUMMARY + summary
 
 
 def is_summary(content: str) -> bool:
-    """Return whether an ``encrypted_content`` is a summary of the gateway."""
+    """Return whether an ``encrypted_content`` is a summary written by the gateway."""
     return content.startswith(SUMMARY)
 
 
 def read_summary(item: Item) -> str | None:
-    """Return the text that stands for an item with a summary of the gateway; None for another one."""
+    """Return the gateway's summary in an item, with a heading for the model; None for any other item."""
     content = item.get("encrypted_content")
     if item.get("type") not in KINDS or not isinstance(content, str) or not is_summary(content):
         return None
@@ -50,15 +50,15 @@ def read_summary(item: Item) -> str | None:
 
 
 def replace_summary(item: Item) -> Item:
-    """Return a user's message in place of a summary of the gateway, which no provider can read; else the item."""
+    """Return the gateway's summary item as a user message, because no provider can read it; else the item itself."""
     text = read_summary(item)
     return item if text is None else {"type": "message", "role": "user", "content": text}
 
 
 def find_replaced(items: list[Item]) -> int:
-    """Return the index of the last trigger that a summary answers; -1 if there is none.
+    """Return the index of the last trigger that is followed by a summary; -1 if there is none.
 
-    The summary replaces the items before, except the user's messages.
+    The summary replaces all earlier items except user messages.
     """
     answered = (
         at
@@ -69,5 +69,5 @@ def find_replaced(items: list[Item]) -> int:
 
 
 def is_of_user(item: Item) -> bool:
-    """Return whether an item is a message of the user, which a compacted conversation keeps."""
+    """Return whether an item is a user message, which a compacted conversation keeps."""
     return item.get("type", "message") == "message" and item.get("role") == "user"

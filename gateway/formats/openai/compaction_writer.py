@@ -1,4 +1,4 @@
-"""Writes a model's summary of a conversation as the item that compacts it; see ``compaction.py``."""
+"""Writes a model's summary of a conversation as a compaction item; see ``compaction.py``."""
 
 from collections.abc import Iterable
 from io import StringIO
@@ -14,9 +14,9 @@ from gateway.formats.translator import ResponseIdentity
 
 
 class CompactionSerializer(ResponseStreamSerializer):
-    """Writes one item with the text of the answer, as it is whole; see ``StreamSerializer``.
+    """Writes one compaction item once the text of the answer is complete; see ``StreamSerializer``.
 
-    Of an answer without a text nothing can be kept: that is the provider's error.
+    Raises ``ProviderBadResponse`` if the answer has no text, because the conversation would be lost.
     """
 
     __slots__ = ("_messages", "_summary")
@@ -42,7 +42,7 @@ class CompactionSerializer(ResponseStreamSerializer):
         return begun + self._finish_item(item)
 
     def build_response(self) -> bytes:
-        """Return the whole response, or at ``/responses/compact`` the user's messages and the summary."""
+        """Return the whole response; for ``/responses/compact`` the user messages and the summary."""
         if self._messages is None:
             return super().build_response()
         messages = [_complete(item, f"msg_{self._name}_{at}") for at, item in enumerate(self._messages, 1)]
@@ -58,14 +58,14 @@ class CompactionSerializer(ResponseStreamSerializer):
 
 
 def _complete(item: Body, item_id: str) -> Body:
-    """Return a message with what an item of an answer has."""
+    """Return an input message with the additional fields of an output item."""
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     return {"type": "message", "id": item_id, "status": "completed", **item, "content": parts}
 
 
 def open_writer(inference: InferenceRequest, identity: ResponseIdentity) -> ResponseStreamSerializer:
-    """Return the writer of a response, or of a summary if the request asks for one."""
+    """Return the writer for a response, or for a summary if the request asks for one."""
     return (
         CompactionSerializer(inference, identity)
         if inference.compaction

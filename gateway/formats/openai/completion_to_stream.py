@@ -1,7 +1,7 @@
 """Converts an unstreamed answer, chat or legacy completion, into the equivalent stream.
 
 Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``, ``CreateChatCompletionStreamResponse`` and
-``CreateCompletionResponse``. Every field of the provider is kept, also unknown ones.
+``CreateCompletionResponse``. All fields of the provider are kept, including unknown ones.
 """
 
 from typing import Any
@@ -20,9 +20,9 @@ _OUTER = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the chunks, end mark included, from an unstreamed answer, and return its usage too.
+    """Convert an unstreamed answer into chunks, end mark included. Return them with the usage.
 
-    Each choice becomes one chunk with all its content and one with its finish reason; the usage frame follows if the
+    Each choice becomes one chunk with all its content and one with its finish reason. A usage frame follows if the
     client requested it. Raises ``ProviderBadResponse``.
     """
     value = parse_answer_object(raw, secrets, exact=True)
@@ -40,7 +40,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
-    """Return two chunks' content for each choice. Choices are numbered in order: some servers give each the index 0."""
+    """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0."""
     parts: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
         if not isinstance(choice, dict):
@@ -55,7 +55,7 @@ def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
 
 
 def _make_delta(message: object) -> dict[str, Any]:
-    """Convert a message into a delta with all its content: tool calls are numbered, null fields are dropped."""
+    """Convert a message into one delta with all its content. Tool calls get an index; null fields are dropped."""
     if not isinstance(message, dict):
         raise ProviderBadResponse("The provider's answer has a choice without a message")
     delta = {name: value for name, value in message.items() if value is not None or name == "content"}

@@ -1,7 +1,7 @@
 """Legacy completions in the OpenAI API format: the request, and the usage of its answer.
 
-Shapes: OpenAI's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``; a stream's chunks have
-the answer's shape and end with the same mark as a chat's.
+Shapes: OpenAI's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``. The chunks of a stream
+have the shape of a whole answer, and the end mark is that of a chat stream.
 """
 
 from typing import Any
@@ -20,14 +20,14 @@ from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, parse_inte
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, bound_text
 
 CompletionsPassthrough = ChatPassthrough
-"""The stream's passthrough."""
+"""Passthrough of completion streams, which differ from chat streams only in the place of the text."""
 
 
 def parse_completions_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. Every prompt
-    gets ``n`` answers.
+    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. Each
+    prompt gets ``n`` answers.
     """
     model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
@@ -52,7 +52,7 @@ def parse_completions_inference(body: Body) -> InferenceRequest:
 
 
 def _list_prompts(value: object) -> list[tuple[Any, str]]:
-    """Return every prompt with its place in the body. No prompt is one too: the model then starts a text by itself."""
+    """Return each prompt with its place in the body. A missing prompt counts as an empty one, which models complete."""
     if value is None or isinstance(value, str):
         return [(value or "", "prompt")]
     if not isinstance(value, list):
@@ -65,7 +65,7 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
 
 
 def _count_prompt(prompt: object, where: str) -> int:
-    """Return the characters of a prompt; token ids count as the text that they stand for."""
+    """Return the characters of a prompt. Each token id counts as ``CHARS_PER_TOKEN`` characters."""
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
@@ -74,14 +74,14 @@ def _count_prompt(prompt: object, where: str) -> int:
 
 
 def _bound_prompt(prompt: Any) -> int:
-    """Return an upper bound of a checked prompt's tokens: its ids, or its bytes, and the start mark."""
+    """Return an upper bound of a checked prompt's tokens: its token ids or bytes, plus one for the start mark."""
     return 1 + (bound_text(prompt) if isinstance(prompt, str) else len(prompt))
 
 
 def _bound_output(body: Body, answers: int) -> int:
-    """Return the tokens to reserve for one answer, also for the tries of ``best_of`` that are not returned.
+    """Return the tokens to reserve per returned answer, including a share of the ``best_of`` tries that are discarded.
 
-    Without ``max_tokens`` OpenAI's default is 16, but many servers fill the context.
+    Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
     """
     requested = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
     tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
@@ -90,5 +90,5 @@ def _bound_output(body: Body, answers: int) -> int:
 
 
 def build_completions_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model; a stream is asked for usage."""
+    """Build the body with the provider's name for the model. A stream requests a usage frame."""
     return build_chat_body(inference, model)

@@ -1,7 +1,7 @@
 """Parses the parts of a message in the OpenAI API format: text, images, recordings and files.
 
-Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and its siblings; an address instead
-of a file's data is OpenRouter's (PDF inputs), which also documents ``cache_control`` on a part.
+Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and the types next to it. OpenRouter
+documents two extensions: a URL instead of a file's data (PDF inputs), and ``cache_control`` on a part.
 """
 
 import re
@@ -23,9 +23,9 @@ AUDIO_TYPES: Mapping[str, str] = {
     "wav": "audio/wav", "mp3": "audio/mpeg", "aac": "audio/aac", "aiff": "audio/aiff", "flac": "audio/flac",
     "ogg": "audio/ogg",
 }  # fmt: skip
-"""``input_audio.format`` -> media type: OpenAI's two, and others that vendors accept."""
+"""``input_audio.format`` -> media type: OpenAI's two formats, and others that vendors accept."""
 _PDF = "application/pdf"
-"""The type of a file without a media type: OpenAI accepts no other (File inputs: Chat Completions)."""
+"""The assumed type of a file without a media type: OpenAI accepts only PDF (File inputs: Chat Completions)."""
 _ALLOWED: Mapping[str, frozenset[str]] = {
     "system": frozenset({"text"}),
     "user": frozenset({"text", "image_url", "input_audio", "file"}),
@@ -36,11 +36,11 @@ _ALLOWED: Mapping[str, frozenset[str]] = {
 }
 
 _SOURCES: Mapping[str, Literal["image", "file"]] = {"image": "image", "document": "file"}
-"""Anthropic's parts with a ``source``, and what each is in the common model."""
+"""Types of Anthropic's parts with a ``source`` -> kinds in the common chat model."""
 
 
 def refuse(where: str, message: str) -> InvalidRequest:
-    """Build the error that names ``where``."""
+    """Build the error for the field at ``where``."""
     return InvalidRequest(message, param=where)
 
 
@@ -59,7 +59,7 @@ def expect_object(value: object, where: str) -> Body:
 
 
 def read_arguments(value: object, where: str) -> str:
-    """Return the arguments of a call as text: an object is what some servers write. Raises ``InvalidRequest``."""
+    """Return a call's arguments as text; converts objects, which some servers write. Raises ``InvalidRequest``."""
     if isinstance(value, dict):
         return exact_json.dumps(value).decode()
     return "" if value is None else expect_text(value, where)
@@ -73,10 +73,10 @@ def expect_list(value: object, where: str) -> list[Any]:
 
 
 def parse_cache(values: Body, where: str) -> Json | None:
-    """Return the cache control of a part, a tool or a tool's message.
+    """Return the cache control of a part, a tool or a tool message; None if there is none.
 
-    OpenAI's own ``prompt_cache_breakpoint`` becomes one. Its lifetimes are longer than Anthropic's usual five minutes:
-    one that the client names is an hour there, the longest.
+    OpenAI's own ``prompt_cache_breakpoint`` is converted. Its lifetimes are longer than Anthropic's default of five
+    minutes, so any ``ttl`` set by the client becomes one hour, Anthropic's longest.
     """
     cache = values.get("cache_control")
     if cache is not None:
@@ -95,7 +95,7 @@ def find_signature(call: Body) -> str | None:
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """Split ``data:image/png;base64,...`` into media type and base64; None if it is no such address."""
+    """Split ``data:image/png;base64,...`` into media type and base64; None if ``url`` is not such a URL."""
     found = _DATA_URL.match(url)
     if found is None:
         return None
@@ -106,7 +106,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 def parse_parts(content: str | Iterable[Any], where: str, role: str, adaptations: Adaptations) -> tuple[Part, ...]:
     """Parse a message's content, without empty texts. Raises ``InvalidRequest`` naming the part's field.
 
-    Parts of other formats are read too, as far as another model can use them.
+    Parts of other API formats are also accepted if another model can use them.
     """
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
@@ -120,7 +120,7 @@ def parse_parts(content: str | Iterable[Any], where: str, role: str, adaptations
 
 
 def _parse_foreign(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[Part] | None:
-    """Parse a part that the format has not in this place; None if it has, or if the part cannot be left out."""
+    """Convert a part that the format does not allow here. Return None if the caller must parse or reject the part."""
     kind = part.get("type")
     if not isinstance(kind, str):
         return None
@@ -156,9 +156,9 @@ def _translate_media(part: Body, kind: str, role: str, where: str) -> Sequence[P
 
 
 def _parse_source(part: Body, where: str, kind: Literal["image", "file"]) -> Sequence[Part] | None:
-    """Parse an image or a document as Anthropic (in ``source``) and LangChain (beside the type) write it.
+    """Parse an image or document in the form of Anthropic (in ``source``) or LangChain (next to ``type``).
 
-    None if it has neither data nor an address.
+    None if the part has neither data nor a URL.
     """
     source = part.get("source")
     source = source if isinstance(source, dict) else part
@@ -204,7 +204,7 @@ def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
 def _parse_image(part: Body, where: str) -> MediaPart:
     cache = parse_cache(part, where)
     image = part.get("image_url")
-    if isinstance(image, str):  # not OpenAI's form, but common
+    if isinstance(image, str):  # a common deviation from OpenAI's object form
         return parse_address(image, f"{where}.image_url", detail=None, cache=cache)
     image = expect_object(image, f"{where}.image_url")
     url = expect_text(image.get("url"), f"{where}.image_url.url")
@@ -215,7 +215,7 @@ def _parse_image(part: Body, where: str) -> MediaPart:
 
 
 def parse_address(url: str, where: str, *, detail: str | None, cache: Json | None = None) -> MediaPart:
-    """Parse the address of an image, which may be a data URL. Raises ``InvalidRequest``."""
+    """Parse the URL of an image, which may be a data URL. Raises ``InvalidRequest``."""
     if url[:8].lower().startswith(_WEB):
         return MediaPart("image", url=url, detail=detail, cache=cache)
     found = split_data_url(url)

@@ -1,7 +1,7 @@
-"""Custom tools, which a model calls with one text, as functions with one argument, and their calls in chat answers.
+"""Conversion of custom tools, whose input is plain text, into functions with one argument, and of their calls back.
 
 Shapes: OpenAI's OpenAPI document, ``CustomToolParam``, ``CustomToolChatCompletions`` and
-``ChatCompletionMessageCustomToolCall``. A grammar only restrains the model: it goes into the description.
+``ChatCompletionMessageCustomToolCall``. A grammar goes into the description, because other formats cannot enforce it.
 """
 
 from collections.abc import Collection
@@ -17,13 +17,13 @@ from gateway.formats.openai.stream import ChatStreamSerializer, build_call
 
 Body = dict[str, Any]
 INPUT = "input"
-"""The argument of a function that stands for a custom tool."""
+"""The name of the only argument of a function that represents a custom tool."""
 MAX_CHARS = 16 * 1024 * 1024
-"""Characters of the texts of one answer: each is written once it is whole."""
+"""The limit on buffered input characters per answer: each input is written only once it is complete."""
 
 
 def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
-    """Return the function for a custom tool; ``form`` is its ``format``, which has the grammar in it or below it."""
+    """Return the function for a custom tool. ``form``: its ``format``, with the grammar in it or one level below."""
     form = as_object(form.get("grammar")) or form
     grammar = form.get("definition")
     if isinstance(grammar, str):
@@ -39,13 +39,13 @@ def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
 
 
 def read_input(arguments: str) -> str:
-    """Return the text with which a custom tool is called. A model that ignores the schema may write the text itself."""
+    """Return the input of a custom tool call. A model that ignores the schema may write the plain text as arguments."""
     text = as_object(loads_or_none(arguments.encode(errors="surrogatepass"))).get(INPUT)
     return text if isinstance(text, str) else arguments
 
 
 def write_input(text: str) -> str:
-    """Return the arguments of the function that stands for a custom tool."""
+    """Return the function arguments for the input of a custom tool."""
     return orjson.dumps({INPUT: text}).decode()
 
 
@@ -56,7 +56,7 @@ def find_custom_names(body: Body) -> frozenset[str]:
 
 
 def has_custom(body: Body) -> bool:
-    """Return whether a chat has a custom tool, or a call of one in its history, which may outlive the tool."""
+    """Return whether a chat has a custom tool, or a call of one in its history, even if the tool is gone."""
     if find_custom_names(body):
         return True
     for message in body["messages"]:
@@ -74,14 +74,14 @@ def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
 
 @attrs.define
 class _Call:
-    """A call whose text is not whole yet."""
+    """A custom tool call whose input is still incomplete."""
 
     started: chat.ToolCallStart
     arguments: list[str] = attrs.Factory(list)
 
 
 class CustomCallSerializer(ChatStreamSerializer):
-    """Writes events as a chat stream, with the calls of custom tools as such. ``names``: of the custom tools."""
+    """Writes events as a chat stream with custom tool calls. ``names``: the names of the custom tools."""
 
     __slots__ = ("_chars", "_names", "_waiting")
 
@@ -109,7 +109,7 @@ class CustomCallSerializer(ChatStreamSerializer):
         return super().write(event)
 
     def _write_inputs(self, choice: int) -> bytes:
-        """Write the texts of the calls of one choice."""
+        """Write the inputs of one choice's custom tool calls."""
         written = b""
         for place in sorted(place for place in self._waiting if place[0] == choice):
             text = read_input("".join(self._waiting.pop(place).arguments))

@@ -1,4 +1,4 @@
-"""The OpenAI API's formats of text, for channels that speak them themselves."""
+"""Chat and other text operations of the OpenAI API, passed through to channels that use the same format."""
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.openai.chat import ChatPassthrough, build_chat_body, parse_answer_object, parse_chat_answer
@@ -13,7 +13,7 @@ from gateway.formats.translator import ResponseIdentity
 
 
 def _parse_chat(raw: bytes, inference: InferenceRequest, identity: ResponseIdentity, secrets: Secrets) -> Parsed:
-    value = parse_answer_object(raw, secrets)  # hot: not through ``untouched``
+    value = parse_answer_object(raw, secrets)  # hot path: avoids the indirection of ``untouched``
     usage = parse_chat_answer(value, inference)
     several = inference.choices == 1 and len(value["choices"]) > 1
     if inference.operation == "chat" and (several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower

@@ -1,4 +1,4 @@
-"""The OpenAI API's formats of speech and transcripts, for channels that speak them themselves."""
+"""Speech and transcriptions of the OpenAI API, passed through to channels that use the same format."""
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.openai import speech, transcriptions
@@ -7,12 +7,12 @@ from gateway.formats.translator import PLAIN, ResponseMode
 
 
 def find_speech_mode(inference: InferenceRequest) -> ResponseMode:
-    """Return the mode of a speech answer: events, or the sound itself."""
+    """Return the mode of a speech answer: events or raw audio."""
     return PLAIN if speech.is_events(inference) else ResponseMode(speech.find_media_type(inference), binary=True)
 
 
 def find_transcript_mode(inference: InferenceRequest) -> ResponseMode:
-    """Return the mode of a transcript, in the media type that the request names."""
+    """Return the response mode of a transcript, with the media type that the request selects."""
     return ResponseMode(transcriptions.find_media_type(inference))
 
 

@@ -1,4 +1,4 @@
-"""The OpenAI API's formats of images, for channels that speak them themselves."""
+"""Images of the OpenAI API, passed through to channels that use the same format."""
 
 from gateway.formats.openai.image_stream import ImagesPassthrough, build_whole
 from gateway.formats.openai.images import build_edits_form, build_images_body

@@ -1,4 +1,4 @@
-"""The Responses API, for channels that speak it themselves."""
+"""The Responses API, passed through to channels that use the same format."""
 
 from gateway.formats.openai.compact_call import build_compact_body, parse_compact_answer
 from gateway.formats.openai.response_to_stream import build_whole

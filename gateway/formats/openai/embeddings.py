@@ -1,6 +1,6 @@
-"""Embeddings in the OpenAI API format, and the conversion that the client libraries require.
+"""Embeddings in the OpenAI API format, with conversion to the encoding that the client requested.
 
-The client libraries ask for base64 (little-endian float32) by default; providers may answer either way.
+Client libraries request base64 (little-endian float32) by default, but providers may answer with base64 or numbers.
 """
 
 import array
@@ -44,7 +44,7 @@ def parse_embeddings_inference(body: Body) -> InferenceRequest:
 
 
 def _count_input(body: Body) -> int:
-    """Return the characters of the input; token ids count as the text that they stand for."""
+    """Return the characters of the input. Each token id counts as several characters of text."""
     value = body.get("input")
     if isinstance(value, str):
         if value:
@@ -72,7 +72,7 @@ def _count_item(item: object, index: int) -> int:
 
 
 def _bound_input(value: Any) -> int:
-    """Return an upper bound of a checked input's tokens: its ids, or the bytes of its texts and their end marks."""
+    """Return an upper bound of a checked input's tokens: its token ids, or the bytes of its texts plus end marks."""
     if isinstance(value, str):
         return 1 + bound_text(value)
     return sum(
@@ -81,14 +81,14 @@ def _bound_input(value: Any) -> int:
 
 
 def build_embeddings_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model."""
+    """Build the body with the provider's name for the model."""
     return inference.body | {"model": model}
 
 
 def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer in the encoding that the client requested, and the usage.
 
-    Bytes that need no conversion are forwarded unchanged. Raises ``ProviderBadResponse`` if it is no embeddings answer.
+    Bytes that need no conversion are returned unchanged. Raises ``ProviderBadResponse`` if the answer is invalid.
     """
     value = parse_answer_object(raw, secrets)
     items = value.get("data")

@@ -1,8 +1,8 @@
 """The error object of the OpenAI API format, built and parsed.
 
-Ours: ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, ``doc_url`` if a page tells about
-the code, and the request id at the message's end. Providers': parsed from any answer, with addresses, keys and account
-ids masked.
+The gateway's errors are ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, with
+``doc_url`` if a documentation page describes the code, and with the request id at the end of the message. Providers'
+errors are parsed from any answer, with URLs, keys and account ids masked.
 """
 
 import math
@@ -28,8 +28,8 @@ _MAX_MESSAGE = 2_000
 _RETURNED = "Provider returned "
 _MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
-# An id contains a digit or a capital; a word such as account_deactivated does not. The lookahead is bounded: otherwise
-# a text of such words would take quadratic time.
+# An id contains a digit or a capital letter, unlike a word such as account_deactivated. The lookahead is bounded,
+# because otherwise a text of such words would take quadratic time.
 _SECRET = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
     r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
@@ -45,21 +45,21 @@ Secrets = Sequence[str]
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
 _ELSEWHERE = frozenset({_NOT_FOUND, 501})
-"""Another provider may have what this one has not: a removed model, a path or a feature that a server lacks."""
+"""Statuses of a missing model, path or feature, which another provider may have."""
 _NO_PATH = frozenset({_NOT_FOUND, 405})
 _NO_PATH_WORDS = re.compile(r"(?:404 page )?not found\.?|method not allowed\.?", re.IGNORECASE)
-"""Statuses, and a whole message, of a server that lacks the path. A missing model is named."""
+"""Statuses, and complete messages, of a server without the requested path. Errors about a missing model name it."""
 _BAD_REQUEST = 400
 _PROXY_REFUSES = 407
-"""No provider says so: a request without TLS is answered by the proxy itself."""
+"""The status with which a proxy rejects a request without TLS. Providers do not use it."""
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
-"""In an error of Google's with the status of a client's mistake."""
+"""Marks Google's error for an invalid key, which has status 400 like a mistake of the client."""
 _CODES: Mapping[int, str] = {
     _BAD_REQUEST: "invalid_request",
     _NOT_FOUND: "not_found",
     _TOO_MANY_REQUESTS: "rate_limit_exceeded",
 } | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
-"""The code of a rejection without one."""
+"""Codes by status, for rejections without a code."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _TRANSIENT = frozenset({408, 425})
 _PERMANENT = frozenset({505})
@@ -67,19 +67,19 @@ _BROKE_DOWN = 500
 _STATUSES = frozenset(responses)
 _UNSUPPORTED = 501
 _TOO_LONG = frozenset({400, 413, 422, 500})
-"""Statuses of a prompt that is too long. 500: llama.cpp, for embeddings, and Ollama."""
+"""Statuses of errors about a prompt that is too long. 500: llama.cpp (embeddings) and Ollama."""
 _CALLERS_CODES = frozenset({"400", "413", "415", "422"})
 _CALLERS_WORDS = re.compile(
     r"roles? must alternate|roles are supported|(?:image|audio|video|media) input is not supported"
     r"|\[json\.exception\.(?:type_error|out_of_range)|tools? param requires|failed to parse (?:messages|tools|grammar)",
     re.IGNORECASE,
 )
-"""Codes and messages with status 500 that concern the request itself: proxies; llama.cpp."""
+"""Codes (from proxies) and messages (from llama.cpp) that show that a status 500 is the client's mistake."""
 _MAX_RETRY_AFTER_S = 120
 _USED_UP = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
 )
-"""Codes for an account without credit, with the status of a rate limit: OpenAI, Moonshot."""
+"""Codes of OpenAI and Moonshot for an account without credit, sent with the status of a rate limit."""
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z", re.ASCII)
 _LONGEST_DATE = 64
 _DAY_S = 86_400.0
@@ -87,7 +87,7 @@ _DAY_S = 86_400.0
 
 @frozen
 class ErrorBody:
-    """A provider's error as it may be shown: ``message`` is masked; other fields are None if the provider gave none."""
+    """A provider's error, safe to show: ``message`` is masked. Other fields are None if the provider omitted them."""
 
     message: str
     type: str | None = None
@@ -109,14 +109,14 @@ def build_error(failure: errors.GatewayError, request_id: str) -> bytes:
 
 
 def build_error_event(error: errors.GatewayError, request_id: str) -> bytes:
-    """Build the error object as an event of a stream, from which the client libraries raise ``APIError``."""
+    """Build the error object as a stream event, for which client libraries raise ``APIError``."""
     return b"data: " + build_error(error, request_id) + b"\n\n"
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
-    """Mask secrets, addresses, keys and provider account ids in ``text``; return one line of bounded length.
+    """Mask secrets, URLs, keys and provider account ids in ``text``; return one line of bounded length.
 
-    Text far beyond that length is not searched, and not returned.
+    Text far beyond that length is dropped without a search.
     """
     text = text[:_MAX_MASKED]
     for secret in sorted(secrets, key=len, reverse=True):
@@ -128,7 +128,7 @@ def mask(text: str, secrets: Secrets = ()) -> str:
 
 
 def parse_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
-    """Parse a provider's error answer; None if it is no error object."""
+    """Parse a provider's error answer; None if the answer is not an error object."""
     return parse_error_value(loads_or_none(raw), secrets)
 
 
@@ -156,7 +156,7 @@ def parse_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
 
 
 def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
-    """Return a provider's message, masked, with its code; what is missing of both is left out."""
+    """Return a provider's masked message with its code, as far as they are given."""
     text = mask(message, secrets) if isinstance(message, str) else ""
     name = str(code) if type(code) is int else _word(code, secrets) or ""
     if not text:
@@ -165,7 +165,7 @@ def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
 
 
 def refuse_credentials(what: str, reason: str) -> errors.ProviderAuthError:
-    """Return the error for a rejected key; ``what`` is the status or code, ``reason`` the provider's, masked."""
+    """Return the error for a rejected key. ``what``: status or code. ``reason``: the provider's masked message."""
     more = "" if reason.startswith((NO_REASON, _RETURNED)) else f": {reason}"
     return errors.ProviderAuthError(
         f"The provider refused the gateway's credentials ({what}){more}", should_retry=False
@@ -181,11 +181,12 @@ def parse_provider_error(
 ) -> errors.ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
-    Its message has the provider's message and status. Its status is the provider's only for the client's own mistakes:
-    not for the provider's failures (5xx, a redirect) nor for the gateway's (401, 402, 403, an account without credit).
-    ``secrets`` are masked.
-    ``provider_retry_after_s`` is the ``Retry-After``; see ``parse_retry_after``. ``path`` is the requested path below
-    the channel's base URL: a 404 without an error object does not concern a model, but a server without that path.
+    The error keeps the provider's status only for mistakes of the client and for rate limits. It does not for failures
+    of the provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no credit).
+
+    ``secrets``: strings to mask in the provider's message. ``provider_retry_after_s``: the parsed ``Retry-After``; see
+    ``parse_retry_after``. ``path``: the requested path below the channel's base URL, to recognize a 404 about a missing
+    path instead of a missing model.
     """
     error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
     if error.message.startswith(NO_REASON):
@@ -208,7 +209,7 @@ def _is_about_path(message: str, path: str) -> bool:
 
 
 def _find_reason(status: int, path: str | None) -> str:
-    """Return the message for an answer without one."""
+    """Return the message for an error answer that has none."""
     name = describe_status(status)
     return f"{_RETURNED}{name}" if path is None else f"{_RETURNED}{name} for {path}"
 
@@ -244,7 +245,7 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
 
 
 def _find_failure(status: int, message: str, code: str | None) -> errors.ProviderBadResponse:
-    """Return the error for a status that blames the provider, not the request."""
+    """Return the error for a status that means a failure of the provider, not of the request."""
     if status < 500:  # noqa: PLR2004
         error = errors.ProviderBadResponse(
             message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
@@ -260,14 +261,14 @@ def _find_failure(status: int, message: str, code: str | None) -> errors.Provide
 
 
 def _exceed_context(error: ErrorBody) -> errors.ContextExceeded:
-    """Return the error of a prompt that is too long, with the status and the code that clients act on."""
+    """Return the error for a prompt that is too long, with the status and code that clients recognize."""
     return errors.ContextExceeded(
         error.message, status=_BAD_REQUEST, type=error.type or "invalid_request_error", param=error.param, code=CODE
     )
 
 
 def build_reported(error: ErrorBody, phase: str = "stream") -> errors.ProviderError:
-    """Build the error for an answer that began successfully, with status 200, and then reports a failure."""
+    """Build the error for an answer with status 200 that reports a failure."""
     if is_context_exceeded(error.message, (error.code, error.type), error.param):
         return _exceed_context(error)
     failure = errors.ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
@@ -284,7 +285,7 @@ def _parse_date(text: str) -> datetime:
 def parse_retry_after(value: str | None, now_s: float) -> float | None:
     """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into seconds from ``now_s`` (Unix time).
 
-    None if it is missing, negative, past or invalid; at most a day.
+    None if the header is missing, negative, past or invalid. Returns at most one day.
     """
     if value is None:
         return None

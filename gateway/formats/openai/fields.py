@@ -10,7 +10,7 @@ Body = dict[str, Any]
 
 MAX_MODEL_LENGTH = 256
 MAX_TEMPERATURE = 100.0
-"""Local servers (vLLM, llama.cpp, Ollama) take more than 2; vendors whose limit is 2 refuse more themselves."""
+"""Local servers (vLLM, llama.cpp, Ollama) accept more than 2. Vendors with limit 2 reject higher values themselves."""
 MAX_CHOICES = 128
 
 
@@ -21,8 +21,8 @@ GOVERNED = frozenset(
         "top_n",
     },
 )  # fmt: skip
-"""Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept them in any case, and
-the last one counts: an unchecked spelling would take effect.
+"""Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept any letter case and
+use the last duplicate, so an unchecked spelling would take effect.
 """
 PLAIN_NAMES = frozenset(
     {"additionalProperties", "arguments", "budget_tokens", "cache_control", "call_id", "candidateCount",
@@ -39,24 +39,24 @@ PLAIN_NAMES = frozenset(
      "thinking", "thinkingBudget", "thinkingConfig", "tool_call_id", "tool_calls", "tool_choice", "tool_use_id",
      "tools", "top_k", "top_logprobs", "top_n", "top_p", "topK", "topP", "truncation", "type", "user", "verbosity"},
 )  # fmt: skip
-"""Names that most requests are made of. They name nothing kept; every other name is looked up."""
+"""Common field names that never refer to stored objects. All other names are looked up."""
 DATA_NAMES = frozenset(
     {"annotations", "args", "arguments", "client_metadata", "input_schema", "json_schema", "metadata", "outputs",
      "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
 )  # fmt: skip
-"""Data of the client, of a model or of an earlier answer, in which an id is only text."""
+"""Fields with data of the client, a model or an earlier answer, in which an id is only text."""
 _CONTAINERS = (dict, list)
 _FOLDED = {fold_name(name): name for name in GOVERNED}
 _USUAL = PLAIN_NAMES - OUTPUT_LIMITS
 _SAME = 0.9
-"""How near a field is to a limit of tokens that it misspells. ``max_new_tokens`` and ``max_input_tokens`` are less."""
+"""The least similarity of a misspelt token limit. ``max_new_tokens`` and ``max_input_tokens`` are less similar."""
 
 
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in another spelling or a misspelt limit of tokens:
-    the answer would have no limit.
+    Raises ``InvalidRequest`` if ``model`` is invalid, and for a misspelt field of ``GOVERNED`` or a misspelt token
+    limit, because the answer would be unlimited.
     """
     for name in body:
         if name not in GOVERNED and name not in _USUAL:
@@ -72,7 +72,7 @@ def parse_model(body: Body) -> str:
 
 
 def find_governed(name: str) -> str | None:
-    """Return the field of ``GOVERNED`` that a tolerant server takes ``name`` for; None if there is none."""
+    """Return the field of ``GOVERNED`` that a tolerant server would read ``name`` as; None if there is none."""
     return _FOLDED.get(fold_name(name))
 
 
@@ -89,14 +89,14 @@ def _check_spelling(name: str) -> None:
 
 
 def has_unusual_names(body: Body) -> bool:
-    """Return whether ``body`` has a name that is not one of the usual ones, which name nothing kept."""
+    """Return whether ``body`` has a field outside ``PLAIN_NAMES``, which may refer to a stored object."""
     rest: list[Any] = [body]
     while rest:
         value = rest.pop()
         if isinstance(value, list):
             for item in value:
                 if isinstance(item, _CONTAINERS):
-                    rest.append(item)  # noqa: PERF401 - a comprehension is a call of its own
+                    rest.append(item)  # noqa: PERF401 - a comprehension is slower: it is a call of its own
         elif value.keys() <= PLAIN_NAMES:
             for name, item in value.items():
                 if isinstance(item, _CONTAINERS) and name not in DATA_NAMES:
@@ -107,7 +107,7 @@ def has_unusual_names(body: Body) -> bool:
 
 
 def refuse_missing(body: Body, name: str, what: str = "") -> InvalidRequest:
-    """Return the error for a missing required field, with the field of ``body`` that misspells it. ``what`` it is."""
+    """Return the error for a missing required field. It names a similar field of ``body``. ``what``: a description."""
     near = find_nearest(name, (known for known in body if known not in GOVERNED))
     hint = "" if near is None else f". Unknown field {near!r}; did you mean '{name}'?"
     return InvalidRequest(f"Missing required field '{name}'{what and f': {what}'}{hint}", param=name)

@@ -44,7 +44,7 @@ class NewUpload:
 
 @frozen
 class CompletedUpload:
-    """A checked ``CompleteUploadRequest``. ``md5`` is in lower case; None if the client names none."""
+    """A checked ``CompleteUploadRequest``. ``md5``: in lower case; None if not given."""
 
     part_ids: tuple[str, ...]
     md5: str | None
@@ -59,7 +59,7 @@ def parse_file_form(form: ReceivedForm) -> NewFile:
 
 
 def find_file(form: ReceivedForm, field: str) -> Upload:
-    """Return the only file of a form, which is in ``field``. Raises ``InvalidRequest``."""
+    """Return the file in ``field``, which must be the form's only file. Raises ``InvalidRequest``."""
     check_files(form, (field,))
     if len(form.files) != 1:
         raise InvalidRequest(f"'{field}' must be a file", param=field)
@@ -92,7 +92,7 @@ def parse_completion(body: Body) -> CompletedUpload:
 
 
 def parse_expires_after(value: object, param: str = "expires_after") -> int | None:
-    """Return the seconds of an ``expires_after`` object; None for None. Raises ``InvalidRequest``."""
+    """Return the seconds of an ``expires_after`` object; None if absent. Raises ``InvalidRequest``."""
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("anchor") != "created_at":

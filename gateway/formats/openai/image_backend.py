@@ -16,8 +16,8 @@ from gateway.formats.request_body import Form
 class OpenAiImageBackend(ImageBackend):
     """``ImageBackend`` of one request, sent as JSON or, for an edit, as a form.
 
-    ``model``: the provider's name of the model. ``_mark``: unused. ``capability``: what the model can be asked to
-    answer with.
+    ``model``: the provider's name for the model. ``_mark``: unused. ``capability``: the supported response forms and
+    sizes.
     """
 
     def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
@@ -28,7 +28,7 @@ class OpenAiImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        """Return the only request. ``n`` is left out if it is one and the client did not set it."""
+        """Return the only request. ``n`` is omitted if ``count`` is 1 and the client did not set it."""
         self._count = count
         if OPERATIONS[self._inference.operation].edits:
             form = build_edits_form(self._inference, self._model, shaped=self._shaped)
@@ -36,7 +36,7 @@ class OpenAiImageBackend(ImageBackend):
         return ProviderRequest(self._shape(build_images_body(self._inference, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
-        """Return the body without stream fields, with the form and number that this provider gets."""
+        """Return the body without stream fields, with this provider's ``response_format`` and ``n``."""
         requested = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
@@ -54,9 +54,9 @@ class OpenAiImageBackend(ImageBackend):
 
 
 def _choose_form(inference: InferenceRequest, capability: Capability) -> ImageForm | None:
-    """Return the form that the provider is asked for; None: the field is not sent.
+    """Return the ``response_format`` for the provider, preferably the client's, which saves a conversion.
 
-    The client's own form saves a conversion.
+    None if the field is not sent.
     """
     wanted: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
     formats = capability.response_formats

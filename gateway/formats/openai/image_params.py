@@ -1,15 +1,15 @@
 """Fields of an image request that set the number or the size under other names than ``n`` and ``size``.
 
-These two are checked, reserved for and charged. Vendors have other names for them, and a server that knows such a field
-uses it, beside ours or instead: ``batch_size`` and ``image_size`` (docs.siliconflow.com, "Image Generation"),
+The gateway checks, reserves and charges only by ``n`` and ``size``. A server that supports another name for them uses
+that field as well or instead: ``batch_size`` and ``image_size`` (docs.siliconflow.com, "Image Generation"),
 ``width``, ``height``, ``resolution`` and ``aspect_ratio`` (docs.together.ai/docs/inference/images/parameters,
 docs.x.ai, "Image Generation"), ``num_images`` and ``image_size`` (fal.ai), ``num_outputs``, ``batches`` and
 ``megapixels`` (models at replicate.com), ``max_images`` and ``sequential_image_generation`` (Seedream),
 ``enable_sequential`` (Wan 2.7), ``num_images_per_prompt`` (diffusers), ``n_iter`` (AUTOMATIC1111), ``sampleCount``
-(Imagen), ``numberResults`` (Runware). They are rejected by name: the client would miss a field that is dropped, and
-would not pay for one that is sent on.
+(Imagen), ``numberResults`` (Runware). Such fields are rejected by name: if they were dropped, the client would miss
+their effect, and if they were sent, that effect would not be charged.
 
-Names are compared like the least strict server does: in any case (Go's encoding/json takes ``N`` for ``n``), with or
+Names are compared as by the most tolerant server: in any letter case (Go's encoding/json reads ``N`` as ``n``), with or
 without separators between words, and in nested objects too, which some servers merge into the body (``extra_body``).
 """
 
@@ -33,7 +33,7 @@ SIZES = (
     "output_width", "ratio", "resolution", "target_height", "target_size", "target_width", "upscale",
     "upscale_factor", "width",
 )  # fmt: skip
-"""Names for the size or the shape."""
+"""Names for the size or the aspect ratio."""
 _SHAPE = "aspect_ratio"
 _OURS = (
     "model", "prompt", "n", "size", "quality", "response_format", "output_format", "stream", "partial_images",
@@ -43,7 +43,7 @@ _OURS = (
 _NOTHING = (None, False, "", "false", "disabled")
 """Values that request nothing: Seedream's examples use ``disabled``."""
 _APART = frozenset({"svg", "metadata"})
-"""Objects that no server merges into the body."""
+"""Object fields that no server merges into the body."""
 _SHOWN_CHARS = 64
 
 
@@ -62,9 +62,9 @@ def is_count(name: str) -> bool:
 
 
 def check_fields(body: Body, *, sized: bool) -> None:
-    """Raise ``InvalidRequest`` for fields that set the number beside ``n``, and for misspelt fields.
+    """Raise ``InvalidRequest`` for fields other than ``n`` that set the number, and for misspelt fields.
 
-    ``sized``: there is a ``size``, beside which no other field may set the size.
+    ``sized``: ``size`` is set, so that no other field may set the size.
     """
     for name in body:
         spelled = _SPELLED.get(_fold(name), name)
@@ -79,9 +79,9 @@ def check_fields(body: Body, *, sized: bool) -> None:
 
 
 def check_size(body: Body, *, shaped: bool = False) -> None:
-    """Raise ``InvalidRequest`` for fields that set the size beside ``size``.
+    """Raise ``InvalidRequest`` for fields other than ``size`` that set the size.
 
-    ``shaped``: the model takes no size but a shape, which is allowed.
+    ``shaped``: the model accepts an aspect ratio instead of a size, so that this field is allowed.
     """
     for path, name in _list_fields(body):
         if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
@@ -89,7 +89,7 @@ def check_size(body: Body, *, shaped: bool = False) -> None:
 
 
 def _list_fields(body: Body) -> Iterator[tuple[str, str]]:
-    """List the fields that request something: their paths, such as ``extra_body.width``, and their names."""
+    """Yield the path, such as ``extra_body.width``, and the name of every field whose value requests something."""
     waiting: list[tuple[str, dict[str, Any]]] = [("", body)]
     while waiting:
         place, fields = waiting.pop()

@@ -1,7 +1,7 @@
-"""Images as clients of the OpenAI API format get them, from any provider.
+"""Image answers in the OpenAI API format, built from the images of any provider.
 
-Shapes: OpenAI's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``. No other
-field of a provider is passed on.
+Shapes: OpenAI's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``. Other
+fields of a provider are dropped.
 """
 
 import base64
@@ -27,13 +27,13 @@ _WORDS = {
 }
 _STREAMED_FORMATS = frozenset({"png", "webp", "jpeg"})
 _HEAD_CHARS = 64
-"""Of base64: an image's first 48 bytes, which show its format."""
+"""Characters of base64 that are decoded to detect the format: the first 48 bytes of the image."""
 
 
 def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
-    """Build the answer. Raises ``ProviderBadResponse`` if an image is not in the ``form`` that the client wants.
+    """Build the answer. Raises ``ProviderBadResponse`` if an image is not in ``form``, which the client requested.
 
-    ``created_s`` is Unix time. An estimated usage is left out.
+    ``created_s``: Unix time in seconds. Estimated usage is omitted.
     """
     answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
     answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
@@ -54,7 +54,7 @@ def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
 
 
 def _list_reported(reported: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the description that the provider gave of its images; None for what it did not."""
+    """Return the provider's description of its images; the value of a missing field is None."""
     found: dict[str, str | None] = {name: _find_word(reported.get(name), words) for name, words in _WORDS.items()}
     return found | {"size": reported["size"] if is_size(reported.get("size")) else None}
 
@@ -71,7 +71,7 @@ def _find_usage(images: Images) -> dict[str, Any] | None:
 
 
 def _build_usage(used: Usage) -> dict[str, Any]:
-    """Build a usage without details: the whole prompt counts as text."""
+    """Build the usage object when details are unknown: the whole prompt counts as text."""
     return {
         "input_tokens": used.prompt_tokens,
         "input_tokens_details": {"image_tokens": 0, "text_tokens": used.prompt_tokens},
@@ -81,10 +81,10 @@ def _build_usage(used: Usage) -> dict[str, Any]:
 
 
 def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
-    """Build the stream equivalent to an unstreamed answer: a ``completed`` event for each image, and the end mark.
+    """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
-    The usage is in the last event; the others report zero. Raises ``ProviderBadResponse`` if an image is only an
-    address.
+    The last event has the whole usage; the others report zero. Raises ``ProviderBadResponse`` if an image is only a
+    URL.
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
     last = len(images.items) - 1
@@ -105,7 +105,7 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
 
 
 def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
-    """Describe an image by its provider's report, else by the request."""
+    """Return the description of an image: as reported by the provider, else as requested."""
     reported = _list_reported(images.reported)
     requested = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
     size = inference.image.size if inference.image else None
@@ -118,7 +118,7 @@ def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[st
 
 
 def _find_format(data: str) -> str | None:
-    """Return an image's format by its first bytes."""
+    """Return the format that an image's first bytes show; None if unknown."""
     try:
         head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
     except (binascii.Error, ValueError):

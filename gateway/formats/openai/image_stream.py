@@ -34,19 +34,19 @@ _COMPLETED = ".completed"
 _TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
 _NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
-"""Of an event: contains its name, and usually the type in its data."""
+"""Bytes at the beginning of an event that contain its name, and usually the type in its data."""
 _INDEX = b'"partial_image_index"'
 _INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
 MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
-"""An image in base64, with its description."""
+"""The maximum size of an event: an image in base64 with its description."""
 _UNNUMBERED = 10
-"""The index for partial images without one; others have 0 to 9."""
+"""The index assumed for partial images without an index; valid indexes are 0 to 9."""
 
 
 class ImagesPassthrough(PassthroughStream):
-    """Forwards whole events until as many images are finished as were requested.
+    """Forwards complete events until the requested number of images is finished.
 
-    Partial images are not parsed. The gateway writes the end mark right after the last image: the rest is dropped.
+    Partial images are not parsed. The gateway writes the end mark right after the last image and drops the rest.
     """
 
     __slots__ = ("_completed", "_failed", "_in_progress", "_inference", "_usage")
@@ -81,7 +81,7 @@ class ImagesPassthrough(PassthroughStream):
         return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
 
     def _note_partial(self, event: bytes) -> bytes:
-        """Count a partial image. Every image has each index once: one index seen n times means n images in progress."""
+        """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
         self.events += 1
         index = _find_index(event)
         self._in_progress[index] = 1 if index == _UNNUMBERED else self._in_progress[index] + 1
@@ -116,8 +116,8 @@ class ImagesPassthrough(PassthroughStream):
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else an estimate.
 
-        A finished image is charged, however the stream ends, and a failed one is not. An image in progress is charged
-        if the client disconnected after a part of it: it is generated nevertheless.
+        Finished images are always charged, failed images never. An image in progress is charged if the client
+        disconnected after a partial image, because the provider finishes it anyway.
         """
         failed = self._failed or self.ended or self.error is not None
         left = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed)
@@ -131,9 +131,9 @@ class ImagesPassthrough(PassthroughStream):
 
 
 def _find_kind(event: bytes) -> str:
-    """Return the type of an event without parsing it: its name, else the first text that looks like one.
+    """Return the type of an event without parsing its data: the event's name, else the first match of ``_TYPE``.
 
-    Inside a JSON string a quotation mark is escaped, so no text can contain what ``_TYPE`` matches.
+    Quotation marks inside JSON strings are escaped, so ``_TYPE`` cannot match in a text.
     """
     name = _NAME.search(event[:_HEAD_BYTES])
     if name is not None:
@@ -148,14 +148,14 @@ def _find_kind(event: bytes) -> str:
 
 
 def _find_index(event: bytes) -> int:
-    """Return the index of a partial image, found like ``_find_kind``."""
+    """Return the index of a partial image without parsing the data; see ``_find_kind``."""
     start = event.find(_INDEX)
     found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
     return int(found[1]) if found else _UNNUMBERED
 
 
 def _parse_kind(event: bytes, value: object) -> str:
-    """Return the type of a parsed event, by its data, which clients use."""
+    """Return the type of a parsed event: from its data if possible, because clients use that."""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else _find_kind(event)
 
@@ -174,10 +174,10 @@ def _add(one: Usage, other: Usage) -> Usage:
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the stream from an unstreamed answer, and return its usage too.
+    """Convert an unstreamed answer into a stream. Return the stream and the usage.
 
-    At most as many images as were requested. Raises ``ImageBlocked``, or ``ProviderBadResponse`` if one is invalid or
-    only an address.
+    Images beyond the requested number are dropped. Raises ``ImageBlocked``, or ``ProviderBadResponse`` if an image is
+    invalid or only a URL.
     """
     images = parse_images_answer(raw, inference, secrets)
     items = images.items[: inference.choices]

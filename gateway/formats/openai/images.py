@@ -1,4 +1,4 @@
-"""Images in the OpenAI API format: requests, and the bodies of both sides.
+"""Images in the OpenAI API format: parsing requests, building provider bodies and parsing answers.
 
 Shapes: OpenAI's OpenAPI document, ``CreateImageRequest``, ``CreateImageEditRequest`` and ``ImagesResponse``.
 """
@@ -28,24 +28,25 @@ from gateway.formats.vendor_errors import parse_words
 
 MAX_PROMPT_CHARS = 32_000
 IMAGE_TOKENS = 8_232
-"""Tokens of an image of at most ``_USUAL_PIXELS``, at the highest quality:
-developers.openai.com/api/docs/guides/image-generation, "Cost and latency". Its table ends at 6,240 for 1024x1536. Its
-calculator gives 7,024 for 1024x1024, 14,272 for 2048x2048, and less for other shapes: ``_SQUARE_TOKENS`` of a square's
-pixels are the most it gives.
+"""The most tokens of an image of at most ``_USUAL_PIXELS`` at the highest quality.
+
+Source: developers.openai.com/api/docs/guides/image-generation, "Cost and latency". The highest value of its table is
+6,240 for 1024x1536. Its calculator gives 7,024 for 1024x1024, 14,272 for 2048x2048, and less for other shapes of the
+same area. The formula of ``_SQUARE_TOKENS`` is therefore an upper bound.
 """
 _USUAL_PIXELS = 1024 * 1536
 _SQUARE_TOKENS = (9_216, 2_000_000, 4_000_000)
-"""Tokens of a square: the first times (the second plus its pixels), divided by the third."""
+"""Constants a, b, c of the formula for a square's tokens: a * (b + pixels) / c."""
 PARTIAL_TOKENS = 100
-"""Of each partial image: "Partial images cost", same page."""
+"""Tokens of each partial image: "Partial images cost" on the same page."""
 _USUAL_FRAMES = 9
-"""Of a GIF, whose frames are generated as one sheet: ``frame_count`` in the reference."""
+"""Default number of frames of a GIF, which are generated as one sheet: ``frame_count`` in the reference."""
 SOURCE_TOKENS = 6_821
-"""Of a non-square image to be edited at high fidelity: 65 tokens, four tiles of 129, and 6240 more:
-developers.openai.com/api/docs/guides/images-vision, "Calculating costs".
+"""Tokens of a non-square input image at high fidelity: 65, plus 129 for each of four tiles, plus 6240
+(developers.openai.com/api/docs/guides/images-vision, "Calculating costs").
 """
 ESTIMATED_IMAGE_TOKENS = 1_056
-"""Of a square image at medium quality, if a provider does not count its tokens."""
+"""Tokens of a square image at medium quality, for providers that do not report tokens."""
 SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 
 _TEXTS = (
@@ -78,14 +79,14 @@ _LAST_SECOND = 2**40
 def parse_images_inference(body: fields.Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
+    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged.
     """
     fields.parse_object(body, "svg")
     return _parse_inference("images", body)
 
 
 def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check a form and return the request: one to sixteen images, a mask or markup, and the fields of a generation."""
+    """Check an edit form and return the request: 1 to 16 images, a mask or markup, and the fields of a generation."""
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
     stray = next((name for name in _FILES if name in body), None)
@@ -141,7 +142,7 @@ def _parse_size(body: fields.Body) -> str | None:
 
 
 def _bound_image(body: fields.Body, size: str | None) -> int:
-    """Return an upper estimate of an image's tokens, all frames and partial images included."""
+    """Return a high estimate of an image's tokens, including all frames and partial images."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
     rate, more, divisor = _SQUARE_TOKENS
@@ -166,22 +167,22 @@ def _get_ask(inference: InferenceRequest) -> ImageRequest:
 
 
 def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> fields.Body:
-    """Build the body of a generation with the provider's name of the model.
+    """Build the body of a generation with the provider's name for the model.
 
-    ``response_format`` is left out: a stream contains its images, and otherwise ``OpenAiImageBackend`` knows what a
-    provider can be asked for. Raises ``InvalidRequest`` if a vendor's field sets the size; for ``shaped`` see
+    Omits ``response_format``: streams always contain the images, and for other answers ``OpenAiImageBackend`` adds the
+    form that the provider supports. Raises ``InvalidRequest`` if a vendor's field sets the size. ``shaped``: see
     ``check_size``.
     """
     check_size(inference.body, shaped=shaped)
     body = inference.body | {"model": model}
     body.pop("response_format", None)
     if _get_ask(inference).size is None:
-        body.pop("size", None)  # the default means the same, also to servers that do not know "auto"
+        body.pop("size", None)  # equivalent to the default, and some servers reject "auto"
     return body
 
 
 def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
-    """Build the form of an edit. Several images are ``image[]``, as in the client libraries.
+    """Build the form of an edit. Several images are sent as ``image[]``, as by the client libraries.
 
     Raises ``InvalidRequest``; see ``build_images_body``.
     """
@@ -193,9 +194,9 @@ def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = 
 def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Images:
     """Parse the images of a provider's answer with status 200.
 
-    Raises ``ImageBlocked`` if a filter removed them, ``ProviderBadResponse`` if there are none for another reason.
-    SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a ``data:``
-    URL (docs.x.ai, "Image generations").
+    Raises ``ImageBlocked`` if a content filter removed all images, ``ProviderBadResponse`` if they are missing for
+    another reason. SiliconFlow names the list ``images`` (docs.siliconflow.com, "Image Generation"). xAI may send
+    base64 as a ``data:`` URL (docs.x.ai, "Image generations").
     """
     value = parse_any_object(raw)
     items = value.get("data")
@@ -229,7 +230,7 @@ def _parse_image(item: object) -> Image | None:
 
 
 def _parse_data_url(text: str) -> str | None:
-    """Return the base64 of a ``data:`` URL (RFC 2397); None if it is not encoded in base64."""
+    """Return the base64 part of a ``data:`` URL (RFC 2397); None if the URL has no base64."""
     head, comma, data = text.partition(",")
     return (data or None) if comma and head.lower().endswith(";base64") else None
 
@@ -251,7 +252,7 @@ def estimate_usage(inference: InferenceRequest, images: int) -> Usage:
 
 
 def parse_images_usage(raw: object) -> Usage | None:
-    """Parse the usage of images, or of a chat; None if it is missing or not believable."""
+    """Parse a usage object of an image or chat answer; None if missing or implausible."""
     if not isinstance(raw, dict):
         return None
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
@@ -266,7 +267,7 @@ def parse_images_usage(raw: object) -> Usage | None:
 
 
 def _parse_reported(value: fields.Body) -> fields.Body:
-    """Return the fields that describe the images, as far as they are valid in the OpenAI API format."""
+    """Return the fields that describe the images, without values that are invalid in the OpenAI API format."""
     reported: fields.Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
     if is_size(value.get("size")):
         reported["size"] = value["size"]
@@ -288,7 +289,7 @@ def _is_word(value: Any, words: frozenset[str]) -> bool:
 
 
 def parse_details(raw: object) -> fields.Body | None:
-    """Build the usage object of images for clients; None if a count is missing or not believable."""
+    """Build the image usage object for clients; None if a count is missing or implausible."""
     used = raw if isinstance(raw, dict) else {}
     details = used.get("input_tokens_details")
     counts = [parse_count(used.get(name)) for name in ("input_tokens", "output_tokens")]

@@ -8,11 +8,11 @@ from gateway.formats.chat import TokenLogprob
 from gateway.formats.json_values import as_object, list_objects
 
 _UNLIKELY = -9999.0
-"""What OpenAI writes for a very unlikely token."""
+"""The log probability that OpenAI reports for a very unlikely token."""
 
 
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
-    """Parse the ``logprobs`` of a choice; empty if there are none, or they are not as documented."""
+    """Parse the ``logprobs`` of a choice; empty if missing or not as documented."""
     found = []
     for item in list_objects(as_object(value).get("content")):
         top = [_parse_token(candidate) for candidate in list_objects(item.get("top_logprobs"))]
@@ -24,7 +24,7 @@ def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
 
 def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob | None:
     token, logprob = value.get("token"), value.get("logprob")
-    if isinstance(logprob, float) and not isfinite(logprob):  # JSON has no number for it
+    if isinstance(logprob, float) and not isfinite(logprob):  # JSON cannot represent infinity or NaN
         logprob = _UNLIKELY
     return TokenLogprob(token, logprob, top) if isinstance(token, str) and isinstance(logprob, int | float) else None
 

@@ -1,4 +1,4 @@
-"""The model list of the OpenAI API format: the gateway's, built, and a provider's, parsed."""
+"""Model lists in the OpenAI API format: builds the gateway's list and parses a provider's."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,11 +26,11 @@ def build_models(models: Iterable[ModelInfo]) -> bytes:
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """Parse a provider's list, with ``owned_by`` as the owner and the current time for a missing ``created``.
+    """Parse a provider's model list. ``owned_by``: the owner to set. ``now_s``: replaces a missing ``created``.
 
-    The provider's own owner is dropped: it may be the account of the gateway's key.
+    The owner in the list is dropped, because it may be the account of the gateway's key.
 
-    Raises ``ProviderBadResponse`` if the answer is no list: a failed listing must not look like an empty one.
+    Raises ``ProviderBadResponse`` if the answer is not a list: a failed request must not look like an empty list.
     """
     try:
         value = orjson.loads(raw)

@@ -30,7 +30,7 @@ def parse_moderations_inference(body: Body) -> InferenceRequest:
 
 
 def _list_input(body: Body) -> list[tuple[object, str]]:
-    """Return every text or part with its place in the body."""
+    """Return each input text or part with its place in the body."""
     value = body.get("input")
     if value is None:
         raise refuse_missing(body, "input")
@@ -44,7 +44,7 @@ def _list_input(body: Body) -> list[tuple[object, str]]:
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Return the characters of a text or a part, and an upper bound of its tokens."""
+    """Return the characters of a text or part, and an upper bound of its tokens."""
     text = item
     if isinstance(item, dict) and isinstance(item.get("type"), str):
         text = item.get("text")
@@ -63,7 +63,7 @@ def build_moderations_body(inference: InferenceRequest, model: str) -> Body:
 def parse_moderations_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of an answer, usually an estimate: OpenAI reports none.
 
-    Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
+    Raises ``ProviderBadResponse`` if the answer is invalid.
     """
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):

@@ -1,8 +1,8 @@
-"""Puts right what every client library reads wrongly in a chat answer that is otherwise forwarded unchanged.
+"""Repairs parts of passed-through chat answers that client libraries would misread.
 
-The openai library reads only the first choice, joins the fragments of one index and the ids and names that they repeat,
-and expects arguments as text. Some servers write several calls with one index (vLLM, lmdeploy), repeat the id (SGLang),
-leave out index or id, send arguments as an object, or split one message into several choices (GitHub Copilot).
+The openai library reads only the first choice, concatenates all fragments with the same index, including repeated ids
+and names, and expects arguments as text. Some servers give several calls the same index (vLLM, lmdeploy), repeat the id
+(SGLang), omit index or id, send arguments as an object, or split one message into several choices (GitHub Copilot).
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def join_choices(choices: list[Any]) -> list[Any]:
-    """Return the choices of an answer to a request for one as one choice; unchanged if one of them has no message."""
+    """Join the choices of an answer to a request for one choice; unchanged if one of them has no message."""
     found = [choice.get("message") for choice in list_objects(choices)]
     messages = list_objects(found)
     if not 1 < len(choices) == len(messages):
@@ -41,7 +41,7 @@ def join_choices(choices: list[Any]) -> list[Any]:
 
 
 def mend_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
-    """Return the bytes of a whole answer to ``inference``; the same ones if nothing breaks clients."""
+    """Return an unstreamed answer to ``inference`` with repairs; the same bytes if none are needed."""
     value = exact_json.loads(raw)
     listed = join_choices(value["choices"]) if inference.choices == 1 else value["choices"]
     changed = mend_calls(listed, inference, answer_id) or listed is not value["choices"]
@@ -49,7 +49,7 @@ def mend_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> byte
 
 
 def mend_calls(choices: list[Any], inference: InferenceRequest, answer_id: str) -> bool:
-    """Put right the tool calls of whole choices; return whether any was wrong."""
+    """Repair the tool calls of unstreamed choices in place; return whether any needed a repair."""
     used, changed = find_used_ids(inference), False
     for choice in list_objects(choices):
         known = used.copy()
@@ -65,9 +65,9 @@ def mend_calls(choices: list[Any], inference: InferenceRequest, answer_id: str) 
 
 
 def find_used_ids(inference: InferenceRequest) -> set[str]:
-    """Return the ids of the calls in the history of a chat: clients match results with calls by id alone.
+    """Return the tool-call ids in a chat's history, which new calls must not reuse.
 
-    Some servers number the calls of each answer from zero.
+    Clients match results with calls only by id, but some servers number the calls of each answer from zero.
     """
     messages = list_objects(inference.body.get("messages")) if inference.operation == "chat" else []
     calls = [called for message in messages for called in list_objects(message.get("tool_calls"))]
@@ -75,7 +75,7 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 
 
 class CallMender:
-    """Puts right the fragments of the tool calls of one stream."""
+    """Repairs the tool-call fragments of one stream."""
 
     __slots__ = ("_calls", "_ids", "_single")
 
@@ -85,7 +85,7 @@ class CallMender:
         self._ids = find_used_ids(inference)
 
     def mend(self, event: bytes, payload: bytes) -> bytes:
-        """Return an event with tool calls; the same bytes if nothing in it breaks clients."""
+        """Return an event with its tool calls repaired; the same bytes if no repair is needed."""
         try:
             value = exact_json.loads(payload)
         except orjson.JSONDecodeError:
@@ -113,7 +113,7 @@ class CallMender:
         call = calls.find_call(fragment, name, place)
         fragment["index"] = call.index
         changed = _mend_arguments(fragment)
-        if call.started:  # the library would append both to what it has
+        if call.started:  # the library would append a repeated name or id to the first one
             changed |= bool(name)
             function.pop("name", None)
             fragment.pop("id", None)
@@ -126,7 +126,7 @@ class CallMender:
 
 
 def _mend_arguments(call: Json) -> bool:
-    """Write the arguments of a call as text if they are an object; return whether they were."""
+    """Serialize the arguments of a call if they are an object; return whether they were."""
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
         return False

@@ -1,7 +1,7 @@
-"""The prompt of a chat body: the checks of its messages, and its size.
+"""The prompt of a chat body: checks of its messages, and its size.
 
-Two numbers: the characters of its texts, for an estimate, and an upper bound of its tokens (see ``token_bounds.py``),
-which is reserved.
+The size has two numbers: the characters of all texts, for an estimate, and an upper bound of the tokens, which is
+reserved (see ``token_bounds.py``).
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bou
 
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 _PLAIN_FIELDS = 2
-"""A message with so many fields has only a role and a text, if it has those."""
+"""The number of fields in a plain message: role and content."""
 _NO_PROMPT = frozenset({"messages", "stream_options", "metadata", "logit_bias", "stop", "modalities", "audio"})
 """Lists and objects of a body that are not part of the prompt, or are counted separately."""
 _SCALARS = frozenset(
@@ -21,7 +21,7 @@ _SCALARS = frozenset(
         "temperature", "top_p", "user",
     },
 )  # fmt: skip
-"""Fields that are rejected if they contain a list or an object."""
+"""Scalar fields, which need no measuring: other checks reject lists and objects in them."""
 _BESIDE_PROMPT = _NO_PROMPT | _SCALARS
 _TEXT_PARTS = frozenset({"text", "refusal"})
 _CONTAINERS = (list, dict)
@@ -31,18 +31,17 @@ Size = tuple[int, int]
 
 
 def measure_prompt(body: Body) -> tuple[int, int, bool]:
-    """Check the messages and return the size of the prompt, and whether the body has nothing except texts and settings.
+    """Check the messages. Return the prompt's characters, its token bound, and whether the body is plain.
 
-    Such a body names nothing that a provider reads, keeps or sells beside them.
-
-    Raises ``InvalidRequest`` naming the message.
+    A plain body has only texts and settings, so that it cannot name files, stored objects or priced features. Raises
+    ``InvalidRequest`` naming the message.
     """
     messages = body.get("messages")
     if not messages or not isinstance(messages, list):
         parse_list(body, "messages")
         raise refuse_missing(body, "messages", "at least one message")
     text, texts = None, []
-    try:  # most messages have only a role and a text; a call for each would cost more than the rest
+    try:  # fast path: most messages have only a role and a text, and a function call for each would dominate
         for message in messages:
             if len(message) != _PLAIN_FIELDS or message["role"] not in _ROLES:
                 break
@@ -50,7 +49,7 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
         else:
             text = "".join(texts)
     except (KeyError, TypeError):
-        pass  # found and named below
+        pass  # ``_measure_messages`` raises the error that names the message
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
     tokens += MESSAGE_TOKENS * (1 + len(messages))
     known = _BESIDE_PROMPT.issuperset(body)
@@ -62,7 +61,7 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
 
 
 def _measure_messages(messages: list[Any]) -> Size:
-    """Check and measure messages of any kind."""
+    """Check and measure messages with any fields and content."""
     chars = tokens = 0
     for index, message in enumerate(messages):
         if not isinstance(message, dict):

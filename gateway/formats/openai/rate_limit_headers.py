@@ -1,4 +1,4 @@
-"""The state of a caller's rate limits in OpenAI's headers.
+"""OpenAI's response headers for the state of a caller's rate limits.
 
 Source: the OpenAI API reference, "Rate limits in headers". A reset is a duration in the form of Go's ``time.Duration``:
 ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s``; clients accept only that form.
@@ -11,14 +11,14 @@ from gateway.domain.rate_limit import RateLimitStatus
 _MS_PER_S = 1_000
 _S_PER_MINUTE = 60
 _MINUTES_PER_HOUR = 60
-_MAX_RESET_S = 99 * 3_600  # longer resets are reported as this
+_MAX_RESET_S = 99 * 3_600  # upper limit of reported resets
 
 
 def build_limits(status: RateLimitStatus) -> dict[str, str]:
-    """Build ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the rates that are limited.
+    """Build ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the configured rate limits.
 
-    The limit is per minute, the remaining what would pass now (at most the burst), the reset the time until the full
-    burst is available again, in milliseconds rounded up.
+    ``limit`` is per minute. ``remaining`` is the amount that would pass now, at most the burst. ``reset`` is the time
+    until the full burst is available again, rounded up to milliseconds.
     """
     headers: dict[str, str] = {}
     for unit, window in (("requests", status.requests), ("tokens", status.tokens)):
@@ -31,7 +31,7 @@ def build_limits(status: RateLimitStatus) -> dict[str, str]:
 
 def _build_duration(seconds: float) -> str:
     """Format seconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
-    # Rounded first: 0.009 as a float is slightly more, and would become 10 ms.
+    # Rounded before ceil: the float 0.009 is slightly more than 9 ms and would become 10 ms.
     ms = math.ceil(round(min(seconds, _MAX_RESET_S) * _MS_PER_S, 3))
     if ms < _MS_PER_S:
         return f"{ms}ms" if ms else "0s"

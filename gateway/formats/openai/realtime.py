@@ -1,8 +1,9 @@
-"""The Realtime API of OpenAI: what the gateway reads from its events, and the few events that it sends itself.
+"""OpenAI's Realtime API: parses the events relevant to the gateway, and builds the few events that it sends itself.
 
-Events pass unchanged, those of the client only as strict JSON: no provider finds more in them than the gateway. Read
-are the types of OpenAI's OpenAPI document (``RealtimeClientEvent``, ``RealtimeServerEvent``): ``response.create``, and
-from the provider the life of a response and its usage. Names of the beta version are read, too.
+Events pass unchanged. Those of the client must be strict JSON, so that a provider cannot read more from them than the
+gateway. Types are from OpenAI's OpenAPI document (``RealtimeClientEvent``, ``RealtimeServerEvent``). The gateway reads
+``response.create``, session settings and conversation items, and the provider's events about a response and its usage.
+Names of the beta version are supported too.
 """
 
 import re
@@ -39,17 +40,17 @@ SESSION_UPDATED = "session.updated"
 RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
 TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
 MAX_OUTPUT = 4_096
-"""Tokens of a response whose limit is ``inf``: OpenAI's own maximum."""
+"""Output tokens assumed for a response without a limit (``inf``): OpenAI's own maximum."""
 MAX_MODEL_CHARS = 256
 MAX_CONTEXT, MAX_ANSWER = 262_144, 16_384
-"""Tokens of a prompt and a response that no model of this API exceeds: more is a provider's mistake."""
+"""Upper limits of believable token counts for a prompt and a response: no model of this API exceeds them."""
 _ADDED_TOKENS = 64
-"""What a provider adds to a conversation."""
+"""Tokens that a provider adds to a conversation."""
 _IMAGE_TOKENS = 2_048
 _HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
-"""Tokens of a second of audio, of the user and of the model ("Managing costs" in OpenAI's guide of this API)."""
+"""Tokens per second of the user's and the model's audio ("Managing costs" in OpenAI's guide to this API)."""
 _PCM_BYTES, _G711_BYTES = 48_000, 8_000
-"""Bytes of a second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
+"""Bytes per second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
 _TEXT_DELTAS = frozenset(
     {
         "response.text.delta",
@@ -64,20 +65,20 @@ _AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"
 
 _TYPE = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
 _LIMITS = ("max_output_tokens", "max_response_output_tokens")
-"""The names of the output limit, now and in the beta version."""
+"""The names of the output limit in the current version and in the beta version."""
 _GOVERNED = frozenset(
     {"type", "session", "response", "item", "audio", "delta", "model", "input", "output", "tools", "prompt",
      "instructions", "conversation", "format", "transcription", "input_audio_transcription", "input_audio_format",
      "output_audio_format", *_LIMITS}
 )  # fmt: skip
-"""Fields by which a session is bounded and charged: a tolerant server would take them in another spelling."""
+"""Fields by which a session is bounded and charged. Misspelt ones are rejected: a tolerant server might accept them."""
 _FOLDED = {fold_name(name): name for name in _GOVERNED}
 _NESTED = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
-"""Fields of a session that have such fields themselves."""
+"""Fields of a session that contain fields of ``_GOVERNED``."""
 SETTINGS = ("session", "response")
-"""Fields of an event that have settings."""
+"""Fields of an event that contain settings."""
 PLACES = (*SETTINGS, "item")
-"""Fields of an event that may name what is kept at a provider."""
+"""Fields of an event that may refer to objects stored at a provider."""
 _SETTINGS = frozenset(
     {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
      "input_audio_format", "output_audio_format", "turn_detection", "input_audio_transcription", "expires_at",
@@ -88,10 +89,10 @@ _SETTINGS = frozenset(
 
 
 def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, bytes]:
-    """Parse an event of the client; return it and the bytes to send. Raises ``InvalidRequest`` naming the field.
+    """Parse a client event. Return it with the bytes to send. Raises ``InvalidRequest`` naming the field.
 
-    ``models``: the names of the session's model. In bytes that are too many for a search of duplicate keys the last of
-    two keys counts, so they are written anew.
+    ``models``: the accepted names of the session's model. Events too long for the search for duplicate keys are
+    serialized again, so that the provider cannot see a duplicate that the parser dropped.
     """
     try:
         event = parse_json_object(raw)
@@ -116,7 +117,7 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
 
 
 def check_names(fields: Event, where: str) -> None:
-    """Raise ``InvalidRequest`` for a field that governs a session and has another spelling."""
+    """Raise ``InvalidRequest`` for a misspelt field of ``_GOVERNED``."""
     for name, value in fields.items():
         meant = _FOLDED.get(fold_name(name), name)
         if name != meant:
@@ -126,7 +127,7 @@ def check_names(fields: Event, where: str) -> None:
 
 
 def check_limits(settings: Event, where: str) -> None:
-    """Raise ``InvalidRequest`` for a limit of the output that is no number of tokens: a provider may ignore it."""
+    """Raise ``InvalidRequest`` for an invalid output limit, because a provider might ignore it."""
     for name in _LIMITS:
         limit = settings.get(name)
         if limit is not None and limit != "inf" and not (type(limit) is int and 1 <= limit <= MAX_TOKENS):
@@ -136,13 +137,13 @@ def check_limits(settings: Event, where: str) -> None:
 
 
 def parse_event(raw: bytes) -> Event | None:
-    """Parse an event of the provider. None: it is no JSON object, and nothing is known about it."""
+    """Parse a provider event; None if the bytes are not a JSON object."""
     event = loads_or_none(raw)
     return event if isinstance(event, dict) else None
 
 
 def build_session_inference(model: str | None) -> InferenceRequest:
-    """Build the request for a session from the ``model`` of its address. Raises ``InvalidRequest``."""
+    """Build the request for a session from the ``model`` in its URL. Raises ``InvalidRequest``."""
     if not model:
         raise InvalidRequest("The query needs 'model': /v1/realtime?model=…", param="model")
     if not check_model(model):
@@ -151,12 +152,12 @@ def build_session_inference(model: str | None) -> InferenceRequest:
 
 
 def check_model(model: object) -> bool:
-    """Return whether ``model`` can be the name of a model."""
+    """Return whether ``model`` is a valid model name."""
     return isinstance(model, str) and 0 < len(model) <= MAX_MODEL_CHARS and model.isprintable()
 
 
 def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
-    """Return the usage of a transcript for which the provider reports none, of ``audio_tokens``."""
+    """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
     text = event.get("transcript")
     made = estimate_tokens(len(text)) if isinstance(text, str) else 0
     rare = RareUnits(audio_input=audio_tokens) if audio_tokens else None
@@ -164,7 +165,7 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
 
 
 def limit_transcript(usage: Usage, tokens: int) -> Usage:
-    """Return the usage of a transcript of at most ``tokens`` of audio."""
+    """Limit the reported usage of a transcript to the maximum for ``tokens`` of audio."""
     duration_ms = min(usage.duration_ms, 1_000 * tokens // _HEARD_A_SECOND)
     if usage.prompt_tokens <= tokens and usage.completion_tokens <= tokens and usage.duration_ms == duration_ms:
         return usage
@@ -178,13 +179,13 @@ def limit_transcript(usage: Usage, tokens: int) -> Usage:
 
 
 def bound_transcript(tokens: int) -> Usage:
-    """Return the highest usage of a transcript of at most ``tokens`` of audio."""
+    """Return the maximum usage of a transcript of ``tokens`` of audio."""
     rare = RareUnits(audio_input=tokens)
     return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, rare=rare)
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
-    """Build the request for one response of a session, with the most tokens that it probably takes."""
+    """Build the request for one response of a session, with the expected prompt and output tokens."""
     body = {"max_output_tokens": output_tokens}
     return InferenceRequest(
         "realtime",
@@ -199,7 +200,7 @@ def build_response_inference(model: str, prompt_tokens: int, output_tokens: int)
 
 
 def parse_realtime_usage(raw: object) -> Usage | None:
-    """Parse the ``usage`` of a response or of a transcription. None: it is missing or not plausible."""
+    """Parse the ``usage`` of a response or transcription; None if missing or implausible."""
     if not isinstance(raw, dict):
         return None
     seconds = raw.get("seconds")
@@ -216,10 +217,10 @@ def parse_realtime_usage(raw: object) -> Usage | None:
 
 @frozen
 class ResponseEnd:
-    """What ``response.done`` says.
+    """The content of a ``response.done`` event.
 
-    ``usage``: None if the provider reports none. ``failure``: why the response failed; empty if it did not. ``whole``:
-    it has read its whole prompt, which was that of the conversation.
+    ``usage``: None if not reported. ``failure``: why the response failed; empty if it did not. ``whole``: the response
+    has read its whole prompt and belongs to the conversation.
     """
 
     id: str
@@ -243,19 +244,22 @@ def parse_response_end(event: Event) -> ResponseEnd:
 
 
 def find_response_id(event: Event) -> str:
-    """Return the id of the response that an event of the provider belongs to; empty if it names none."""
+    """Return the response id in a provider event; empty if it has none."""
     found = event.get("response_id") or _get_object(event, "response").get("id")
     return found if isinstance(found, str) else ""
 
 
 def find_cause(event: Event) -> str | None:
-    """Return the id of the client's event that an ``error`` event is about. None if it names none."""
+    """Return the id of the client event that caused an ``error`` event; None if not given."""
     found = _get_object(event, "error").get("event_id")
     return found if isinstance(found, str) else None
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
-    """List the models that transcribe the user's audio in a session, each with its place: at most one is right."""
+    """List the transcription models that a session's settings name, each with its place.
+
+    Each API version has its own place, and a session uses only one of them.
+    """
     heard = _get_object(_get_object(session, "audio"), "input")
     named = (
         ("audio.input.transcription", heard.get("transcription")),
@@ -266,7 +270,7 @@ def list_transcribers(session: Event) -> list[tuple[str, str]]:
 
 
 def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
-    """Build the ``error`` event of a request. ``cause``: the client's ``event_id``, if it sent one."""
+    """Build an ``error`` event. ``cause``: the ``event_id`` of the client event that caused the error, if given."""
     return orjson.dumps(
         {
             "type": ERROR,
@@ -284,18 +288,18 @@ def build_error_event(error: GatewayError, request_id: str, cause: object = None
 
 
 def build_cancel_event(response_id: str) -> str:
-    """Build the event that ends a response."""
+    """Build the event that cancels a response."""
     return orjson.dumps({"type": "response.cancel", "response_id": response_id}).decode()
 
 
 def build_update_event(session: Event) -> str:
-    """Build the event that configures a session."""
+    """Build the event that updates a session's settings."""
     return orjson.dumps({"type": SESSION_UPDATE, "session": session}).decode()
 
 
 @attrs.define
 class OutputMeter:
-    """Estimates the tokens of a response from the pieces that have come."""
+    """Counts the output of a response from its delta events, to estimate its tokens."""
 
     chars: int = 0
     audio_tokens: int = 0
@@ -303,7 +307,7 @@ class OutputMeter:
 
 @frozen
 class _Size:
-    """Tokens of text and audio: how many are likely, and how many they hardly exceed."""
+    """A number of tokens: the likely number, and the number that is hardly ever exceeded."""
 
     likely: int = 0
     most: int = 0
@@ -317,10 +321,10 @@ class _Size:
 
 @frozen
 class PromptMark:
-    """What a session's conversation had when a response was asked for, or began.
+    """The size of a session's conversation when a response was requested or began.
 
-    ``items``: the items that the client has added until then; ``sound`` the tokens of audio. ``whole``: the response
-    reads the conversation and the session's instructions: its usage is their size.
+    ``items``: the size of the items that the client had added. ``sound``: the tokens of audio. ``whole``: the response
+    reads the whole conversation and the session's instructions, so that its usage shows their size.
     """
 
     items: _Size
@@ -329,9 +333,10 @@ class PromptMark:
 
 
 class Conversation:
-    """Estimates the tokens of a session's conversation, from which the next response is reserved.
+    """Estimates the tokens of a session's conversation, which determine the reservation for the next response.
 
-    What the client asks for counts until the provider confirms the session's settings, unless it would count for less.
+    Settings requested by the client apply until the provider confirms its own, but only where they increase the
+    estimate.
     """
 
     def __init__(self) -> None:
@@ -348,20 +353,20 @@ class Conversation:
 
     @property
     def transcriber(self) -> str | None:
-        """The model that transcribes the user's audio, as the provider says, else as the client asked; None: none."""
+        """The transcription model: confirmed by the provider, else requested by the client; None if there is none."""
         return self._transcribers.get("confirmed") or self._transcribers.get("asked")
 
     @property
     def reads_more(self) -> bool:
-        """Whether the next response may read what has no known length: an image at an address, results of tools."""
+        """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
         return self._unbounded_at >= self._counted.most
 
     def estimate_prompt(self, event: Event | None = None) -> int:
-        """Return the tokens that the next response reads; ``event`` is the ``response.create`` for it, if one is."""
+        """Return the likely prompt tokens of the next response. ``event``: its ``response.create``, if there is one."""
         return self._sum_prompt(event).likely
 
     def bound_prompt(self, event: Event | None = None) -> int:
-        """Return the tokens that the prompt of the next response hardly exceeds."""
+        """Return the number of prompt tokens that the next response is very unlikely to exceed."""
         return self._sum_prompt(event).most
 
     def _sum_prompt(self, event: Event | None) -> _Size:
@@ -370,9 +375,10 @@ class Conversation:
         return sum(self._settings.values(), _Size(known, known) + self._items - self._counted + own)
 
     def mark(self, event: Event | None) -> PromptMark:
-        """Mark what a response reads; ``event`` asks for it. None: the provider has begun it by itself.
+        """Record the conversation that a response reads.
 
-        Which items that one reads is not known: the client may have sent some that had not arrived.
+        ``event``: the ``response.create``; None if the provider began the response by itself. In that case only items
+        already counted are recorded, because newer ones may not have reached the provider in time.
         """
         if event is None:
             return PromptMark(self._counted, self._sound, whole=True)
@@ -381,7 +387,11 @@ class Conversation:
         return PromptMark(self._items, self._sound, whole=whole)
 
     def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
-        """Take the reported usage of a response that has read the whole conversation as its size."""
+        """Update the size of the conversation after a response.
+
+        The reported usage becomes the size if the response read the whole conversation. Otherwise the completion
+        tokens are added.
+        """
         if end.usage is None or not mark.whole or not end.whole:
             self._turns += usage.completion_tokens
             return
@@ -393,37 +403,37 @@ class Conversation:
 
     @property
     def untranscribed(self) -> int:
-        """The tokens of audio that no transcript has been charged for."""
+        """The tokens of audio that have not been charged as transcripts."""
         return self._sound - self._sound_paid
 
     def note_transcribed(self, usage: Usage) -> None:
-        """Note the usage of a transcript. One of a part of the audio leaves the rest to those that follow."""
+        """Record the usage of a transcript. Audio beyond it stays for later transcripts."""
         paid = max(usage.prompt_tokens, usage.duration_ms * _HEARD_A_SECOND // 1_000)
         self._sound_paid = min(self._sound, self._sound_paid + paid)
 
     def take_transcribed(self) -> int:
-        """Return the tokens of audio since the last transcript: the next call begins after them."""
+        """Return the tokens of audio since the last call."""
         heard = self._sound - self._sound_transcribed
         self._sound_transcribed = self._sound
         return heard
 
     def find_output_limit(self, event: Event | None = None) -> int:
-        """Return the tokens of the next response if the provider heeds every limit that the client has named."""
+        """Return the output limit of the next response if the provider applies the latest limit set by the client."""
         own = _find_limit(_get_object(event, "response")) if event is not None else None
         if own is None:
             own = self._asked[-1] if self._asked else None
         return self._limit if own is None else own
 
     def find_longest_output(self, event: Event | None = None) -> int:
-        """Return the tokens of the next response if the provider heeds only what it has confirmed."""
+        """Return the highest output limit that may apply: confirmed, requested but unconfirmed, or of ``event``."""
         return max(self._limit, *self._asked, self.find_output_limit(event))
 
     def may_read_more(self, event: Event | None = None) -> bool:
-        """Return whether the next response may read what has no known length."""
+        """Return whether the next response may read content of unknown length, such as an image URL or tool results."""
         return self.reads_more or self._tools or (event is not None and _reads(_get_object(event, "response")))
 
     def note_client(self, event: Event) -> None:
-        """Count what the client adds to the conversation. Audio that it takes back may have been read before."""
+        """Count the content of a client event. Deleted audio stays counted: a response may have read it."""
         match event.get("type"):
             case "input_audio_buffer.append":
                 self._sound += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
@@ -441,7 +451,7 @@ class Conversation:
             self._use(session, "asked")
 
     def note_provider(self, event: Event) -> None:
-        """Read the session's settings."""
+        """Apply the session settings that a provider event confirms."""
         if event.get("type") in {"session.created", SESSION_UPDATED}:
             session = _get_object(event, "session")
             self._use(session, "confirmed")
@@ -450,7 +460,7 @@ class Conversation:
             self._limit = _find_limit(session) or MAX_OUTPUT
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
-        """Count one piece of a response."""
+        """Add the delta of a provider event to ``meter``."""
         kind, delta = event.get("type"), event.get("delta")
         if not isinstance(delta, str):
             return
@@ -460,7 +470,7 @@ class Conversation:
             meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
 
     def _use(self, session: Event, state: str) -> None:
-        """Take the settings that are ``requested`` for or ``confirmed``; those asked for only where they are more."""
+        """Apply settings. ``state``: ``asked`` or ``confirmed``; ``asked`` ones never lower the estimate."""
         requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
@@ -475,21 +485,21 @@ class Conversation:
 
 
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
-    """Return the usage of a response that was cut off: its estimated prompt, and the pieces that have come."""
+    """Estimate the usage of a response that was cut off, from its estimated prompt and the output so far."""
     made = estimate_tokens(meter.chars) + meter.audio_tokens
     rare = RareUnits(audio_output=meter.audio_tokens) if meter.audio_tokens else None
     return Usage(prompt_tokens, made, 0, "estimate", rare=rare)
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the limit of the output that a session or a response names, the larger of two. None if it names none."""
+    """Return the output limit in the settings of a session or response, the larger if there are two; None if unset."""
     named = [settings[name] for name in _LIMITS if settings.get(name) is not None]
     limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in named]
     return max(limits, default=None)
 
 
 def _reads(settings: Event) -> bool:
-    """Return whether settings or items name what has no known length; audio is as long as its bytes."""
+    """Return whether settings or items refer to content of unknown length. Inline audio has a known length."""
     items = settings.get("input")
     prompt = {name: value for name, value in settings.items() if name not in _SETTINGS}
     if isinstance(items, list):
@@ -512,7 +522,7 @@ def _leave_audio_out(item: Any) -> Any:
 
 
 def _find_rate(session: Event, side: str) -> int | None:
-    """Return the bytes of a second of audio. None if the session does not name its format."""
+    """Return the bytes per second of audio; None if the session does not set the format."""
     named = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
     kind = named.get("type") if isinstance(named, dict) else named
     if not isinstance(kind, str):
@@ -521,13 +531,13 @@ def _find_rate(session: Event, side: str) -> int | None:
 
 
 def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> int:
-    """Return the tokens of audio in base64, rounded up."""
+    """Return the tokens of base64 audio, rounded up."""
     size = len(encoded) * 3 // 4 if isinstance(encoded, str) else 0
     return -(-size * tokens_a_second // bytes_a_second)
 
 
 def _measure(item: object, bytes_a_second: int) -> _Size:
-    """Return the tokens of an item of a conversation, or of the settings of a response."""
+    """Return the size of a conversation item or of a response's settings."""
     if isinstance(item, str):
         return _Size(estimate_tokens(len(item)), bound_text(item))
     if isinstance(item, list):

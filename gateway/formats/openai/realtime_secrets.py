@@ -1,7 +1,7 @@
 """Requests for client secrets of the Realtime API, and their answers.
 
-OpenAI's OpenAPI document, ``RealtimeCreateClientSecretRequest`` and ``RealtimeSessionCreateRequest``, which is the beta
-version's.
+Shapes: OpenAI's OpenAPI document, ``RealtimeCreateClientSecretRequest``, and ``RealtimeSessionCreateRequest`` of the
+beta version.
 """
 
 from typing import Any
@@ -28,8 +28,8 @@ _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "obj
 class SecretRequest:
     """A request for a client secret.
 
-    ``model``: the only model of its sessions; None: any. ``session``: the settings as the client wrote them. ``flat``:
-    the client uses the path of the beta version.
+    ``model``: the only model that sessions may use; None for any. ``session``: the settings as the client wrote them.
+    ``flat``: the client uses the path of the beta version.
     """
 
     model: str | None
@@ -39,13 +39,13 @@ class SecretRequest:
 
     @property
     def settings(self) -> Body:
-        """What a session begins with; empty if the client sets nothing."""
+        """The initial settings of a session; empty if the client sets none."""
         found = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
         return {} if found.keys() <= {"type"} else found
 
 
 def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
-    """Parse a request; ``flat``: of the beta version. Raises ``InvalidRequest``."""
+    """Parse a request. ``flat``: it has the shape of the beta version. Raises ``InvalidRequest``."""
     place = "" if flat else "session."
     session = body if flat else parse_object(body, "session") or {}
     if "model" in body and not flat:
@@ -67,7 +67,7 @@ def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
 
 
 def _check_settings(session: Body, place: str) -> None:
-    """Raise ``InvalidRequest`` for settings of another type than a session has."""
+    """Raise ``InvalidRequest`` for settings with invalid types."""
     check_names(session, place)
     named = {f"{place}{name}": value for name, value in session.items()}
     for name in _TEXTS:

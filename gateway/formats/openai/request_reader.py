@@ -1,4 +1,4 @@
-"""Parses a chat body of the OpenAI API format into a ``ChatRequest``, for a channel with another format.
+"""Parses a chat body of the OpenAI API format into a ``ChatRequest``, for channels with another format.
 
 Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, as their vendors document them:
 ``cache_control``, ``reasoning`` and images in an assistant's message (OpenRouter: prompt caching, reasoning tokens,
@@ -8,8 +8,8 @@ image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking``
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
 audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than the standard
 one.
-Left out and named (``adapted``): tools that run at a vendor and are only offered. What a history has of other formats
-is translated or becomes text. A custom tool becomes a function; see ``custom_tools.py``.
+Left out and reported (``adapted``): vendor-executed tools that are only offered. Parts of other API formats in the
+history are translated or become text. A custom tool becomes a function; see ``custom_tools.py``.
 Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
 makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
 ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
@@ -40,15 +40,15 @@ _ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
-"""Words for a ``tool_choice``, and types of its object, as other formats write them."""
+"""Values of ``tool_choice``, or of the ``type`` in its object, from all chat formats -> values in this format."""
 _MAX_SEED = 2**63
 _MAX_TOP = 20
 _ENABLED: chat.Effort = "medium"
-"""The effort of ``enabled`` without one (OpenRouter: reasoning tokens)."""
+"""The effort if ``enabled`` is set without an effort (OpenRouter: reasoning tokens)."""
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a checked body (see ``parse_chat_call``). Raises ``InvalidRequest`` naming the field."""
+    """Parse a body checked by ``parse_chat_inference``. Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
     adaptations = Adaptations()
     messages = tuple(_parse_messages(body["messages"], adaptations))
@@ -61,7 +61,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         temperature=parse_number(body, "temperature", 0, MAX_TEMPERATURE),
         top_p=parse_number(body, "top_p", 0, 1),
-        # 0 and -1 mean no limit.
+        # 0 and -1 request no limit, which the common chat model expresses as None.
         top_k=max(parse_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,
         stop=_parse_stop(body),
         n=body.get("n") or 1,
@@ -91,7 +91,7 @@ def _parse_top_logprobs(body: Body) -> int | None:
 
 def _check_only_openai(body: Body) -> None:
     for name in _ONLY_OPENAI:
-        # An empty object requests a search.
+        # An empty ``web_search_options`` object also requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
             raise content_parts.refuse(name, f"'{name}' only works with a channel that speaks the convention")
     check_tier(body, STANDARD_TIERS)
@@ -100,7 +100,7 @@ def _check_only_openai(body: Body) -> None:
 
 
 def check_tier(body: Body, standard: Container[str | None]) -> None:
-    """Raise ``InvalidRequest`` for a ``service_tier`` other than the ``standard`` ones: it has another price."""
+    """Raise ``InvalidRequest`` for a ``service_tier`` not in ``standard``, because its price differs."""
     tier = read_text(body, "service_tier")
     if tier not in standard:
         raise content_parts.refuse(
@@ -109,7 +109,10 @@ def check_tier(body: Body, standard: Container[str | None]) -> None:
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
-    """Yield the messages. Empty ones are left out, because some formats reject them, unless the user answers so."""
+    """Yield the messages. Empty ones are omitted, because some formats reject them.
+
+    An empty user message after an assistant message stays, to keep the turns.
+    """
     results: list[chat.Part] = []
     legacy: list[str] = []
     before = ""
@@ -138,7 +141,7 @@ def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[
 
 
 def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
-    """Parse a message of the model. A call that stands in its content and in ``tool_calls`` is one call."""
+    """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once."""
     calls = tuple(_parse_calls(message, where, legacy))
     called = {call.id for call in calls}
     content: list[chat.Part] = []
@@ -183,7 +186,7 @@ def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.
         yield _parse_call(call, f"{where}.tool_calls[{index}]")
     called = message.get("function_call")
     if called is not None:
-        # A deprecated function call has no id: its number becomes one, and the next result belongs to the last call.
+        # A deprecated function call has no id, so its number becomes the id; the next result belongs to the last call.
         legacy.append(f"call_{len(legacy)}")
         name, arguments = _parse_function(called, f"{where}.function_call")
         yield chat.ToolCallPart(legacy[-1], name, arguments)
@@ -247,11 +250,11 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
 
 
 def _is_hosted(tool: Body, where: str) -> bool:
-    """Return whether a tool runs at its vendor, as ``web_search`` does."""
+    """Return whether a tool is executed by a vendor, as ``web_search`` is."""
     kind = tool.get("type")
     if kind is None and ("name" in tool or "function" in tool):
         return False
-    if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's have no type
+    if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's tools have no type
         return True
     return content_parts.expect_text(kind, f"{where}.type") not in {"function", "custom"}
 
@@ -271,7 +274,7 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
 
 
 def _parse_name(tool: Body, where: str) -> str:
-    """Return the name of a tool. Some clients write its fields beside its type."""
+    """Return the name of a tool. Some clients write the tool's fields next to ``type`` instead of in ``function``."""
     kind = "custom" if tool.get("type") == "custom" else "function"
     if tool.get(kind) is None and tool.get("name") is not None:
         return content_parts.expect_text(tool["name"], f"{where}.name")
@@ -347,13 +350,13 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
 
 
 def parse_schema_name(described: Body, where: str) -> str | None:
-    """Return the name of an answer's schema, which only OpenAI requires; None if it has none."""
+    """Return the name of an answer's schema; None if missing, because only OpenAI requires a name."""
     name = described.get("name")
     return None if name is None else content_parts.expect_text(name, f"{where}.name")
 
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
-    """Return effort and token budget of reasoning, from any of the three forms."""
+    """Return the effort and token budget of reasoning, from any of the three supported fields."""
     effort = parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
     reasoning = parse_object(body, "reasoning") or {}
@@ -374,7 +377,7 @@ def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
 
 
 def parse_effort(value: object, where: str) -> chat.Effort | None:
-    """Parse the word for how hard to think. Raises ``InvalidRequest``."""
+    """Parse a reasoning effort. Raises ``InvalidRequest``."""
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:

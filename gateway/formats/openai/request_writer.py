@@ -1,10 +1,10 @@
-"""Builds a chat body of the OpenAI API format from a ``ChatRequest``, for a client with another format.
+"""Builds a chat body of the OpenAI API format from a ``ChatRequest``, for clients with another format.
 
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Forms that all vendors accept are preferred to those
-that only OpenAI does: text alone is a string, not an array of parts.
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Forms that all vendors accept are preferred to forms
+that only OpenAI accepts: for example, plain text is a string, not an array of parts.
 
-Dropped: ``top_k``, cache control, signatures, encrypted reasoning, and images in the assistant's messages, which the
-format cannot express.
+Dropped, because the format cannot express them: ``top_k``, cache control, signatures, encrypted reasoning, and images
+in assistant messages.
 """
 
 import base64
@@ -19,13 +19,13 @@ from gateway.formats.openai.content_parts import AUDIO_TYPES
 
 _JOINT = "\n\n"
 _ORDINARY_EFFORTS = ("low", "medium", "high")
-"""Efforts that every thinking model knows. Lower and higher ones are rejected by some."""
+"""Efforts that every reasoning model accepts. Some models reject lower and higher ones."""
 
 JsonMessage = dict[str, Any]
 
 
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
-    """Build the body with the provider's name of the model.
+    """Build the body with the provider's name for the model.
 
     Raises ``InvalidRequest`` if the format cannot express the request.
     """
@@ -44,7 +44,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[s
         "logprobs": True if request.top_logprobs is not None else None,
         "top_logprobs": request.top_logprobs or None,
     }
-    if request.tools:  # without tools OpenAI rejects both of the others
+    if request.tools:  # OpenAI rejects ``tool_choice`` and ``parallel_tool_calls`` without tools
         fields["tools"] = [_build_tool(tool) for tool in request.tools]
         fields["tool_choice"] = _build_choice(request.tool_choice)
         fields["parallel_tool_calls"] = request.parallel_tools
@@ -62,7 +62,7 @@ def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
             yield from _build_user(parts)
             continue
         written = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
-        if written["content"] or written.get("tool_calls"):  # DeepSeek refuses a message of reasoning alone
+        if written["content"] or written.get("tool_calls"):  # DeepSeek rejects a message with only reasoning
             yield written
 
 
@@ -71,11 +71,10 @@ def _join(parts: Iterable[chat.Part]) -> str:
 
 
 def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
-    """Build an assistant's message.
+    """Build an assistant message.
 
-    Unsigned reasoning is sent back in the field that it came in: DeepSeek rejects a tool's result without it (Thinking
-    Mode: tool calls), and only providers of this format leave it unsigned. Signed reasoning belongs to another format's
-    provider.
+    Unsigned reasoning came from a provider of this format and is sent back: DeepSeek rejects a tool result without it
+    (Thinking Mode: tool calls). Signed reasoning came from a provider of another format and is dropped.
     """
     message: JsonMessage = {"role": "assistant", "content": _join(parts)}
     thoughts = [
@@ -95,9 +94,9 @@ def _build_call(call: chat.ToolCallPart) -> dict[str, Any]:
 
 
 def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
-    """Yield tool results first, each a message, because they must follow the calls; then the user's own parts.
+    """Yield one message per tool result, because results must follow the calls, then one with the user's own parts.
 
-    A result contains only text; its images and files precede the user's parts, each group with a note about its origin.
+    Results contain only text. Their images and files precede the user's parts, each group with a note on its origin.
     """
     shown: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
@@ -146,9 +145,9 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
-    """Build a file as a data URL, or its address (OpenRouter: PDF inputs).
+    """Build a file part with a data URL or the file's URL (OpenRouter: PDF inputs).
 
-    A text file becomes text: only PDF is accepted.
+    A text file becomes a text part, because file parts accept only PDF.
     """
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):
@@ -189,7 +188,7 @@ def _build_format(wanted: chat.ResponseFormat | None) -> dict[str, Any] | None:
 
 
 def _build_effort(request: chat.ChatRequest) -> str | None:
-    """Return the effort; a token budget becomes the nearest ordinary effort."""
+    """Return the reasoning effort; a token budget becomes "none" or the nearest of ``_ORDINARY_EFFORTS``."""
     tokens = request.thinking_tokens
     if request.effort is not None or tokens is None:
         return request.effort

@@ -1,7 +1,7 @@
 """Unstreamed chat answers of the OpenAI API format, parsed into events and built from events.
 
-Shape: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``; vendors extend a message like a delta, see
-``chunk_reader``.
+Shape: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``. Vendors extend messages with the same fields as
+deltas; see ``chunk_reader``.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,14 +23,14 @@ from gateway.formats.openai.stream import build_call, build_image, build_usage
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
     """Parse a provider's answer, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
-    The ids of tool calls are made of ``answer_id`` if the provider gives none. ``choices``: the number of requested
-    answers; 0 if it is unknown.
+    ``answer_id``: part of generated tool-call ids if the provider gives none. ``choices``: the number of requested
+    answers; 0 if unknown.
     """
     value = parse_answer_object(raw, secrets, exact=True)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise ProviderBadResponse(NO_CHOICES)
-    # A message is parsed as one delta with all the content.
+    # A whole message is parsed like a single delta, because both have the same fields.
     messages = join_choices(listed) if choices == 1 else listed
     deltas = [_parse_choice(choice, index) for index, choice in enumerate(messages)]
     reader = ChunkParser(secrets, answer_id)
@@ -46,7 +46,7 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ProviderBadResponse("The provider's answer has a choice without a message")
     calls = message.get("tool_calls")
-    if isinstance(calls, list):  # each is a separate call, whatever its id
+    if isinstance(calls, list):  # each entry is a separate call, even if ids repeat
         calls = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
     return {**choice, "index": index, "delta": {**message, "tool_calls": calls}}
 
@@ -66,7 +66,7 @@ class _Message:
         self.reason = "stop"
 
     def take(self, event: chat.Event) -> None:
-        """Add ``event``."""
+        """Add an event of this choice."""
         match event:
             case chat.TextDelta():
                 self.text.append(event.text)
@@ -86,7 +86,7 @@ class _Message:
                 self.reason = event.reason
 
     def write(self, index: int, custom: Collection[str]) -> dict[str, Any]:
-        """Build the choice; ``custom``: names of custom tools. A tool call or a refusal replaces an empty text."""
+        """Build the choice; ``custom``: names of custom tools. No text next to calls or a refusal becomes null."""
         replaced = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",
@@ -114,7 +114,7 @@ def _build_call(started: chat.ToolCallStart, arguments: list[str], custom: Colle
 def build_answer(
     events: Iterable[chat.Event], *, answer_id: str, model: str, created_s: int, custom: Collection[str] = ()
 ) -> bytes:
-    """Build a ``chat.completion``; id, model and time are the provider's if it reports them.
+    """Build a ``chat.completion``. The provider's id, model and time take precedence over the arguments.
 
     ``custom``: the names of the request's custom tools.
 
@@ -132,7 +132,7 @@ def build_answer(
             case chat.StreamError():
                 raise event.error
             case chat.ReasoningSignature() | chat.RedactedReasoning() | chat.StreamEnd():
-                pass  # the format has no place for them
+                pass  # the format cannot express these events
             case _:
                 messages.setdefault(event.choice, _Message()).take(event)
     if not messages:

@@ -1,7 +1,7 @@
-"""Tools of the Responses API that the client runs and that have items of their own, as functions of other formats.
+"""Client-executed tools of the Responses API with their own item types, represented as functions in other formats.
 
 Shapes: OpenAI's OpenAPI document, ``LocalShellToolCall``, ``FunctionShellCall``, ``ApplyPatchToolCall``,
-``ToolSearchCall``. Each tool becomes a function of the same name; a call of it is written as the tool's item.
+``ToolSearchCall``. Each tool becomes a function of the same name, whose calls are written as the tool's items.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ def _build_schema(required: list[str], properties: Body) -> Body:
 
 @frozen
 class ClientTool:
-    """A tool that the client runs.
+    """A client-executed tool.
 
-    ``field``: the field of its call's item that holds the arguments. ``fixed``: what that field has beside the
-    arguments. ``text_field``: the argument that a call has whose arguments are no object.
+    ``field``: the field of a call item that holds the arguments. ``fixed``: default values in that field, which the
+    arguments override. ``text_field``: the argument that receives the whole text if the arguments are not an object.
     """
 
     description: str
@@ -74,12 +74,12 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
         "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
     ),
 }
-"""By the type of the tool, which is also the name of the function; its call's item has the type with ``_call``."""
+"""Tools by their type, which is also the function name. The type of a call item is this type plus ``_call``."""
 _CALLS = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
 
 
 def is_run_by_client(tool: Body) -> bool:
-    """Return whether the client runs a tool with an item of its own."""
+    """Return whether the client executes a tool whose calls have their own item type."""
     kind = tool.get("type")
     if kind == "shell":
         return as_object(tool.get("environment")).get("type") in (None, "local")
@@ -89,7 +89,7 @@ def is_run_by_client(tool: Body) -> bool:
 
 
 def build_function(tool: Body) -> chat.Tool:
-    """Return the function for a tool that the client runs."""
+    """Return the function for a client-executed tool."""
     known = CLIENT_TOOLS[tool["type"]]
     schema = tool.get("parameters")
     described = as_text(tool.get("description")) or known.description
@@ -97,7 +97,7 @@ def build_function(tool: Body) -> chat.Tool:
 
 
 def build_item(kind: str, arguments: str) -> Body:
-    """Return what a call's item of this kind has for the arguments that the model has written."""
+    """Return the fields of a call item for the model's arguments. ``kind``: the type of the tool."""
     known = CLIENT_TOOLS[kind]
     values = loads_or_none(arguments.encode())
     if not isinstance(values, dict):
@@ -107,7 +107,7 @@ def build_item(kind: str, arguments: str) -> Body:
 
 
 def parse_client_call(item: Body, where: str) -> chat.ToolCallPart | None:
-    """Parse the item of a call; None if the tool ran at OpenAI."""
+    """Parse a client tool call item; None if OpenAI executed the tool itself."""
     kind = _CALLS[item["type"]]
     if kind == "tool_search" and item.get("call_id") is None:
         return None
@@ -120,7 +120,7 @@ def parse_client_call(item: Body, where: str) -> chat.ToolCallPart | None:
 
 
 def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResultPart | None:
-    """Parse the item of a result; ``calls``: the call's id by its item's id. None if it belongs to no call."""
+    """Parse a client tool result item; None if it belongs to no call. ``calls``: call ids by the ids of their items."""
     call_id = item.get("call_id") or calls.get(as_text(item.get("id")), item.get("id"))
     if not isinstance(call_id, str):
         return None

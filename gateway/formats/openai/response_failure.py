@@ -1,7 +1,7 @@
 """Writes the events that end a stream of the Responses API early.
 
 Shapes: OpenAI's OpenAPI document, ``ResponseErrorEvent`` and ``ResponseFailedEvent``. OpenAI sends both: openai/codex
-(codex-api/src/sse/responses.rs) reads only the second one, other clients raise an error from the first one.
+(codex-api/src/sse/responses.rs) reads only the second, while other clients raise an error for the first.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _FIRST_SERVER_ERROR = 500
 
 
 def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
-    """Build the ``error`` event; ``number`` is its sequence number."""
+    """Build the ``error`` event. ``number``: its sequence number."""
     fields = {"code": error.public_code, "message": _write_message(error, request_id), "param": error.param}
     fields |= build_page(error)
     # The openai library raises an error only from the nested object, which OpenAI sends too.
@@ -23,7 +23,7 @@ def build_response_error_event(error: GatewayError, request_id: str, number: int
 
 
 def build_failure(error: GatewayError, request_id: str, response: dict[str, Any], number: int) -> bytes:
-    """Build both events, the first one with the sequence number ``number``. ``response``: as it was when it began."""
+    """Build both events. ``number``: the first one's sequence number. ``response``: the response as it began."""
     code = error.public_code if error.status < _FIRST_SERVER_ERROR else "server_error"
     failed = response | {
         "status": "failed",
@@ -34,7 +34,7 @@ def build_failure(error: GatewayError, request_id: str, response: dict[str, Any]
 
 
 def build_page(error: GatewayError) -> dict[str, str]:
-    """Return the field with the address of the page about an error; none if it has none."""
+    """Return the field with the URL of the documentation page for an error; empty if there is no page."""
     return {} if error.doc_url is None else {"doc_url": error.doc_url}
 
 

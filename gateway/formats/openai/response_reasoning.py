@@ -1,7 +1,7 @@
-"""A provider's signature of reasoning as the ``encrypted_content`` of a reasoning item, and back.
+"""Conversion between providers' reasoning signatures and the ``encrypted_content`` of reasoning items.
 
-Clients send reasoning items back unchanged. A mark tells the gateway's items from OpenAI's own: neither provider may
-get the other's.
+Clients send reasoning items back unchanged. A prefix distinguishes the gateway's items from OpenAI's own, so that no
+provider receives another provider's signature.
 """
 
 from typing import Any
@@ -12,23 +12,23 @@ from gateway.formats.openai.compaction import KINDS, SUMMARY, replace_summary
 _SIGNED = "gateway:signed:"
 _REDACTED = "gateway:redacted:"
 UNSIGNED = "gateway:unsigned:"
-"""Reasoning of a provider that signs none, which it requires back (DeepSeek: Thinking Mode, tool calls)."""
+"""Marks unsigned reasoning, which its provider may require back (DeepSeek: Thinking Mode, tool calls)."""
 _OWN = (_SIGNED, _REDACTED, UNSIGNED, SUMMARY)
 _SEALED = ("reasoning", *KINDS)
 
 
 def build_signed(signature: str) -> str:
-    """Return the encrypted content of reasoning with a provider's signature."""
+    """Return the ``encrypted_content`` for reasoning with a provider's signature."""
     return _SIGNED + signature
 
 
 def build_redacted(data: str) -> str:
-    """Return the encrypted content of reasoning that the provider shows only encrypted."""
+    """Return the ``encrypted_content`` for reasoning that the provider sends only in encrypted form."""
     return _REDACTED + data
 
 
 def is_own(item: object) -> bool:
-    """Return whether an input item is reasoning or a summary that the gateway has written."""
+    """Return whether an input item is a reasoning or summary item written by the gateway."""
     if not isinstance(item, dict) or item.get("type") not in _SEALED:
         return False
     content = item.get("encrypted_content")
@@ -36,9 +36,9 @@ def is_own(item: object) -> bool:
 
 
 def drop_own(items: Any) -> Any:
-    """Return the input of a request without the gateway's reasoning items, and its summaries as text.
+    """Return a request's input without the gateway's reasoning items and with its summaries as text.
 
-    The same object if it has none.
+    Returns the same object if there are no such items.
     """
     if not isinstance(items, list) or not any(map(is_own, items)):
         return items
@@ -46,9 +46,9 @@ def drop_own(items: Any) -> Any:
 
 
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
-    """Build the reasoning part of a text and an encrypted content; None if nothing in it can be sent.
+    """Build a reasoning part from an item's text and ``encrypted_content``; None if nothing in them can be sent.
 
-    OpenAI's own encrypted content means nothing to another provider.
+    OpenAI's own encrypted content is dropped, because no other provider can use it.
     """
     if content.startswith(_REDACTED):
         return ReasoningPart(redacted=content.removeprefix(_REDACTED))

@@ -1,7 +1,7 @@
 """Converts an unstreamed response (Responses API) into the equivalent stream.
 
-Shapes: OpenAI's OpenAPI document, ``Response`` and ``ResponseStreamEvent``. An item of an unknown type is added and
-finished unchanged.
+Shapes: OpenAI's OpenAPI document, ``Response`` and ``ResponseStreamEvent``. An item of an unknown type is sent
+unchanged in its ``added`` and ``done`` events.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +19,9 @@ _UNFINISHED: Item = {"output": [], "usage": None, "incomplete_details": None, "c
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the events from an unstreamed response, and return its usage too. Raises the error of a failed response.
+    """Convert an unstreamed response into events. Return them with the usage. Raises the error of a failed response.
 
-    A response that continues in the background is only begun.
+    A response that continues in the background gets only its first events.
     """
     value = parse_response(raw, secrets)
     events = [
@@ -118,4 +118,4 @@ _DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {
     "custom_tool_call": ("input", _list_input),
     "reasoning": ("summary", _list_reasoning),
 }
-"""Items that are streamed in parts: the field that is empty at first, and the function that lists its events."""
+"""Types of items that are streamed in parts -> the initially empty field, and the function that lists its events."""

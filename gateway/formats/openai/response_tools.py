@@ -1,12 +1,12 @@
-"""Parses the tools of a Responses body, for a channel with another format.
+"""Parses the tools of a Responses body, for channels with another format.
 
-Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. Tools also stand
-in items of the input: those that the client adds (``additional_tools``) or has found (``tool_search_output``).
+Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. Input items may
+contain tools too: tools added by the client (``additional_tools``) or found by a search (``tool_search_output``).
 
-A custom tool becomes a function with one text; see ``custom_tools.py``. A tool of a namespace becomes a tool whose name
-begins with that of the namespace; the description of the namespace is dropped, since the tools have their own. Tools
-that the client runs: see ``response_client_tools.py``. A tool that runs at OpenAI is left out unless the model has to
-call it.
+A custom tool becomes a function with one text argument; see ``custom_tools.py``. The name of a tool in a namespace gets
+the name of the namespace as a prefix; the description of the namespace is dropped, because the tools have their own.
+For client-executed tools, see ``response_client_tools.py``. A tool executed by OpenAI is left out if the model need not
+call it, and rejected otherwise.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from gateway.formats.openai.fields import Body, parse_list, parse_object
 from gateway.formats.openai.response_client_tools import CLIENT_TOOLS, build_function, is_run_by_client
 
 MAX_NAME = 64
-"""Characters of a tool's name that every format takes (OpenAI's OpenAPI document, ``FunctionObject``)."""
+"""The longest tool name in characters that every format accepts (OpenAI's OpenAPI document, ``FunctionObject``)."""
 _DIGEST = 8
 _CALLABLE = ("function", "custom")
 _NAMESPACE = "namespace"
@@ -30,12 +30,15 @@ _WITH_TOOLS = ("additional_tools", "tool_search_output")
 
 
 def only_there(where: str, what: str) -> Exception:
-    """Return the error for what only works with a channel that speaks the Responses API."""
+    """Return the error for a feature that needs a channel with the Responses API. ``what``: names the feature."""
     return refuse(where, f"{what} only works with a channel that speaks the Responses API")
 
 
 def join_name(namespace: object, name: str) -> str:
-    """Return the name of a tool outside its namespace, at most ``MAX_NAME`` characters unless ``name`` is longer."""
+    """Return a tool's name with its namespace as a prefix. Long joined names are cut to ``MAX_NAME`` with a hash.
+
+    A name without a namespace is returned unchanged.
+    """
     if not isinstance(namespace, str) or not namespace:
         return name
     joined = f"{namespace}__{name}"
@@ -66,7 +69,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, 
 
 
 def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
-    """Yield every declared tool with its place. Raises ``InvalidRequest``."""
+    """Yield each tool in the body and its input items, with its place. Raises ``InvalidRequest``."""
     for at, tool in enumerate(parse_list(body, "tools") or ()):
         yield f"tools[{at}]", expect_object(tool, f"tools[{at}]")
     items = body.get("input")
@@ -78,7 +81,7 @@ def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def _parse_listed(tool: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
-    """Yield a tool, or those of a namespace; nothing for one that runs at OpenAI."""
+    """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are noted and left out."""
     kind = expect_text(tool.get("type"), f"{where}.type")
     if kind in _CALLABLE:
         yield _parse_tool(tool, where)
@@ -122,7 +125,7 @@ def _parse_name(tool: Body, where: str) -> str:
 
 
 def _flatten(tool: Body) -> Body:
-    """Return a tool whose fields stand in ``function``, as in a chat body, with these fields beside its type."""
+    """Move fields nested in ``function``, as in chat bodies, to the top level of a tool."""
     return tool | as_object(tool.get("function")) if "name" not in tool else tool
 
 
@@ -143,7 +146,7 @@ def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
 
 
 def find_call_kinds(body: Body) -> dict[str, str]:
-    """Return the types of a checked body's tools that are no functions, by the names that the provider has."""
+    """Map the names sent to the provider to the types of a checked body's tools that are not functions."""
     kinds: dict[str, str] = {}
     for namespace, tool in _list_all(body):
         if tool.get("type") in _CALLABLE:
@@ -154,7 +157,7 @@ def find_call_kinds(body: Body) -> dict[str, str]:
 
 
 def find_namespaces(body: Body) -> dict[str, Body]:
-    """Return, by the name that the provider has, what a call of a namespace's tool has for its name."""
+    """Map the provider's names for namespaced tools to the ``name`` and ``namespace`` fields of their calls."""
     return {
         join_name(namespace, _flatten(tool)["name"]): {"name": _flatten(tool)["name"], _NAMESPACE: namespace}
         for namespace, tool in _list_all(body)
@@ -163,7 +166,7 @@ def find_namespaces(body: Body) -> dict[str, Body]:
 
 
 def _list_all(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the tools of a checked body, each with the namespace that it is in."""
+    """Yield the tools of a checked body, each preceded by its namespace, which is empty if there is none."""
     for _, tool in _list_declared(body):
         if tool.get("type") == _NAMESPACE:
             yield from ((tool["name"], inner) for inner in list_objects(tool["tools"]))

@@ -1,7 +1,7 @@
-"""Responses in the OpenAI API format: the request, the stream's passthrough, and the usage of an answer.
+"""Responses in the OpenAI API format: request checks, stream passthrough and usage.
 
 Shapes: OpenAI's OpenAPI document, ``CreateResponse``, ``Response``, ``ResponseUsage``, ``ResponseStreamEvent``. An
-event has its type twice, as its name and in its data; the last one carries the whole response.
+event has its type twice: as its name and in its data. The last event contains the whole response.
 """
 
 import re
@@ -53,7 +53,7 @@ from gateway.formats.stream import PassthroughStream
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")
 """Fields of a body that are part of the prompt."""
 _MEDIA = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "result"})
-"""Strings in an item that stand for an image, a recording or a file."""
+"""String fields of an item that represent an image, a recording or a file."""
 _ENCRYPTED = "encrypted_content"
 _TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED})
 
@@ -61,7 +61,7 @@ _BEGINS = frozenset({"response.created", "response.in_progress", "response.queue
 _FAILED = "response.failed"
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED})
 UNFINISHED = frozenset({"queued", "in_progress"})
-# Events about a part of the response have at least two dots in their names, those about all of it have one.
+# The names of events about a part of the response have at least two dots; those about the whole response have one.
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
@@ -77,17 +77,17 @@ _REFUSED = frozenset(
         "misalignment_policy_violation", "unsupported_image_media_type",
     },
 )  # fmt: skip
-"""Codes of ``ResponseError``, and the type of OpenAI's errors, that mean an invalid request of the client."""
+"""Codes of ``ResponseError``, and a type of OpenAI's errors, that mean an invalid client request."""
 _STORED = "responses"
-"""The affinity key of all requests of an account whose answers are stored."""
+"""The affinity key of requests whose response is stored, or that use a stored one."""
 _STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429)
 
 
 def parse_responses_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. The content
-    of an earlier response is not bounded: only its provider knows it.
+    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. The
+    token bound excludes the content of an earlier response, which only its provider knows.
     """
     model = parse_model(body)
     _check_input(body.get("input"))
@@ -113,7 +113,10 @@ def parse_responses_inference(body: Body) -> InferenceRequest:
 
 
 def _check_input(value: object) -> None:
-    """Accept a text, items, or nothing if a stored prompt or an earlier response replaces it."""
+    """Raise ``InvalidRequest`` unless ``input`` is a text, a list of objects or absent.
+
+    A stored prompt or an earlier response may replace it.
+    """
     if value is None or isinstance(value, str):
         return
     if not isinstance(value, list):
@@ -125,7 +128,7 @@ def _check_input(value: object) -> None:
 
 
 def _parse_affinity_key(body: Body) -> str | None:
-    """Return the affinity key. Only its provider knows a stored response, so requests that use one stay together."""
+    """Return the affinity key. Requests that store or use responses share one, because one provider must serve them."""
     read_text(body, "previous_response_id")
     conversation = body.get("conversation")
     if conversation is not None and not isinstance(conversation, str | dict):
@@ -150,7 +153,7 @@ def _measure(value: Any) -> tuple[int, int]:
         elif name in _MEDIA:
             tokens += PART_TOKENS
         else:
-            # Encrypted reasoning is longer than its text.
+            # Encrypted reasoning is longer than its text, so an estimate from its length is high enough.
             sealed = name == _ENCRYPTED and not is_summary(item)
             tokens += estimate_tokens(len(item)) if sealed else bound_text(item)
             chars += len(item) if name in _TEXTS else 0
@@ -172,9 +175,9 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def build_responses_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model, without reasoning that another provider has made.
+    """Build the body with the provider's name for the model, without reasoning items from other providers.
 
-    A stream reports its usage by default.
+    Usage need not be requested: streams report it by default.
     """
     body = inference.body | {"model": model}
     if (items := body.get("input")) is not None:
@@ -183,10 +186,10 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
-    """Return the usage of an unstreamed answer. The bytes are forwarded unchanged.
+    """Return the usage of an unstreamed answer.
 
-    Raises ``ProviderBadResponse`` if it is no response, and the error of a failed one: ``ProviderRejected`` if that
-    blames the client's request.
+    Raises ``ProviderBadResponse`` if the answer is not a response, and the error of a failed response:
+    ``ProviderRejected`` if the client's request caused the failure.
     """
     answer = parse_response(raw, secrets)
     inference.made[:] = list_made(answer, kept=inference.body.get("store") is not False)
@@ -194,7 +197,7 @@ def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: err
 
 
 def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
-    """Parse a whole response. Raises like ``parse_responses_answer``."""
+    """Parse a whole response. Raises the same errors as ``parse_responses_answer``."""
     value = parse_any_object(raw)
     if value.get("object") != "response":
         parse_answer_object(raw, secrets)
@@ -205,9 +208,10 @@ def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
 
 
 def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the usage of a response as its provider reports it, else an estimate.
+    """Return a response's reported usage, else an estimate.
 
-    A response that continues in the background counts with its reserved output: the gateway never sees its end.
+    A response that continues in the background is charged with its reserved output, because the gateway never sees its
+    end.
     """
     usage = attach_rare(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
     if not answer.get("output") and usage.source == "upstream":
@@ -222,7 +226,7 @@ def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest)
 
 
 def parse_usage_object(raw: object) -> Usage | None:
-    """Parse a ``ResponseUsage``; None if it is missing or not believable."""
+    """Parse a ``ResponseUsage``; None if missing or implausible."""
     if not isinstance(raw, Mapping):
         return None
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
@@ -236,10 +240,10 @@ def parse_usage_object(raw: object) -> Usage | None:
 
 
 def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the searches in a response, and the service tier that served it, by fields of ``RareUnits``.
+    """Return a response's searches, service tier and cost as fields of ``RareUnits``.
 
-    A search is paid, and no page that is opened or searched (platform.openai.com/docs/pricing, "Built-in tools"). The
-    cost is OpenRouter's.
+    Searches are charged, but opening or searching a page is not (platform.openai.com/docs/pricing, "Built-in tools").
+    The cost field is OpenRouter's.
     """
     found: dict[str, Any] = {}
     if tier := find_tier(answer.get("service_tier")):
@@ -257,7 +261,7 @@ _SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
-    """Convert the error of a response, or of an error event."""
+    """Convert the error of a failed response or error event into a ``ProviderError``."""
     reported = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
     if status is None:
@@ -266,7 +270,7 @@ def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stre
 
 
 def find_response_id(raw: bytes) -> str:
-    """Return the id of a response, given whole or as the first events of a stream; empty if there is none."""
+    """Return the id of a response. ``raw``: a whole response or a stream's first events. Empty if there is no id."""
     whole = raw.lstrip().startswith(b"{")
     for payload in (raw,) if whole else (sse.parse_data(event) or b"" for event in split_events(raw)):
         value = as_object(loads_or_none(payload))
@@ -276,14 +280,14 @@ def find_response_id(raw: bytes) -> str:
 
 
 class ResponsesPassthrough(PassthroughStream):
-    """Forwards whole events unchanged, up to the one that ends the response; see ``StreamTransform``.
+    """Forwards complete events up to the event that ends the response; see ``StreamTransform``.
 
-    Only a failure message with a secret or an address is changed. Events about the response itself (created, queued, in
-    progress) are forwarded, but do not count: until an answer begins, another channel may be tried.
+    Events are unchanged, except that secrets and URLs in a failure message are masked. Events about the response itself
+    (created, queued, in progress) are forwarded but not counted: until an answer begins, another channel may be tried.
 
-    ``events``: complete events with data so far, without those and the end. ``ended``: the response is complete,
-    incomplete, cancelled, or failed after it had begun; the rest is dropped, also an end mark as in chat, which some
-    servers add and no client needs.
+    ``events``: the number of complete events with data so far, without these and the last one. ``ended``: the response
+    is complete, incomplete, cancelled, or failed after it began. Everything afterwards is dropped, including the end
+    mark of chat streams, which some servers add and no client needs.
     """
 
     __slots__ = ("_buffer", "_inference", "_usage")
@@ -296,7 +300,7 @@ class ResponsesPassthrough(PassthroughStream):
 
     def feed(self, data: bytes) -> bytes:
         self._buffer.feed(data)
-        # The usual piece consists of whole events about parts of the response, and is forwarded unchanged.
+        # Fast path: a typical piece consists of complete events about parts of the response and needs no parsing.
         whole = data.endswith(b"\n\n") and not self._splitter.waiting
         if whole and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
             self._begun = True
@@ -330,7 +334,10 @@ class ResponsesPassthrough(PassthroughStream):
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:
-        """Return the rest once the connection has ended; an end that only lacks its blank line is completed."""
+        """Return the remaining bytes after the connection has closed.
+
+        Adds the blank line if the last event lacks it. Raises ``ProviderError`` if the stream is incomplete.
+        """
         rest = self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
         if self.error is not None:
@@ -350,7 +357,7 @@ class ResponsesPassthrough(PassthroughStream):
         return build_failure(error, request_id, response, number)
 
     def parse_usage(self) -> Usage:
-        """Return the provider's counts, else an estimate from the text or a sample of it."""
+        """Return the provider's counts, else an estimate from the text or from a sample of the text."""
         if self._usage is not None:
             return self._usage
         if not self.events:
@@ -364,7 +371,7 @@ class ResponsesPassthrough(PassthroughStream):
 
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
-    """Return an event's type and its data as an object, empty if it is none. Data about a part is not parsed."""
+    """Return an event's type and its data; empty if the data is not an object, or is about a part and not parsed."""
     found = _NAME.search(event) if sse.has_name(event) else None
     name = found[1] if found else b""
     if _PART.match(name):
@@ -377,7 +384,7 @@ def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
-    """Return the response as it began, empty if it did not, and the sequence number after the last forwarded event."""
+    """Return the initial response, empty if it has not begun, and the sequence number for the next event."""
     begun: dict[str, Any] = {}
     last = -1
     for event in (*([] if buffer.whole else split_events(buffer.head)), *split_events(buffer.tail)):
@@ -393,7 +400,7 @@ def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
 
 
 def _without_type(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an error event that is itself the error, without the event's type."""
+    """Return the error fields of an event that is itself the error."""
     return {name: value.get(name) for name in ("message", "param", "code")}
 
 
@@ -413,7 +420,7 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) 
 
 
 def _sample(raw: bytes) -> tuple[int, str]:
-    """Return the number of whole events of an answer in ``raw``, and the text of their deltas."""
+    """Return the number of complete answer events in ``raw``, and the text of their deltas."""
     events, texts = 0, []
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))

@@ -30,9 +30,9 @@ _REASONING: Body = {"effort": None, "summary": None}
 
 
 def build_echo(body: Body, continues: str = "") -> bytes:
-    """Return the settings as a JSON object; ``continues``: the id of the response before.
+    """Return the settings as a JSON object. ``continues``: the id of the previous response.
 
-    Raises ``InvalidRequest`` if they are nested too deeply.
+    Raises ``InvalidRequest`` if the settings are nested too deeply.
     """
     echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
     settings: Body = {

@@ -1,12 +1,12 @@
-"""Parses a Responses body into a ``ChatRequest``, for a channel with another format.
+"""Parses a Responses body into a ``ChatRequest``, for channels with another format.
 
 Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
 
-Rejected, because the answer would not be what was requested: a tool that runs at OpenAI and must be called,
+Rejected, because the answer would not be what was requested: a tool executed by OpenAI that must be called,
 ``prompt``, ``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, uploaded files of
 this turn, and a ``service_tier`` other than the standard one.
-Left out and named (``adapted``): tools that run at OpenAI and are only offered, and ``context_management``.
-A trigger at the end of the input is answered by a summary: the model is asked for one (``compaction.py``).
+Left out and reported (``adapted``): OpenAI-executed tools that are only offered, and ``context_management``.
+If the input ends with a compaction trigger, the model is asked for a summary (``compaction.py``).
 Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
 reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``,
 ``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at OpenAI), and every field that
@@ -36,7 +36,7 @@ _LOGPROBS = "message.output_text.logprobs"
 
 
 def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
-    """Parse a checked body (see ``parse_responses_call``). Raises ``InvalidRequest`` naming the field."""
+    """Parse a body checked by ``parse_responses_inference``. Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
     instructions = fields.read_text(body, "instructions")
     adaptations = Adaptations()
@@ -91,7 +91,7 @@ def _parse_format(body: fields.Body) -> chat.ResponseFormat | None:
         case "json_object":
             return chat.ResponseFormat("json")
         case "json_schema":
-            nested = wanted.get("json_schema")  # as in a chat body
+            nested = wanted.get("json_schema")  # the nested form of chat bodies
             wanted = nested if isinstance(nested, dict) else wanted
             strict = wanted.get("strict")
             return chat.ResponseFormat(

@@ -1,7 +1,7 @@
 """Builds responses of the Responses API, streamed or whole, from the events of an answer.
 
 Shapes: OpenAI's OpenAPI document, ``Response``, ``OutputItem`` and ``ResponseStreamEvent``. A tool call may continue
-after the next item has begun: every event names its item. An item is done when its text can have no more.
+after the next item has begun, because every event names its item. An item is done when its text is complete.
 """
 
 from io import StringIO
@@ -24,7 +24,7 @@ from gateway.formats.translator import ResponseIdentity
 
 Body = dict[str, Any]
 MAX_CHARS = 16 * 1024 * 1024
-"""Characters of one response: all of them are repeated in its last event."""
+"""The limit on characters per response, which are all kept because the last event repeats them."""
 _TEXT, _REFUSAL = "response.output_text", "response.refusal"
 _SUMMARY, _ARGUMENTS = "response.reasoning_summary_text", "response.function_call_arguments"
 _WHOLE = frozenset({"stop", "tool_calls"})
@@ -34,7 +34,7 @@ _WHOLE = frozenset({"stop", "tool_calls"})
 class _Text:
     """A text that is streamed in pieces, and its place in the output.
 
-    ``head``: a delta event of it, up to its number.
+    ``head``: the beginning of its delta events, up to the sequence number.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class _Text:
 
 @attrs.define(eq=False)
 class _Item:
-    """An item of the output under construction; ``text`` is its last text."""
+    """An output item under construction. ``text``: its current text."""
 
     index: int
     value: Body
@@ -55,10 +55,10 @@ class _Item:
 class ResponseStreamSerializer:
     """Writes events as a stream of the Responses API; see ``StreamSerializer``.
 
-    The model is the provider's if it reports one.
+    The model name is the provider's if reported.
 
-    ``inference``: the request; its response repeats its settings. ``identity``: id and time of the response. ``chars``:
-    of all texts so far.
+    ``inference``: the request, whose settings the response repeats. ``identity``: id and time of the response.
+    ``chars``: the number of characters so far.
     """
 
     __slots__ = (
@@ -234,7 +234,7 @@ class ResponseStreamSerializer:
         return self._close_item()
 
     def _add_sealed(self, content: str) -> bytes:
-        """Write reasoning without a text."""
+        """Write a reasoning item that has only encrypted content."""
         written = self._close_item()
         item, begun = self._start({"type": "reasoning", "summary": []})
         item.value["encrypted_content"] = content
@@ -302,14 +302,14 @@ class ResponseStreamSerializer:
         return _Item(index, value), self._write("response.output_item.added", output_index=index, item=value)
 
     def _close(self, status: str) -> bytes:
-        """Finish everything: nothing more follows."""
+        """Finish all open items at the end of the answer."""
         written = self._close_item(status)
         for index in list(self._calls):
             written += self._close_call(self._calls.pop(index), status)
         return written
 
     def _close_item(self, status: str = "completed") -> bytes:
-        """Finish what cannot continue if another item begins: the message, the reasoning, and calls that are whole."""
+        """Finish the items that cannot continue once another begins: message, reasoning and complete calls."""
         written = b""
         item, self._open, self._text, self._thought = self._open, None, None, None
         if item is not None:

@@ -1,7 +1,7 @@
-"""Speech in the OpenAI API format: the request, the streamed audio, and its event form.
+"""Speech in the OpenAI API format: the request, and passthrough of audio streams and event streams.
 
 Shapes: OpenAI's OpenAPI document, ``CreateSpeechRequest``, ``SpeechAudioDeltaEvent``, ``SpeechAudioDoneEvent``. An
-answer is bytes, or events if ``stream_format`` is "sse"; both are forwarded unchanged.
+answer is raw audio, or events if ``stream_format`` is "sse". Both are forwarded unchanged.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamState, StreamTransform
 
 MAX_INPUT_CHARS = 100_000
-"""OpenAI takes 4,096 characters, Google and Together more: the provider knows a model's limit. No provider takes this
-many, two hours of speech.
+"""An upper limit of two hours of speech, more than any provider accepts. The limits of models differ (OpenAI: 4,096
+characters; Google and Together: more), so the provider enforces them.
 """
 MEDIA_TYPES: Mapping[str, str] = {
     "mp3": "audio/mpeg",  # RFC 3003
@@ -46,8 +46,8 @@ _DELTA = b'"speech.audio.delta"'
 def parse_speech_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. The answer
-    is always a stream: audio is forwarded as it arrives.
+    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. The
+    answer is always treated as a stream, because audio is forwarded as it arrives.
     """
     model = parse_model(body)
     text = _parse_input(body)
@@ -79,7 +79,7 @@ def _parse_input(body: Body) -> str:
 
 
 def _check_voice(body: Body) -> None:
-    """Accept a name, or an object with the id of a custom voice."""
+    """Raise ``InvalidRequest`` unless ``voice`` is a name or an object with the id of a custom voice."""
     voice = body.get("voice")
     if voice is None or voice == "":
         raise refuse_missing(body, "voice")
@@ -98,12 +98,12 @@ def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
 
 
 def build_speech_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model."""
+    """Build the body with the provider's name for the model."""
     return inference.body | {"model": model}
 
 
 def is_events(inference: InferenceRequest) -> bool:
-    """Return whether the answer is a stream of events instead of bytes."""
+    """Return whether the client requested events instead of raw audio."""
     return inference.body.get("stream_format") == "sse"
 
 
@@ -119,7 +119,7 @@ def is_sound_type(content_type: str) -> bool:
 
 
 def open_speech_transform(inference: InferenceRequest, secrets: Secrets) -> StreamTransform:
-    """Return the stream transform for the requested form."""
+    """Return the stream transform for the requested ``stream_format``."""
     return (
         SpeechEventsPassthrough(inference, secrets) if is_events(inference) else SpeechPassthrough(inference, secrets)
     )
@@ -130,7 +130,7 @@ def _find_format(inference: InferenceRequest) -> str:
 
 
 def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
-    """Estimate the usage from the text, and from the audio's length if it is known."""
+    """Estimate the usage from the text and, if known, from the length of the audio."""
     length_ms = inference.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(inference.sound_ms))
     return Usage(
         estimate_prompt(inference),
@@ -142,9 +142,9 @@ def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
 
 
 class SpeechPassthrough(StreamState):
-    """Forwards audio: every piece is forwarded, and the stream ends with the connection; see ``StreamTransform``.
+    """Forwards each piece of audio; the stream ends when the connection closes. See ``StreamTransform``.
 
-    ``events``: pieces so far.
+    ``events``: the number of pieces so far.
     """
 
     __slots__ = ("_head", "_inference", "_secrets", "_size", "events")
@@ -180,7 +180,10 @@ class SpeechPassthrough(StreamState):
         return b""
 
     def parse_usage(self) -> Usage:
-        """Return the known number of characters, and an estimate from the forwarded audio; OpenAI reports nothing."""
+        """Return the number of input characters, with an estimate of tokens and length from the forwarded audio.
+
+        OpenAI reports no usage for raw audio.
+        """
         if not self.events:
             return Usage()
         return _estimate(self._inference, find_speech_ms(self._head, self._size, _find_format(self._inference)))
@@ -199,7 +202,7 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         self._usage: Usage | None = None
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if _DELTA in payload and b'"error"' not in payload:  # megabytes of base64 are not parsed
+        if _DELTA in payload and b'"error"' not in payload:  # skip parsing: a delta may have megabytes of base64
             self.events += 1
             return event
         return super()._judge(event, payload)

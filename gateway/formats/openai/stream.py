@@ -1,6 +1,6 @@
 """The chat stream of the OpenAI API format, parsed into events and built from events.
 
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``; vendors' additions: see ``chunk_reader``.
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``. For vendors' additions see ``chunk_reader``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ _LAST = frozenset({chat.StreamEnd, chat.StreamError})
 class ChatStreamParser:
     """Parses a chat stream; see ``StreamParser``.
 
-    ``choices``: number of requested answers. ``answer_id``: part of ids that the provider does not give.
+    ``choices``: the number of requested answers. ``answer_id``: part of the ids generated if the provider gives none.
     """
 
     __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
@@ -120,7 +120,7 @@ def build_usage(used: chat.UsageReport) -> dict[str, Any]:
 
 
 def build_call(event: chat.ToolCallStart) -> dict[str, Any]:
-    """Build a tool call without arguments."""
+    """Build a tool call with empty arguments."""
     call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
     if event.signature:
         call["extra_content"] = {"google": {"thought_signature": event.signature}}
@@ -138,13 +138,13 @@ _ARGUMENTS = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
 class ChatStreamSerializer:
     """Writes events as a chat stream; see ``StreamSerializer``.
 
-    Id and model are the provider's if it reports them. Reasoning is ``reasoning_content``, which most chat apps read.
-    The format cannot express a signature of reasoning.
+    Reasoning is written as ``reasoning_content``, which most chat apps read. Signatures of reasoning are dropped,
+    because the format cannot express them.
 
     Args:
-        answer_id: the answer's id if the provider gives none.
-        model: its model if the provider gives none.
-        created_s: its creation time in Unix seconds if the provider gives none.
+        answer_id: the answer's id, unless the provider gives one.
+        model: the model name, unless the provider gives one.
+        created_s: the creation time in Unix seconds, unless the provider gives one.
         include_usage: the client requested a usage frame.
     """
 
@@ -158,13 +158,13 @@ class ChatStreamSerializer:
         self._tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._begun: dict[int, bytes] = {}  # by begun choice: a chunk up to the first field of its delta
-        self._heads: dict[int, bytes] = {}  # the same, of choices whose next chunk has no log probabilities
-        self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: those of the next chunk
+        self._begun: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
+        self._heads: dict[int, bytes] = {}  # like ``_begun``, only choices whose next chunk has no log probabilities
+        self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: log probabilities of the next chunk
         self._used: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
-        # Hot path, nearly every event of a stream: head and tail are built once, only the text each time.
+        # Hot path for nearly every event of a stream: only the text is serialized each time, head and tail only once.
         if type(event) is chat.TextDelta and (head := self._heads.get(event.choice)):
             return head + b'"content":' + orjson.dumps(event.text) + self._tail
         if type(event) is chat.ReasoningDelta and (head := self._heads.get(event.choice)):
@@ -197,7 +197,7 @@ class ChatStreamSerializer:
 
     def _build_rest(self, event: chat.Event) -> bytes:
         match event:
-            case chat.MessageStart():  # nothing is written yet: until the first content another channel may be tried
+            case chat.MessageStart():  # write nothing before the first content, so that another channel may be tried
                 self._id = event.id or self._id
                 self._model = event.model or self._model
                 self._created_s = event.created_s or self._created_s

@@ -1,4 +1,4 @@
-"""Parses the end of a chat stream, once it has ended: usage, finished choices, a sample of the text.
+"""Parses the buffered end of a finished chat stream: usage, finished choices and a sample of the text.
 
 Shapes: OpenAI's ``CreateChatCompletionStreamResponse``.
 """
@@ -33,7 +33,7 @@ NOTHING = StreamTail(0, 0, "")
 
 
 def find_last_usage(raw: bytes) -> Usage | None:
-    """Return the last believable usage in the end of a stream, up to the end mark; None if there is none.
+    """Return the last plausible usage in the end of a stream, up to the end mark; None if there is none.
 
     A truncated first event is skipped.
     """
@@ -45,14 +45,14 @@ def find_last_usage(raw: bytes) -> Usage | None:
             if usage is not None:
                 tier = value.get("service_tier")
                 return attach_tier(usage, tier) if tier and tier != "default" else usage
-        end = start  # "usage": null, or an event that reports an error: the report is further back
+        end = start  # "usage": null, or in an error event: look for an earlier report
     return None
 
 
 def _find_end_mark(raw: bytes) -> int:
-    """Return the offset of the end mark; the length of ``raw`` if there is none. A text may contain it, too."""
+    """Return the offset of the end mark; the length of ``raw`` if there is none. Marks inside a text are ignored."""
     at = raw.find(DONE)
-    while at >= 0:  # the pattern alone would take ten times as long
+    while at >= 0:  # searching only with the pattern would take ten times as long
         mark = _END_MARK.search(raw, max(at - _LONGEST_MARK_START, 0), at + len(DONE))
         if mark:
             return mark.start()
@@ -61,7 +61,7 @@ def _find_end_mark(raw: bytes) -> int:
 
 
 def parse_tail(raw: bytes) -> StreamTail:
-    """Parse the whole events of ``raw`` up to the end mark; a truncated first or last event is skipped."""
+    """Parse the complete events of ``raw`` up to the end mark, skipping a truncated first or last event."""
     finished: set[int] = set()
     events, texts = 0, []
     for value in _parse_chunks(raw):
@@ -88,7 +88,7 @@ def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
 
 
 def split_events(raw: bytes) -> list[bytes]:
-    """Return the whole events in the end or the beginning of a stream; none if it is one event without an end."""
+    """Return the complete events in a part of a stream; empty if the part is one unfinished event."""
     try:
         return sse.SseSplitter().split(raw)
     except sse.EventTooLong:
@@ -96,15 +96,15 @@ def split_events(raw: bytes) -> list[bytes]:
 
 
 def parse_chunk(payload: bytes) -> dict[str, Any] | None:
-    """Return the object in an event's data; None if there is none."""
+    """Return the JSON object in an event's data; None if there is no object."""
     value = loads_or_none(payload)
     return value if isinstance(value, dict) else None
 
 
 def parse_choice(choice: dict[str, Any], where: str) -> str:
-    """Return the text of a choice: in its delta or message, or in ``text``, as in legacy completions.
+    """Return the text of a choice from its delta, message or, in legacy completions, ``text``.
 
-    Includes reasoning and tool calls. Reasoning that a server repeats in two fields counts once.
+    Includes reasoning and tool calls. Reasoning repeated in two fields counts once.
     """
     delta = choice.get(where)
     if not isinstance(delta, dict):

@@ -11,7 +11,7 @@ _MAX_DEPTH = 100
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
-    """Return whether a strict tool may have ``schema``."""
+    """Return whether ``schema`` is allowed for a strict tool."""
     level: list[Any] = [schema]
     for _ in range(_MAX_DEPTH):
         if not all(_is_closed(one) for one in level if isinstance(one, dict)):
@@ -24,7 +24,7 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Return whether an object schema has only required properties; what is no object schema has none to lack."""
+    """Return whether an object schema requires all its properties and allows no others; true for other schemas."""
     kind = schema.get("type")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         return True

@@ -1,7 +1,7 @@
-"""Upper bounds from a request's body alone: the tokens of its prompt, and the output to reserve.
+"""Upper bounds computed from a request's body: the tokens of the prompt, and the output to reserve.
 
-No token of a byte-level vocabulary is shorter than a byte, so a text has at most as many tokens as bytes. Anything else
-has no such bound: an image or a recording counts as a large one, and what it costs beyond that is an overrun.
+No token of a byte-level vocabulary is shorter than a byte, so a text has at most as many tokens as bytes. Media have no
+such bound: an image or a recording counts as a large one, and any tokens beyond that exceed the reservation.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ from gateway.domain import exact_json
 from gateway.formats.openai.fields import Body
 
 MAX_RESERVED_OUTPUT = 4_096
-"""The most tokens of one answer that are reserved, whatever the client allows."""
+"""The most output tokens to reserve for one answer, even if the client allows more."""
 PART_TOKENS = 2_000
-"""An image, a recording or a file in a message."""
+"""Tokens counted for an image, a recording or a file in a message."""
 MESSAGE_TOKENS = 8
-"""Added by a provider's template to each message, and to a prompt as a whole."""
+"""Tokens that a provider's template adds to each message and to the prompt as a whole."""
 
 
 def bound_output(body: Body) -> int:
@@ -24,10 +24,10 @@ def bound_output(body: Body) -> int:
 
 
 def bound_text(text: str) -> int:
-    """Return the bytes of a text in UTF-8."""
+    """Return the length of a text in UTF-8 bytes, an upper bound of its tokens."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def bound_json(value: Any) -> int:
-    """Return the bytes of a value as JSON."""
+    """Return the length of a value as JSON in bytes, an upper bound of its tokens."""
     return bound_text(value) if isinstance(value, str) else len(exact_json.dumps(value))

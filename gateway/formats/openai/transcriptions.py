@@ -1,9 +1,9 @@
-"""Transcriptions and translations in the OpenAI API format: the request, its answer in every format, and its stream.
+"""Transcriptions and translations in the OpenAI API format: requests, answers in all formats, and streams.
 
 Shapes: OpenAI's OpenAPI document, ``CreateTranscriptionRequest``, ``CreateTranslationRequest``,
 ``CreateTranscriptionResponseJson``, ``…VerboseJson``, ``…DiarizedJson``, ``TranscriptTextDeltaEvent``,
-``TranscriptTextDoneEvent``. Mistral reports seconds and tokens under its own names (docs.mistral.ai/api, "Audio
-Transcriptions"), vLLM a length as text (docs.vllm.ai, ``TranscriptionResponseVerbose``).
+``TranscriptTextDoneEvent``. Mistral reports seconds and tokens in fields with other names (docs.mistral.ai/api, "Audio
+Transcriptions"), and vLLM reports the length as a string (docs.vllm.ai, ``TranscriptionResponseVerbose``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ _TEXTS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 _FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
 _PLAIN = frozenset({"text", "srt", "vtt"})
-"""Formats other than JSON."""
+"""Response formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
 _PAGE = (b"<!doctype", b"<html")
 _EXTENSIONS: Mapping[str, str] = {
@@ -60,14 +60,14 @@ _EXTENSIONS: Mapping[str, str] = {
     "audio/webm": "webm",
     "video/webm": "webm",
 }
-"""Of the file types that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
+"""Media types -> extensions of the files that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 
 def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
     """Check a form and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged, those of
-    ``chunking_strategy`` with their received names.
+    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged;
+    those of ``chunking_strategy`` keep their received names.
     """
     body = parse_fields(form, _KINDS)
     inference = _parse_inference(form, body, "transcriptions", _FORMATS)
@@ -83,7 +83,7 @@ def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_translation_inference(form: ReceivedForm) -> InferenceRequest:
-    """Like ``parse_transcription_call``, for a translation, which is never streamed."""
+    """Check the form of a translation like ``parse_transcription_inference``. Translations are never streamed."""
     body = parse_fields(form, _KINDS)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")
@@ -119,14 +119,14 @@ def _parse_inference(
 
 
 def _list_hints(body: Body) -> list[str]:
-    """Return the texts that a model gets besides the audio."""
+    """Return the texts sent to the model in addition to the audio."""
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
 def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
-    """Build the form with the provider's name of the model, also for a translation.
+    """Build the form of a transcription or translation with the provider's name for the model.
 
-    JSON is requested instead of plain text, which has no usage: the gateway writes the text from the JSON.
+    Requests JSON instead of plain text, because plain text reports no usage. The gateway writes the text from the JSON.
     """
     fields = inference.body | {"model": model}
     if _find_format(inference) == "text":
@@ -135,7 +135,7 @@ def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
 
 
 def _name_file(upload: Upload) -> Upload:
-    """Add the extension by which OpenAI recognizes a file's type; the client library calls bare bytes ``upload``."""
+    """Add a missing file extension, by which OpenAI detects the type: its client library names raw bytes ``upload``."""
     extension = _EXTENSIONS.get(upload.media_type)
     if extension is None or "." in upload.filename:
         return upload
@@ -152,9 +152,9 @@ def _find_format(inference: InferenceRequest) -> str:
 
 
 def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the client's bytes of an unstreamed answer, and its usage. Raises ``ProviderBadResponse``.
+    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``.
 
-    Bytes pass unchanged, except that a requested text is written from a JSON answer.
+    The provider's bytes are unchanged, unless the client requested a text, which is written from the JSON answer.
     """
     kind = _find_format(inference)
     if kind not in _PLAIN:
@@ -173,7 +173,7 @@ def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets:
 
 
 def _is_object(raw: bytes) -> bool:
-    """Return whether it is JSON: a transcript may begin with a brace, too."""
+    """Return whether ``raw`` is a JSON object. A plain transcript may also begin with a brace."""
     return raw.lstrip().startswith(b"{") and loads_or_none(raw) is not None
 
 
@@ -202,12 +202,12 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
 
 
 def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
-    """Yield start and end (ms) and the text of each segment; an incomplete segment is left out."""
+    """Yield start and end in milliseconds and the text of each segment, skipping incomplete segments."""
     for segment in segments if isinstance(segments, list) else ():
         if isinstance(segment, dict) and isinstance(segment.get("text"), str):
             start_ms, end_ms = parse_length_ms(segment.get("start")), parse_length_ms(segment.get("end"))
             if start_ms is not None and end_ms is not None:
-                # A blank line would end the cue, and an arrow begin one.
+                # Blank lines and arrows are replaced, because they would end the cue or begin a new one.
                 yield start_ms, end_ms, " ".join(segment["text"].split()).replace("-->", "->")
 
 
@@ -217,9 +217,9 @@ def _build_clock(length_ms: int, mark: str) -> str:
 
 
 def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
-    """Return the reported tokens and audio length, and estimates of what is missing.
+    """Return the reported tokens and audio length, with estimates for missing values.
 
-    A price uses one of them: a provider that bills by length reports no tokens. ``text`` is the transcript.
+    A price uses only one of them: a provider that bills by length reports no tokens. ``text``: the transcript.
     """
     reported = as_object(value.get("usage"))
     length_ms = _first(parse_length_ms(reported.get("seconds")), parse_length_ms(reported.get("prompt_audio_seconds")))
@@ -248,9 +248,10 @@ def _first(*values: int | None) -> int | None:
 
 
 def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
-    """Return the audio's length: as its provider reports it, within what its bytes can contain; else as its file does.
+    """Return the length of the audio in milliseconds.
 
-    There is audio until the last subtitle, whatever the file says, and each second takes some bytes.
+    The provider's report is limited to the longest audio that the file size allows. Without a report, the file's own
+    duration is used, extended to the end of the last subtitle.
     """
     size = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
@@ -271,7 +272,7 @@ def _estimate(
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Build the events from an unstreamed JSON answer, and return its usage too. Raises ``ProviderBadResponse``."""
+    """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderBadResponse``."""
     value = _parse_object(raw, secrets)
     text, usage = value["text"], _parse_usage(value, inference, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
@@ -286,7 +287,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 class TranscriptPassthrough(AudioEventsPassthrough):
-    """Passthrough of a transcript in events."""
+    """Passthrough of a transcript streamed as events."""
 
     __slots__ = ("_inference", "_last", "_texts")
 

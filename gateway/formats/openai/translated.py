@@ -1,4 +1,4 @@
-"""The chat-completion format, translated: for clients, and for providers."""
+"""Translation of the chat completions format from and to other formats, for clients and for providers."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The Responses API, translated for its clients."""
+"""Translation of the Responses API, for clients whose channel uses another format."""
 
 from gateway.formats.openai import compaction_writer
 from gateway.formats.openai.responses_reader import parse_chat_request

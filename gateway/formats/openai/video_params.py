@@ -1,8 +1,8 @@
 """Requests for videos in the OpenAI API format: JSON, or a form, which the client libraries send even without a file.
 
 Shapes: OpenAI's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and ``CreateVideoRemixBody``.
-Length and size are ``seconds`` and ``size``, which are checked, reserved for and charged. Vendors' names for them are
-rejected: the client would miss a field that is dropped, and would not pay for one that is sent on.
+The gateway checks, reserves and charges by ``seconds`` and ``size``. Vendors' other names for them are rejected: if
+such a field were dropped, the client would miss its effect, and if it were sent, that effect would not be charged.
 """
 
 import binascii
@@ -33,7 +33,7 @@ _VENDOR_FIELDS = (
 _SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
-"""The beginning; the rest is checked when it is decoded, step by step (``videos/reference_image.py``)."""
+"""The beginning of a data URL; the rest is checked while it is decoded in steps (``videos/reference_image.py``)."""
 _WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
 _MAX_URL = 8_190
 _SHOWN_CHARS = 64
@@ -55,7 +55,7 @@ def parse_videos_inference(body: Body) -> InferenceRequest:
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
-    """Like ``parse_videos_call``, for a form, whose ``input_reference`` may be a file."""
+    """Check a form like ``parse_videos_inference``. Its ``input_reference`` may be a file."""
     check_files(form, (REFERENCE,))
     body = parse_fields(form, _KINDS)
     files = parse_files(form, REFERENCE, 1)
@@ -73,9 +73,9 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_remix_inference(body: Body) -> InferenceRequest:
-    """Check a remix and return a request without model and original, which the path names.
+    """Check a remix and return the request without a model.
 
-    Raises ``InvalidRequest``.
+    The path names the original video. Raises ``InvalidRequest``.
     """
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
@@ -89,7 +89,7 @@ def parse_remix_inference(body: Body) -> InferenceRequest:
 
 
 def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
-    """Like ``parse_remix_inference``, for a form."""
+    """Check a form like ``parse_remix_inference``."""
     check_files(form, ())
     return parse_remix_inference(parse_fields(form, _KINDS))
 
@@ -127,7 +127,7 @@ def _check_names(body: Body) -> None:
 
 
 def _parse_seconds(value: Any) -> int | None:
-    """Parse OpenAI's string; many clients send a number."""
+    """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send."""
     if value in _NOTHING and not isinstance(value, bool):
         return None
     text = str(value) if type(value) is int else value
@@ -146,14 +146,14 @@ def _parse_size(body: Body) -> str | None:
 
 
 def _parse_reference(value: Any, param: str) -> Reference | None:
-    """Parse an address, alone or as ``{"image_url": …}``."""
+    """Parse a URL, given directly or as ``{"image_url": …}``."""
     if value in _NOTHING:
         return None
     if isinstance(value, dict):
         if value.get("file_id") not in _NOTHING:
             raise _refuse_file_id(f"{param}.file_id")
         param, value = f"{param}.image_url", value.get("image_url")
-        if isinstance(value, dict):  # like an image in a chat message
+        if isinstance(value, dict):  # the form of an image in a chat message
             param, value = f"{param}.url", value.get("url")
     if not isinstance(value, str):
         raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {kind_of(value)}", param=param)

@@ -1,7 +1,7 @@
-"""Videos in the OpenAI API format: what clients see of their jobs, and requests to providers that use it.
+"""Videos in the OpenAI API format: objects for clients, and requests to providers that use the format.
 
 Shapes: OpenAI's OpenAPI document, ``VideoResource``, ``VideoListResource``, ``DeletedVideoResource`` and
-``VideoContentVariant``. Another instance of this gateway is such a provider too.
+``VideoContentVariant``. The provider may be another instance of this gateway.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ _OPENAI = {"processing": "in_progress"}
 
 
 def build_status(state: VideoState, words: StatusWords) -> str:
-    """Return a job's state in the words that the client's API version uses."""
+    """Return the name of a job's state in the client's API version."""
     shown = _SHOWN[state]
     return _OPENAI.get(shown, shown) if words == "openai" else shown
 
@@ -65,7 +65,7 @@ def build_video(job: VideoJob, words: StatusWords) -> Body:
 
 
 def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, more: bool) -> Body:
-    """Build a page of video objects, each in the words that ``find_words`` returns for it."""
+    """Build a page of video objects, each with the state names that ``find_words`` returns for the job."""
     data = [build_video(job, find_words(job)) for job in jobs]
     return {
         "object": "list",
@@ -92,7 +92,7 @@ SAFE_FIELDS = frozenset(
         "watermark",
     },
 )  # fmt: skip
-"""Fields that tune a video or name its user: none makes it longer, larger or more expensive."""
+"""Fields that tune a video or name its user, without making it longer, larger or more expensive."""
 _SHOWN_CHARS = 64
 _STATES: dict[str, TaskState] = {
     **dict.fromkeys(("queued", "pending", "submitted", "created", "waiting"), "queued"),
@@ -103,7 +103,7 @@ _STATES: dict[str, TaskState] = {
         "failed",
     ),
 }
-"""OpenAI's words, this gateway's, and those that other servers of the format use, in small letters."""
+"""State names of OpenAI, this gateway and other servers of the format, in lower case -> states."""
 
 
 class OpenAiVideoBackend(VideoBackend):
@@ -112,17 +112,17 @@ class OpenAiVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        """Build JSON, or a form if it includes a file, as the client libraries do.
+        """Build JSON, or a form if there is a file, like the client libraries.
 
-        Of the client's other fields only ``SAFE_FIELDS`` are sent: by others (``quality``, ``metadata``, …) a server
-        may make longer and larger videos than were reserved for.
+        Of the client's other fields only ``SAFE_FIELDS`` are sent, because others (``quality``, ``metadata``, …) might
+        make a video longer or larger than reserved.
         """
         body: dict[str, Any] = {**_parse_safe_fields(spec.extra), "model": spec.model, "prompt": spec.prompt}
         if spec.seconds is not None:
             body["seconds"] = str(spec.seconds)
         if spec.size is not None:
             body["size"] = spec.size
-        headers = (("Idempotency-Key", spec.mark),)  # a server that knows it makes one job of two equal requests
+        headers = (("Idempotency-Key", spec.mark),)  # a server that supports it creates only one job for repeats
         if spec.reference is not None and spec.reference.upload is not None:
             form = Form(body, (("input_reference", spec.reference.upload),))
             return ProviderRequest(form, begins=True, headers=headers)
@@ -170,9 +170,9 @@ class OpenAiVideoBackend(VideoBackend):
 
 
 def _parse_safe_fields(extra: Body) -> Body:
-    """Return the set fields.
+    """Return the fields that are set.
 
-    Raises ``InvalidRequest`` for one that is not in ``SAFE_FIELDS``, or has no plain value.
+    Raises ``InvalidRequest`` for a field that is not in ``SAFE_FIELDS``, or whose value is a list or an object.
     """
     fields = {name: value for name, value in extra.items() if value is not None}
     for name, value in fields.items():

@@ -1,1 +1,1 @@
-"""Formats of single vendors."""
+"""API formats that only one vendor uses."""

@@ -1,12 +1,12 @@
 """Images of Black Forest Labs' FLUX models: tasks, polled until they end.
 
-docs.bfl.ai/quick_start/generating_images (``POST /v1/MODEL`` returns an ``id`` and a ``polling_url``, which must be
-used because another cluster may do the work), .../api_integration/errors (states), .../api-reference/models/… (the
-fields of each model, input images among them). Output images are addresses that are valid for ten minutes. A task
-cannot be cancelled.
+Sources: docs.bfl.ai/quick_start/generating_images (``POST /v1/MODEL`` returns an ``id`` and a ``polling_url``, which
+must be used because the task may run on another cluster), .../api_integration/errors (states),
+.../api-reference/models/… (fields of each model, including input images). Output images are URLs that are valid for
+ten minutes. A task cannot be cancelled.
 
-FLUX.2 and the first FLUX models take pixels, Kontext and Ultra take shapes. Any model that is not in ``MODELS`` gets
-the prompt and the fields that the client sets itself.
+FLUX.2 and the first FLUX models accept sizes in pixels; Kontext and Ultra accept aspect ratios. A model that is not in
+``MODELS`` gets the prompt and the fields set by the client.
 """
 
 import re
@@ -39,7 +39,7 @@ from gateway.frozen import frozen
 
 RESULT = "/get_result?id="
 DOMAIN = ".bfl.ai"
-"""The vendor's clusters have names that end with it; the key is sent to no other server."""
+"""The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
 _FIRST_WAIT_S = 0.5
 _BLOCKED = ("Request Moderated", "Content Moderated")
 _MODEL = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
@@ -53,19 +53,19 @@ _GATEWAY_FIELDS = frozenset(
         *(f"input_image_{number}" for number in range(2, 11)),
     },
 )  # fmt: skip
-"""Fields of the OpenAI API format, and the vendor's for the same; the safety filter, which only the owner of the
-account may change; and the address to which the vendor would send the result.
+"""Fields that the gateway controls: those of the OpenAI API format and the vendor's equivalents, the safety filter,
+which only the account's owner may change, and the webhook URL to which the vendor would send the result.
 """
 _RATIOS = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1024x768": "4:3", "768x1024": "3:4",
     "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
 }  # fmt: skip
-"""Sizes that stand for a shape: the pixels are not documented."""
+"""Sizes that represent an aspect ratio, because the actual pixels are not documented."""
 
 
 @frozen
 class Sides:
-    """The sizes of a model that takes pixels: both sides, in steps, and their product at most."""
+    """Limits of sizes in pixels: the range and step of both sides, and the maximum of their product."""
 
     least: int
     most: int
@@ -75,10 +75,10 @@ class Sides:
 
 @frozen
 class FluxModel:
-    """What a model accepts.
+    """The options of a model.
 
-    ``ratios``: sizes that stand for a shape; None if it takes no shape. ``sides``: None if it takes no pixels.
-    ``sources``: the most input images.
+    ``ratios``: sizes that represent an aspect ratio; None if not accepted. ``sides``: limits of sizes in pixels; None
+    if not accepted. ``sources``: the maximum number of input images.
     """
 
     ratios: Mapping[str, str] | None = None
@@ -180,7 +180,7 @@ def _build_size(takes: FluxModel, size: str) -> Body:
 
 
 def _find_host(address: object) -> str | None:
-    """Return the vendor's server that an answer names for polls; None: the one that took the task."""
+    """Return the vendor's host for polling in an answer; None for the server that accepted the task."""
     try:
         parts = urlsplit(as_text(address))
     except ValueError:
@@ -190,7 +190,7 @@ def _find_host(address: object) -> str | None:
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Return the error of a task without an image; a filter names its reasons in ``details``."""
+    """Return the error for a task without an image. A content filter gives its reasons in ``details``."""
     details = as_object(value.get("details"))
     reasons = [text for text in as_list(details.get("Moderation Reasons")) if isinstance(text, str)]
     if value.get("status") in _BLOCKED:

@@ -8,8 +8,8 @@ rejects the request, harmlessly). Paths and fields:
     Wan 2.6 and 2.7       docs.qwencloud.com/api-reference/image-generation/wan26-image-gen-edit, and wan27-… beside it
     Qwen-Image            alibabacloud.com/help/en/model-studio/qwen-image-api;
         docs.qwencloud.com/api-reference/image-generation/qwen-image-editing
-Models without a task API answer with the images at once. An input image may be a ``data:`` URL. Output images are
-addresses that are valid for a day. Errors: .../help/en/model-studio/error-code.
+Models without a task API return the images immediately. An input image may be a ``data:`` URL. Output images are URLs
+that are valid for one day. Errors: .../help/en/model-studio/error-code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,25 +47,25 @@ _UNDER_WAY = ("PENDING", "RUNNING")
 _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
 _FORMATS = ("png",)
 _PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
-"""Fields that a client may set beside those of the OpenAI API format; none of them changes the number of images."""
+"""Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
 ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
-"""Codes that concern the key or its account."""
+"""Prefixes of error codes about the key or its account."""
 _CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
 _TOO_MANY = 429
 
 
 @frozen
 class _CallMode:
-    """How a group of models is called.
+    """The request form of a group of models.
 
     Attributes:
-        path: below the server's root.
-        task: the answer is a task; else it contains the images.
-        talks: the prompt and the images are parts of a message; else fields.
-        takes: the model accepts images.
-        needs: the model requires an image.
+        path: the path below the server's root.
+        task: the answer is a task; otherwise it contains the images.
+        talks: prompt and images are parts of a message; otherwise they are fields.
+        takes: the model accepts input images.
+        needs: the model requires an input image.
         negative: the object that contains ``negative_prompt``.
-        function: the operation for an editor that has several.
+        function: the operation, for an editing model with several operations.
     """
 
     path: str
@@ -93,7 +93,9 @@ _CALL_MODES: Mapping[str, _CallMode] = {
     "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
     "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
 }
-"""By globs of model names, first match. Any other model is called with a message and no task, like all new ones."""
+"""Call modes by globs of model names; the first match counts. Other models are called like all new ones, with a message
+and without a task.
+"""
 
 
 def _find_call_mode(model: str) -> _CallMode:
@@ -143,7 +145,7 @@ class DashScopeImageBackend(ImageBackend):
         parameters: Body = {}
         if self._ask.size is not None:
             parameters["size"] = "{}*{}".format(*parse_sides(self._ask.size))
-        if self._mode.task or self._count > 1:  # the default of a task is four, of the others one
+        if self._mode.task or self._count > 1:  # the default of ``n`` is four for tasks, one otherwise
             parameters["n"] = self._count
         return parameters
 
@@ -167,7 +169,7 @@ class DashScopeImageBackend(ImageBackend):
 
 
 def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
-    """Parse images of either shape. Raises an error if one failed: all of them were requested."""
+    """Parse images in either form. Raises an error if one image failed, because the client requested all of them."""
     for result in list_objects(output.get("results")):
         if _has_code(result):
             raise _find_error(result, secrets)

@@ -4,9 +4,9 @@ Tasks work as for images (``formats/vendors/dashscope_images.py``). Fields:
     Wan 2.6 and older, from text      alibabacloud.com/help/en/model-studio/legacy-wan-text-to-video-api-reference
     Wan 2.6 and older, from an image  .../legacy-image-to-video-api-reference
     Wan 2.7                           .../text-to-video-api-reference and .../image-to-video-general-api-reference
-Errors: .../error-code. A model that starts from an image makes a video of its shape, so it gets only the tier of a
-size. A video's address is valid for a day, as is its task: afterwards the task is ``UNKNOWN``, which says nothing about
-its end.
+Errors: .../error-code. A model that starts from an image gives the video the image's aspect ratio, so it gets only the
+resolution of a size. A video's URL and its task are valid for one day. Afterwards the task's state is ``UNKNOWN``,
+which does not reveal how the task ended.
 
 Rejected: ``audio``, which changes the price, and inputs other than an image. Not supported: models that start from
 videos or from two images (``…-r2v``, ``…-kf2v``, ``…-s2v``, ``…-vace``, ``…-animate-…``, ``…-videoedit``), and Wan 3.0
@@ -54,7 +54,7 @@ TASKS = "/api/v1/tasks"
 _AS_TASK = ("X-DashScope-Async", "enable")
 _UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"PENDING": "queued", "RUNNING": "processing"}
 _PARAMETERS = ("prompt_extend", "shot_type", "watermark", "seed")
-"""Fields that a client may set beside those of the OpenAI API format, and beside ``negative_prompt``."""
+"""Vendor fields that a client may set, in addition to ``negative_prompt`` and the OpenAI API format."""
 _FIXED_FIELDS: Mapping[str, object] = {
     "audio": True,
     "audio_url": None,
@@ -62,7 +62,7 @@ _FIXED_FIELDS: Mapping[str, object] = {
     "img_url": None,
     "media": None,
 }
-"""Fields that are rejected unless they have the value that applies anyway."""
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
 _INFRINGES = "IPInfringementSuspect"
 _CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NEVER_BLOCKS = (401, 402, 429)
@@ -70,18 +70,18 @@ _NEVER_BLOCKS = (401, 402, 429)
 
 Tier = Literal["480P", "720P", "1080P"]
 Sizes = Mapping[str, tuple[Tier, str]]
-"""Each with its tier and its aspect ratio."""
+"""Sizes -> tier and aspect ratio."""
 
 
 @frozen
 class WanModel:
-    """How a model is called, and what it makes.
+    """The request form and the output options of a model.
 
     Attributes:
-        seconds: lengths, the default first. A single length is not sent: it is fixed.
-        sizes: the default first.
-        size_form: a size is sent as such (``1280*720``), or as its tier, with the aspect ratio or without.
-        image: the field of its image; None: it takes none, else it requires one.
+        seconds: lengths, the default first. A single length is fixed and not sent.
+        sizes: sizes, the default first.
+        size_form: how a size is sent: literally (``1280*720``), or as its tier with or without the aspect ratio.
+        image: the field of the input image, which is then required; None if images are not accepted.
     """
 
     seconds: tuple[int, ...]
@@ -106,7 +106,7 @@ _NEW_SIZES: Sizes = {
 
 
 def _pick(*tiers: Tier) -> Sizes:
-    """Return the sizes of older models in these tiers, in order."""
+    """Return the older models' sizes in the given tiers, in the order of the tiers."""
     return {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier}
 
 
@@ -130,7 +130,7 @@ MODELS: Mapping[str, WanModel] = {
     "wan*2.1-i2v-turbo": attrs.evolve(_BY_IMAGE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
     "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
 }
-"""By globs of model names, first match. Any other model is called like the newest ones."""
+"""Models by globs of their names; the first match counts. Other models are called like the newest ones."""
 
 
 def _find_model(name: str) -> WanModel:
@@ -168,7 +168,7 @@ class DashScopeVideoBackend(VideoBackend):
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Like the base class, but an account in arrears is reported with status 400."""
+        """Parse an error as in the base class, except that an account in arrears has status 400."""
         value = as_object(loads_or_none(raw))
         if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
             return _find_error(value, secrets)
@@ -197,7 +197,7 @@ class DashScopeVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Only a waiting task can be cancelled."""
+        """Return the request to cancel a task. Only a waiting task can be cancelled."""
         return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", passing=True)
 
 
@@ -245,7 +245,7 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
 
 
 def _parse_seconds(usage: Body) -> str | None:
-    """Return the video's length. ``duration`` includes the input, and an unknown length may be 0."""
+    """Return the video's length in seconds; None if unknown. ``duration`` comes last, because it includes the input."""
     named: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
     return next((str(int(value)) for value in named if _is_length(value)), None)
 

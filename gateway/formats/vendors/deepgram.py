@@ -1,9 +1,8 @@
 """Deepgram's speech and transcriptions.
 
-developers.deepgram.com/reference/text-to-speech/speak-request: a body with the text; the model, which is also the
-voice, is in the address. The answer is audio, MP3 unless the address says otherwise.
-developers.deepgram.com/reference/speech-to-text/listen-pre-recorded: the body is the file itself, everything else is
-in the address.
+developers.deepgram.com/reference/text-to-speech/speak-request: the body has the text, and the URL has the model, which
+is also the voice. The answer is audio, by default MP3.
+developers.deepgram.com/reference/speech-to-text/listen-pre-recorded: the body is the file, and the URL has all options.
 """
 
 from urllib.parse import urlencode
@@ -23,13 +22,13 @@ from gateway.formats.request_body import RawFile
 from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_seconds, parse_word
 
 _NORMAL = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
-"""The only values that can be expressed here, which are also the defaults."""
+"""The only supported values of these fields, which are also their defaults."""
 
 
 def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
-    """Build the body. Raises ``InvalidRequest`` for what the format cannot express.
+    """Build the body. Raises ``InvalidRequest`` for options that the API does not support.
 
-    The client's ``voice`` is not sent: each voice is a model.
+    The client's ``voice`` is not sent, because each voice is a model.
     """
     for field, normal in _NORMAL.items():
         if inference.body.get(field) not in (None, normal):
@@ -40,13 +39,13 @@ def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
 
 
 def build_file(inference: InferenceRequest, _model: str) -> RawFile:
-    """Return the file. Raises ``InvalidRequest`` for what the API cannot express."""
+    """Return the file. Raises ``InvalidRequest`` for options that the API does not support."""
     check_format(inference)
     return RawFile(inference.files[0])
 
 
 def find_listen_path(inference: InferenceRequest, model: str) -> str:
-    """Return the path with the model and the language, which Deepgram detects if the client names none."""
+    """Return the path with the model and the language. Deepgram detects the language if the client sets none."""
     language = inference.body.get("language")
     query = [("model", model), ("smart_format", "true")]
     query.append(("language", language) if language else ("detect_language", "true"))
@@ -72,7 +71,7 @@ def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes
 
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the client's bytes and the usage. Raises ``ProviderBadResponse``."""
+    """Return the bytes for the client and the usage. Raises ``ProviderBadResponse``."""
     return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
 
 

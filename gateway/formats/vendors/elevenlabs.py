@@ -1,9 +1,9 @@
 """ElevenLabs' speech and transcriptions.
 
-elevenlabs.io/docs/api-reference/text-to-speech/stream: the voice and the audio's format are in the address, the text
-and the model in the body. MP3, Opus and PCM can be streamed; OpenAI's PCM has 24 kHz, too.
-elevenlabs.io/docs/api-reference/speech-to-text/convert: a form with the model and the file; an answer has the text,
-and words with times. It does not say how long the audio is.
+elevenlabs.io/docs/api-reference/text-to-speech/stream: the URL has the voice and the audio format, and the body has the
+text and the model. MP3, Opus and PCM can be streamed. PCM is requested at 24 kHz, as in OpenAI's API.
+elevenlabs.io/docs/api-reference/speech-to-text/convert: a form with the model and the file. The answer has the text and
+words with times, but not the length of the audio.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _SPEECH_FIELDS = ("language_code", "seed", "previous_text", "next_text", "apply_
 
 
 def build_speech_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body. Raises ``InvalidRequest`` for what the API cannot express."""
+    """Build the body. Raises ``InvalidRequest`` for options that the API does not support."""
     body = inference.body
     if _find_format(inference) not in _FORMATS:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(_FORMATS)} here", param="response_format")
@@ -48,7 +48,7 @@ def build_speech_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def find_speech_path(inference: InferenceRequest, _model: str) -> str:
-    """Return the path for the voice and the format of a request whose body could be built."""
+    """Return the path with voice and audio format. The request must have passed ``build_speech_body``."""
     voice = inference.body["voice"]
     name = voice if isinstance(voice, str) else voice["id"]
     return f"/text-to-speech/{quote(name, safe='')}/stream?output_format={_FORMATS[_find_format(inference)]}"
@@ -63,7 +63,7 @@ _TRANSCRIPT_FIELDS = ("diarize", "num_speakers", "tag_audio_events", "seed")
 
 
 def build_form(inference: InferenceRequest, model: str) -> Form:
-    """Build the form. Raises ``InvalidRequest`` for what the API cannot express."""
+    """Build the form. Raises ``InvalidRequest`` for options that the API does not support."""
     check_format(inference)
     fields: Body = {"model_id": model, "timestamps_granularity": "word", "tag_audio_events": False}
     fields |= {
@@ -91,7 +91,7 @@ def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes
 
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the client's bytes and the usage. Raises ``ProviderBadResponse``."""
+    """Return the bytes for the client and the usage. Raises ``ProviderBadResponse``."""
     return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
 
 

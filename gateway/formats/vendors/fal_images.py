@@ -1,10 +1,10 @@
-"""Images of models at fal, made while the request waits.
+"""Images of models at fal, generated synchronously.
 
 docs.fal.ai/documentation/model-apis/inference/synchronous: ``POST https://fal.run/OWNER/MODEL`` returns the images.
-Each model has its own fields (fal.ai/models/OWNER/MODEL/api); most take ``num_images``, those of ``SIZED`` an
-``image_size``, and those whose name ends in ``/edit`` a list of ``image_urls``. Clients set a model's own fields
-directly. A filtered image is black, with ``has_nsfw_concepts``; a refused prompt is a 422 of the type
-``content_policy_violation``.
+Each model has its own fields (fal.ai/models/OWNER/MODEL/api). Most models accept ``num_images``, those in ``SIZED``
+accept ``image_size``, and those whose name ends in ``/edit`` accept a list of ``image_urls``. Clients set other model
+fields directly. A filtered image is black and marked in ``has_nsfw_concepts``. A rejected prompt has status 422 and the
+type ``content_policy_violation``.
 """
 
 import re
@@ -24,9 +24,9 @@ from gateway.formats.request_body import Body, build_data_url
 from gateway.formats.vendor_errors import parse_reason
 
 SIZED = ("fal-ai/flux*", "fal-ai/recraft/*", "fal-ai/ideogram/*", "fal-ai/qwen-image*", "fal-ai/stable-diffusion-*")
-"""Globs of the models that take ``image_size`` with width and height."""
+"""Globs of the models that accept ``image_size`` with width and height."""
 _SHAPED = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
-"""Those among them that take an aspect ratio instead."""
+"""Globs of the models that match ``SIZED`` but accept an aspect ratio instead."""
 EDITS = "*/edit"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,5}\Z", re.ASCII)
 _FORMATS = ("jpeg", "png")
@@ -38,8 +38,8 @@ _GATEWAY_FIELDS = frozenset(
         "safety_tolerance",
     },
 )  # fmt: skip
-"""Fields of the OpenAI API format, and fal's for the same; and the safety filter, which only the owner of the account
-may change.
+"""Fields that the gateway controls: those of the OpenAI API format and fal's equivalents, and the safety filter, which
+only the account's owner may change.
 """
 
 

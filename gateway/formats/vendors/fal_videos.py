@@ -2,13 +2,13 @@
 
 fal.ai/docs/documentation/model-apis/inference/queue and fal.ai/docs/inference-api/queue/…: ``POST /OWNER/APP/PATH``
 adds a request, ``GET /OWNER/APP/requests/ID/status`` polls it, ``GET …/requests/ID`` returns the model's answer, ``PUT
-…/requests/ID/cancel`` cancels it. The state of a request that failed is COMPLETED too, with an ``error`` and an
-``error_type`` (github.com/fal-ai/fal, ``fal_client/client.py``, ``Completed``). The answer is kept as long as the
-account's payload storage keeps it.
+…/requests/ID/cancel`` cancels it. The state of a failed request is also COMPLETED, with ``error`` and ``error_type``
+(github.com/fal-ai/fal, ``fal_client/client.py``, ``Completed``). The retention of answers depends on the account's
+payload storage settings.
 
-Each model has its own fields: fal.ai/models/OWNER/MODEL/llms.txt of those in ``MODELS``. A model that starts from an
-image is the path ``image-to-video`` below it. Sound costs extra and is on by default; turning it off is rejected,
-because the price would be another.
+Each model has its own fields; for those in ``MODELS`` see fal.ai/models/OWNER/MODEL/llms.txt. The variant that starts
+from an image has the path ``image-to-video`` below the model. Sound costs extra and is on by default. Turning it off is
+rejected, because the price would differ.
 """
 
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ from gateway.frozen import frozen
 REQUESTS = "/requests"
 _BY_IMAGE = "image-to-video"
 _ANSWER = "answer"
-"""The clue of every completed request: its answer names the video."""
+"""The clue of every completed request. The video's URL is in the request's answer."""
 _NAMESPACES = ("workflows", "comfy")
-"""First parts of model names after which the owner comes second."""
+"""First parts of model names that precede the owner."""
 _WIDE = {"16:9": (16, 9), "9:16": (9, 16)}
 _SHAPES = _WIDE | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
 _HD = {"720p": 720, "1080p": 1080}
@@ -59,13 +59,13 @@ _FIXED_FIELDS: Mapping[str, object] = (
     | dict.fromkeys(("enable_safety_checker", "safety_tolerance", "sync_mode", "image_url", "end_image_url"), None)
     | dict.fromkeys(("duration", "resolution", "aspect_ratio"), None)
 )
-"""Fields that are rejected unless they have the value that applies anyway."""
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
 _STATES: Mapping[str, TaskState] = {"IN_QUEUE": "queued", "IN_PROGRESS": "processing"}
 
 
 @frozen
 class FalVideoModel:
-    """What a model makes: lengths, the default first; sizes; and which of its own fields a client may set."""
+    """Options of a model: lengths (default first), sizes, and the model fields that a client may set."""
 
     seconds: tuple[int, ...]
     sizes: VideoSizes
@@ -124,7 +124,7 @@ class FalVideoBackend(VideoBackend):
         return TaskStatus("completed", progress=100, clue=_ANSWER)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """The model's answer has the address, which is public."""
+        """Return the request for the model's answer, which has the video's public URL."""
         return ProviderRequest(method="GET", path=_build_path(task), passing=True) if variant == "video" else None
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
@@ -132,12 +132,12 @@ class FalVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(video.get("url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """A request that runs is only asked to stop."""
+        """Return the request to cancel. A running request may continue, because it is only asked to stop."""
         return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", passing=True)
 
 
 def _build_path(task: ProviderTask) -> str:
-    """Return the path of a request: below its app, whatever the path of the model below that."""
+    """Return the path of a request, which is below its app even if the model has a longer path."""
     parts = task.model.split("/")
     app = "/".join(quote(part, safe="") for part in parts[: 3 if parts[0] in _NAMESPACES else 2])
     return f"/{app}{REQUESTS}/{quote(task.id, safe='')}"

@@ -5,13 +5,13 @@ kling.ai/document-api (each page also with ``.md`` appended):
     api/video/3-0-omni/text-to-video, image-to-video, video-omni; 3-0-turbo/…; 2-6/…; o1/video-omni: the model is in the
         path, options are in ``settings``, and ``GET /tasks`` polls every task. Needs only an API key.
     api/video/3-0-omni/text-to-video/legacy, image-to-video/legacy: ``POST /v1/videos/text2video`` and ``image2video``,
-        with a ``model_name``; each path polls its own tasks. The answer does not name the path, so it is part of the
-        gateway's own id, which the provider repeats in every answer. Also works with an AccessKey.
+        with a ``model_name``; each path polls only its own tasks. Answers do not contain the path, so the gateway puts
+        it into its own task id, which the provider repeats in every answer. Also works with an AccessKey.
     guides/capability-map/video: lengths and resolutions. Models before ``kling-v2-5-turbo`` ended on 15 September 2026.
 
-A model takes a resolution and a shape. The pixels of a square are not documented: sizes stand for both. A video that
-starts from an image has its shape. Sound costs extra and is therefore rejected, except for models that always have it.
-A failed task costs nothing.
+A model accepts a resolution and an aspect ratio, which are both represented by a size, because the pixels of a square
+are not documented. A video that starts from an image has the image's aspect ratio. Sound costs extra and is therefore
+rejected, except for models that always generate it. A failed task costs nothing.
 
 Not supported: models whose documentation was not available (``/text-to-video/kling-2.5-turbo``, ``kling-v3-omni`` and
 ``kling-video-o1`` of the older version); last frames, elements, voices, masks and storyboards, which the OpenAI API
@@ -56,10 +56,10 @@ from gateway.frozen import frozen
 
 _LONGER = (5, 3, 4, *range(6, 16))
 _SHORTER = (5, 10)
-"""The first is the default length."""
+"""Lengths in seconds; the first is the default."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1)}
 _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
-"""Pixels of the shorter side."""
+"""Resolutions -> pixels of the shorter side."""
 
 
 def _list_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
@@ -76,13 +76,13 @@ _ALL = _list_sizes(("720p", "1080p", "4k"))
 
 @frozen
 class KlingModel:
-    """What a model accepts.
+    """The options of a model.
 
     Attributes:
-        sizes: each with its shape and its resolution.
+        sizes: sizes -> aspect ratio and resolution.
         older: the model uses the older API version.
-        omni: one path for every input, in ``contents``.
-        shots: the number of shots (one or several) can be chosen.
+        omni: a single path accepts all kinds of input in ``contents``.
+        shots: the client may choose between one shot and several.
     """
 
     seconds: tuple[int, ...]
@@ -104,7 +104,7 @@ MODELS: Mapping[str, KlingModel] = {
 }
 TEXT = "/v1/videos/text2video"
 _OLDER_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
-"""Paths of the older version; each has its own tasks."""
+"""Paths of the older version by their last part. Each path has its own tasks."""
 _MODES = {"720p": "std", "1080p": "pro", "4k": "4k"}
 _OLDER_TEXTS = ("negative_prompt", "camera_control")
 _REJECTED = (
@@ -130,15 +130,15 @@ _STATUS: Mapping[int, int] = {
     **dict.fromkeys((1302, 1303), 429),
     **dict.fromkeys((5000, 5001, 5002), 500),
 }
-"""The HTTP status of each code; Kling itself sends 429 also for an account without credit."""
+"""Error codes -> HTTP statuses. Kling's own status is ambiguous: 429 can mean an account without credit."""
 _GOOD = 200
 _BLOCKS = (1300, 1301)
 _RISK = ("risk control", "风控")
-"""In the message of a failed task."""
+"""Texts in the message of a task that failed because of a content filter."""
 
 
 class KlingVideoBackend(VideoBackend):
-    """``VideoBackend``; the id of a task of the older version is prefixed with the last word of its path."""
+    """``VideoBackend`` of Kling. In the older version a task's id is prefixed with the last part of its path."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ class KlingVideoBackend(VideoBackend):
         return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """An unsuccessful answer says nothing about the task."""
+        """Parse the task's state. Raises for an unsuccessful answer, which does not reveal the state."""
         value = parse_object(raw)
         if _parse_code(value):
             raise parse_reported(value, secrets)
@@ -187,12 +187,12 @@ class KlingVideoBackend(VideoBackend):
         return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """The address is public and valid for thirty days."""
+        """Return the video's URL, which is public and valid for thirty days."""
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
 
 def _check(spec: VideoSpec, model: KlingModel) -> None:
-    """Raise ``InvalidRequest`` for what the model does not make, or the OpenAI API format names differently."""
+    """Raise ``InvalidRequest`` for unsupported options, and for vendor names of fields of the OpenAI API format."""
     check_size_and_seconds(spec, model.sizes, model.seconds)
     for name in _list_rejected(model):
         if spec.extra.get(name) not in _NOTHING:
@@ -248,7 +248,7 @@ def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """Return an address, or base64 without a prefix."""
+    """Return a URL, or base64 without the prefix of a data URL."""
     if reference.upload is not None:
         return Inline(reference.upload)
     url = reference.url or ""
@@ -261,13 +261,13 @@ def _build_image(reference: Reference) -> str | Inline:
 
 
 def _parse_code(value: object) -> int:
-    """Return the code of an answer; 0, success, if it has none."""
+    """Return the code of an answer; 0 (success) if it has none."""
     code: Any = value.get("code") if isinstance(value, dict) else None
     return code if type(code) is int else 0
 
 
 def _parse_kind(data: Body) -> str:
-    """Return the path of a task, by the id that the gateway gave it."""
+    """Return the last part of a task's path from the gateway's own task id."""
     kind = as_text(as_object(data.get("task_info")).get("external_task_id")).partition("-")[0]
     return kind if kind in _OLDER_PATHS else "text2video"
 

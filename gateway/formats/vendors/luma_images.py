@@ -1,11 +1,11 @@
 """Images of Luma (Uni): generations, polled until they end.
 
 docs.agents.lumalabs.ai, whose types are in the package ``luma-agents`` (github.com/lumalabs/luma-agents-python):
-``GenerationCreateParams``, ``ImageRefParam``, ``Generation`` and ``GenerationFailureCode``. Addresses in an answer are
-valid for an hour. A generation cannot be cancelled.
+``GenerationCreateParams``, ``ImageRefParam``, ``Generation`` and ``GenerationFailureCode``. URLs in an answer are valid
+for one hour. A generation cannot be cancelled.
 
-A model takes a shape; the larger side has 2048 pixels, and sizes stand for shapes. An edit has one source here: each
-further reference costs extra. Not supported: searches on the web, styles and layers.
+A model accepts an aspect ratio, which a size represents; the longer side has 2048 pixels. An edit is limited to one
+source image, because each further reference costs extra. Not supported: web searches, styles and layers.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ SIZES: Mapping[str, str] = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1280x720": "16:9", "720x1280": "9:16",
     "2048x1024": "2:1", "1024x2048": "1:2", "3072x1024": "3:1", "1024x3072": "1:3",
 }  # fmt: skip
-"""The shape of each."""
+"""Sizes -> aspect ratios."""
 
 
 class LumaImageBackend(ImageBackend):
@@ -93,7 +93,7 @@ class LumaImageBackend(ImageBackend):
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Return the error of a generation without an image."""
+    """Return the error for a generation without an image."""
     code, message = as_text(value.get("failure_code")), as_text(value.get("failure_reason"))
     if is_block(code, message):
         return build_block(message or None, secrets)

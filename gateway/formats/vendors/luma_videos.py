@@ -1,13 +1,14 @@
 """Videos of Luma (Ray): generations that start from text or from an image, polled until they end.
 
 docs.agents.lumalabs.ai, whose types are in the package ``luma-agents`` (github.com/lumalabs/luma-agents-python):
-``GenerationCreateParams``, ``VideoOptionsParam``, ``Generation`` and ``GenerationFailureCode``. Addresses in an answer
-are valid for an hour; each later answer has new ones. It replaces the Dream Machine API (docs.lumalabs.ai), which has
-other keys and models and is not supported.
+``GenerationCreateParams``, ``VideoOptionsParam``, ``Generation`` and ``GenerationFailureCode``. URLs in an answer are
+valid for one hour; each later answer has new ones. This API replaces the Dream Machine API (docs.lumalabs.ai), which
+has other keys and models and is not supported.
 
-A model takes a resolution and a shape, whose pixels are not documented: sizes stand for both. A video that starts from
-an image has its shape. Rejected: ``hdr`` and ``exr_export``, which change the price, and what the OpenAI API format
-does not express: further frames, editing and reframing. Cancelling, deleting and progress are not documented.
+A model accepts a resolution and an aspect ratio, which a size represents, because the pixels are not documented. A
+video that starts from an image has the image's aspect ratio. Rejected: ``hdr`` and ``exr_export``, which change the
+price, and features that the OpenAI API format cannot express: further frames, editing and reframing. Cancelling,
+deleting and progress are not documented.
 """
 
 from collections.abc import Mapping
@@ -43,20 +44,20 @@ from gateway.frozen import frozen
 
 GENERATIONS = "/generations"
 _TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
-"""The default first."""
+"""Resolutions -> pixels of the shorter side, the default first."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
 _LOOPED = 5
-"""Seconds: the only length of a video that loops."""
+"""The only length in seconds of a looping video."""
 _FIXED_FIELDS: Mapping[str, object] = dict.fromkeys(("hdr", "exr_export"), False) | dict.fromkeys(
     ("type", "source", "style", "image_ref", "keyframes", "start_frame", "end_frame", "edit", "video"), None
 )
-"""Fields that are rejected unless they have the value that applies anyway."""
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
 _STATES: Mapping[str, TaskState] = {"queued": "queued", "processing": "processing"}
 
 
 @frozen
 class LumaModel:
-    """What a model makes: lengths, the default first; and sizes."""
+    """Options of a model: lengths (default first) and sizes."""
 
     seconds: tuple[int, ...]
     sizes: VideoSizes
@@ -134,6 +135,6 @@ def _parse_generation(value: Body, secrets: Secrets) -> TaskStatus:
 
 
 def _parse_address(value: Body) -> str:
-    """Return the address of the first video."""
+    """Return the URL of the first video."""
     outputs = [one for one in list_objects(value.get("output")) if one.get("type", "video") == "video"]
     return parse_video_url(outputs[0].get("url") if outputs else None)

@@ -7,8 +7,9 @@ platform.minimax.io/docs/api-reference:
         OpenAI API format, whose message ends with such a code. A waiting task can be cancelled, one that has ended
         deleted; a running task rejects both, harmlessly.
 
-A model takes a resolution, H3 also a shape. An image to start from gives the video its shape. The pixels of 768P and
-480P are not documented: sizes stand for them, with 2K as 1440 lines and 768P of Hailuo as 1366x768.
+A model accepts a resolution, and H3 also an aspect ratio. A video that starts from an image has the image's aspect
+ratio. The pixels of 768P and 480P are not documented, so sizes represent them: 2K as 1440 lines, 768P of Hailuo as
+1366x768.
 
 Not supported: 512P, which needs an image, and whose size is not documented; S2V-01, which needs a subject; last frames,
 reference videos and sound, templates, which the OpenAI API format cannot express; ``extra.prompt_expansion_mode`` of H3
@@ -51,10 +52,10 @@ def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class HailuoModel:
-    """What a model accepts.
+    """The options of a model.
 
-    ``seconds``: the default length first. ``sizes``: each with its resolution and its shape. ``images``: the model can
-    start from an image; ``needs``: it requires one.
+    ``seconds``: lengths, the default first. ``sizes``: sizes -> resolution and aspect ratio. ``images``: the model can
+    start from an image. ``needs``: the model requires an image.
     """
 
     seconds: tuple[int, ...]
@@ -110,16 +111,16 @@ _STATUS: Mapping[int, int] = {
     **dict.fromkeys((1042, 2013), 400),
     **dict.fromkeys((1000, 1001, 1024, 1033), 500),
 }
-"""The HTTP status of each code."""
+"""Error codes -> HTTP statuses."""
 _BLOCKS = (1026, 1027)
-"""The prompt was blocked; the video was blocked."""
+"""Codes of the content filter: blocked prompt, blocked video."""
 _GOOD = 200
 _CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
 _MOST_SECONDS = 600
 
 
 class MiniMaxVideoBackend(video_backend.VideoBackend):
-    """``VideoBackend``; a ``clue`` is the id of a file, whose address is requested. H3 gives a new id each time."""
+    """``VideoBackend`` of MiniMax. ``clue``: the id of the video's file, for which a URL is requested."""
 
     __slots__ = ()
 
@@ -137,7 +138,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        # H3 has meaningful statuses, of which 422 is the filter's; the others always send 200 and a code.
+        # H3 has meaningful statuses (422: content filter). Older models always answer with status 200 and a code.
         value = loads_or_none(raw)
         code = _parse_code(value)
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
@@ -152,7 +153,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
-        """An error says nothing about the task, except the filter's."""
+        """Parse the task's state. Only an error of the content filter means that the task has failed."""
         value = video_backend.parse_object(raw)
         task = value.get("task")
         return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
@@ -160,7 +161,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
     def find_content(
         self, task: video_backend.ProviderTask, variant: video_backend.Variant
     ) -> video_backend.ContentLocation | ProviderRequest | None:
-        """The address is valid for some hours, so it is requested each time."""
+        """Return the request for the video's URL, which is not stored because it expires after some hours."""
         if variant != "video" or task.clue is None:
             return None
         if _is_h3(task.model):
@@ -179,11 +180,11 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         return video_backend.ContentLocation(url=url)
 
     def cancel(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
-        """Only H3, and only a waiting task."""
+        """Return the request to cancel a task, which works only for H3 and only while the task waits."""
         return self.delete(task)
 
     def delete(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
-        """Only H3, and only a task that has ended."""
+        """Return the request to delete a task, which works only for H3 and only after the task has ended."""
         if not _is_h3(task.model):
             return None
         return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", passing=True)
@@ -194,7 +195,7 @@ def _is_h3(model: str) -> bool:
 
 
 def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
-    """Raise ``InvalidRequest`` for what the model does not make, or the OpenAI API format names differently."""
+    """Raise ``InvalidRequest`` for unsupported options, and for vendor names of fields of the OpenAI API format."""
     video_backend.check_reference(spec, takes=model.images, needs=model.needs)
     video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
     stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
@@ -238,7 +239,7 @@ def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """Return an address, which may be a ``data:`` URL."""
+    """Return the URL of an image, which may be a ``data:`` URL."""
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
@@ -280,13 +281,13 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _read_text(value: object) -> str | None:
-    """Return an id, which some answers have as a number."""
+    """Return an id as text. Some answers have numeric ids."""
     text = str(value) if type(value) is int and value > 0 else value
     return text if isinstance(text, str) and 0 < len(text) <= video_backend.MAX_ID_CHARS else None
 
 
 def _parse_code(value: object) -> int:
-    """Return the code of an answer; 0, success, if it has none."""
+    """Return the code of an answer; 0 (success) if it has none."""
     fields = as_object(value)
     code = as_object(fields.get("base_resp")).get("status_code")
     if type(code) is int:

@@ -1,4 +1,4 @@
-"""Find a model in a vendor's table."""
+"""Looks up a model in a vendor's table."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def find_model(models: Mapping[str, T], name: str) -> T:
-    """Return the row of a model. Raises ``InvalidRequest``."""
+    """Return the table entry of a model. Raises ``InvalidRequest`` if there is none."""
     found = models.get(name)
     if found is None:
         raise InvalidRequest(f"The provider's models are {', '.join(models)}", param="model")

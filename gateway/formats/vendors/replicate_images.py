@@ -61,17 +61,17 @@ of the account may change.
 
 @frozen
 class ReplicateModel:
-    """What a model accepts, and in which fields.
+    """The options of a model and their field names.
 
     Attributes:
-        sizes: the sizes that it makes, each with the fields for it.
-        sides: of a model that makes any size: the shortest and the longest side, both multiples of ``STEP``.
-        many_field: the number of images; None: it makes one.
-        most: the most images per request.
-        source_field: the input images; None: it accepts none.
-        most_sources: the most input images; None: not documented. If there may be several, the field is a list.
-        needs: it requires an input image.
-        formats: its output formats; empty: not documented.
+        sizes: supported sizes -> the fields that request them.
+        sides: the shortest and longest side of a model with free sizes; sides are multiples of ``STEP``.
+        many_field: the field for the number of images; None if the model makes only one.
+        most: the maximum number of images per request.
+        source_field: the field for input images; None if not accepted.
+        most_sources: the maximum number of input images; None if not documented. The field is a list unless it is 1.
+        needs: the model requires an input image.
+        formats: output formats; empty if not documented.
     """
 
     sizes: Mapping[str, Mapping[str, str]] | None = None
@@ -100,7 +100,7 @@ _RATIOS = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1024x768": "4:3", "768x1024": "3:4",
     "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
 }  # fmt: skip
-"""Sizes that stand for a shape, for models that take only shapes and whose pixels are not documented."""
+"""Sizes that represent an aspect ratio, for models that accept only ratios and whose pixels are not documented."""
 _SHAPES = _list_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
 _IMAGEN_SHAPES = _list_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
@@ -241,7 +241,7 @@ def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
 
 
 def _find_error(error: object, secrets: Secrets) -> ProviderError:
-    """Return the error of a failed prediction, whose model gives the reason in its own words."""
+    """Return the error for a failed prediction. The wording of the reason depends on the model."""
     message = write_reason(error, None, secrets)
     if is_block(None, message):
         return build_block(message, secrets)

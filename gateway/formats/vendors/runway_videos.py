@@ -67,18 +67,18 @@ _FIXED_FIELDS: Mapping[str, object] = {
     "referenceAudio": None,
     "referenceVideos": None,
 }
-"""Fields that are rejected unless they have the value that applies anyway."""
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
 
 
 @frozen
 class RunwayModel:
-    """What a model makes.
+    """Options of a model.
 
     Attributes:
         seconds: lengths, the default first.
-        sizes: from text; empty: it requires an image.
-        image_sizes: from an image, beside ``sizes``.
-        extra_fields: which of its own fields it has.
+        sizes: sizes of videos from text; empty if the model requires an image.
+        image_sizes: additional sizes of videos from an image.
+        extra_fields: the supported fields of ``_EXTRA_FIELDS``.
     """
 
     seconds: tuple[int, ...]
@@ -146,7 +146,7 @@ class RunwayVideoBackend(VideoBackend):
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Like the base class, but names the invalid field, and takes missing credit as the account's fault."""
+        """Parse an error as in the base class, but name the invalid field and recognize an account without credit."""
         error = parse_video_error(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
         if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
             return ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
@@ -156,7 +156,7 @@ class RunwayVideoBackend(VideoBackend):
         return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """The code of a failure is dotted; its first word names the party at fault."""
+        """Parse the task's state. The first word of a dotted failure code names the party at fault."""
         value = parse_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
@@ -177,23 +177,23 @@ class RunwayVideoBackend(VideoBackend):
         return ContentLocation(url=_parse_address(parse_object(raw).get("output")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Afterwards the task does not exist any more."""
+        """Return the request to cancel a task, after which the task no longer exists."""
         return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
-        """The same request: what it does depends on whether the task has ended."""
+        """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""
         return self.cancel(task)
 
 
 def _check(spec: VideoSpec, model: RunwayModel) -> None:
-    """Raise ``InvalidRequest`` for what ``model`` does not make."""
+    """Raise ``InvalidRequest`` for options that ``model`` does not support."""
     check_reference(spec, needs=not model.sizes)
     sizes = model.sizes if spec.reference is None else (*model.sizes, *model.image_sizes)
     check_size_and_seconds(spec, sizes, model.seconds)
 
 
 def _build_image(reference: Reference) -> Inline | str:
-    """Return a reference image as it is sent; a client may not name a file stored at the provider (``runway://``)."""
+    """Return a reference image in the provider's form. URLs of files stored at the provider are rejected."""
     if reference.upload is not None:
         return build_data_url(reference.upload)
     url = reference.url or ""
@@ -204,7 +204,7 @@ def _build_image(reference: Reference) -> Inline | str:
 
 
 def _parse_address(output: object) -> str:
-    """Return the first address: a task makes one video."""
+    """Return the first URL, because a task makes one video."""
     return parse_video_url(output[0] if isinstance(output, list) and output else None)
 
 

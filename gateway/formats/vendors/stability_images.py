@@ -27,7 +27,7 @@ SIZES: Mapping[str, str] = {
     "1024x1024": "1:1", "1344x768": "16:9", "768x1344": "9:16", "1536x640": "21:9", "640x1536": "9:21",
     "1216x832": "3:2", "832x1216": "2:3", "1088x896": "5:4", "896x1088": "4:5",
 }  # fmt: skip
-"""Sizes, and the ``aspect_ratio`` that makes them."""
+"""Sizes -> the ``aspect_ratio`` that produces them."""
 MODELS: Mapping[str, str] = {
     "stable-image-ultra": "ultra",
     "stable-image-core": "core",
@@ -38,7 +38,7 @@ MODELS: Mapping[str, str] = {
 }
 """The last part of the path of each model."""
 _OWN = ("negative_prompt", "seed", "style_preset", "cfg_scale", "aspect_ratio")
-"""Stability's own fields, which clients may send."""
+"""Stability's own fields that clients may set."""
 _SHOWN_CHARS = 64
 
 

@@ -1,4 +1,4 @@
-"""Transcripts of vendors with their own formats: the texts, words and times, written as OpenAI's answer.
+"""Writes transcripts of vendors with their own formats as answers of the OpenAI API format.
 
 The request's ``response_format`` decides what is written (OpenAI's OpenAPI document,
 ``CreateTranscriptionResponseVerboseJson``); text and subtitles are made of it in ``openai/transcriptions.py``.
@@ -31,7 +31,7 @@ class Word:
 
 @frozen
 class Transcript:
-    """What a vendor heard. ``duration_s`` None: it does not say how long the audio is."""
+    """A vendor's transcript. ``duration_s``: the length of the audio; None if the vendor does not report it."""
 
     text: str
     words: tuple[Word, ...] = ()
@@ -40,13 +40,13 @@ class Transcript:
 
 
 def check_format(inference: InferenceRequest) -> None:
-    """Raise ``InvalidRequest`` for speakers in the answer, which is not written here."""
+    """Raise ``InvalidRequest`` if the client requested speakers in the answer, which is not supported here."""
     if inference.body.get("response_format") == "diarized_json":
         raise InvalidRequest("'response_format' must not be diarized_json here", param="response_format")
 
 
 def parse_word(text: object, start: object, end: object) -> Word | None:
-    """Return a word with its times; None if something of it is missing."""
+    """Return a word with its times; None if any of them is missing."""
     start_s, end_s = parse_seconds(start), parse_seconds(end)
     if isinstance(text, str) and text.strip() and start_s is not None and end_s is not None:
         return Word(text.strip(), start_s, end_s)
@@ -54,7 +54,7 @@ def parse_word(text: object, start: object, end: object) -> Word | None:
 
 
 def parse_seconds(value: object) -> float | None:
-    """Return a time in seconds; None if it is not plausible."""
+    """Return a time in seconds; None if implausible."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= _LONGEST_S else None
@@ -77,7 +77,7 @@ def build_answer(heard: Transcript, inference: InferenceRequest) -> bytes:
 
 
 def _split(words: Sequence[Word]) -> list[list[Word]]:
-    """Split words into segments: at the end of a sentence, at a pause, and before one gets too long."""
+    """Split words into segments: after a sentence, at a pause, and before a segment becomes too long."""
     segments: list[list[Word]] = []
     for word in words:
         last = segments[-1] if segments else []

@@ -65,14 +65,14 @@ _FIXED_FIELDS: Mapping[str, object] = {
     "return_last_frame": False,
     "content": None,
 }
-"""Fields that are rejected unless they have the value that applies anyway."""
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
 _COMMAND = re.compile(
     "--[\\s\u200b-\u200f\u2060\ufeff]*(resolution|rs|ratio|rt|duration|dur|frames|framespersecond|fps)(?![a-z])",
     re.IGNORECASE,
 )
 
 Sizes = Mapping[str, tuple[str, str]]
-"""Each with its resolution and its ratio."""
+"""Sizes -> resolution and aspect ratio."""
 _RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 
 
@@ -93,14 +93,14 @@ _LATEST_480 = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
 
 @frozen
 class SeedanceModel:
-    """What a model makes.
+    """Options of a model.
 
     Attributes:
         seconds: lengths, the default first.
-        sizes: those of the default resolution first.
-        images: it can start from an image.
-        words: it can start from text alone.
-        cuts: it crops an image to the requested ratio; else the video has the image's.
+        sizes: sizes, those of the default resolution first.
+        images: the model can start from an image.
+        words: the model can start from text without an image.
+        cuts: the model crops an image to the requested ratio; otherwise the video has the image's ratio.
     """
 
     seconds: tuple[int, ...]
@@ -111,7 +111,7 @@ class SeedanceModel:
 
 
 def _from_to(first: int, last: int) -> tuple[int, ...]:
-    """List lengths, 5 seconds first."""
+    """List the lengths from ``first`` to ``last`` seconds, with the default of 5 seconds first."""
     return (5, *(seconds for seconds in range(first, last + 1) if seconds != 5))  # noqa: PLR2004
 
 
@@ -187,16 +187,16 @@ class VolcengineVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("content")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Only a waiting task can be cancelled."""
+        """Return the request to cancel a task. Only a waiting task can be cancelled."""
         return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True)
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
-        """The same request: what it does depends on whether the task has ended."""
+        """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""
         return self.cancel(task)
 
 
 def _check_prompt(prompt: str) -> None:
-    """Raise ``InvalidRequest`` for a prompt that sets a length or a size, which would not be charged."""
+    """Raise ``InvalidRequest`` for a prompt that sets a length or size, because it would not be charged."""
     found = _COMMAND.search(prompt)
     if found is not None:
         message = f"'prompt' must not have '--{found[1]}' in it: the length is said as 'seconds', the size as 'size'"
@@ -204,7 +204,7 @@ def _check_prompt(prompt: str) -> None:
 
 
 def _check(spec: VideoSpec, model: SeedanceModel) -> None:
-    """Raise ``InvalidRequest`` for what ``model`` does not make."""
+    """Raise ``InvalidRequest`` for options that ``model`` does not support."""
     check_reference(spec, takes=model.images, needs=not model.words)
     if spec.seconds is not None and spec.seconds not in model.seconds:
         raise InvalidRequest(f"'seconds' must be {min(model.seconds)} to {max(model.seconds)}", param="seconds")
@@ -227,7 +227,7 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _parse_size(value: Body) -> str | None:
-    """Return the size for a resolution and a ratio of the model that is named with them."""
+    """Return the size for the resolution and ratio in an answer, according to the answer's model."""
     model = _find_model(value.get("model"))
     reported = (value.get("resolution"), value.get("ratio"))
     return next((size for size, words in model.sizes.items() if words == reported), None) if model is not None else None

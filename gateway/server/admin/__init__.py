@@ -1,1 +1,1 @@
-"""The admin API, ``/admin/v1``: what the ``gateway`` command and, later, the console talk to."""
+"""The admin API, ``/admin/v1``, which the ``gateway`` command and the console use."""

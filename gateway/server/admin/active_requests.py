@@ -1,6 +1,7 @@
 """Admin API: list, watch and cancel the requests that are being processed, by any node of a cluster.
 
-All viewers of one account, and all who see every account, share one snapshot per tick. Without viewers none is taken.
+All viewers of the same account share one snapshot per tick, as do all viewers of all accounts. Without viewers, no
+snapshots are taken.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed
 from gateway.storage.audit_log import AuditLogRepository
 
-if TYPE_CHECKING:  # it is of a cluster only
+if TYPE_CHECKING:  # used only in a cluster
     from gateway.cluster.peers import Peers
 
 CONFLICT = STATUS[Conflict.code]
@@ -121,7 +122,7 @@ async def cancel_running(request: AdminRequest) -> Fields:
 
 
 async def cancel_here(services: Services, request_id: str, actor: Actor) -> None:
-    """Cancel an active request of this gateway. Raises ``NotFound``, ``Conflict``."""
+    """Cancel an active request of this process. Raises ``NotFound``, ``Conflict``."""
     active = services.active_requests.get(request_id, actor)
     if active.cancel():
         row = actor.did(
@@ -135,9 +136,9 @@ async def cancel_here(services: Services, request_id: str, actor: Actor) -> None
 
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dict[str, Any]:
-    """Have the node that has it cancel an active request. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
+    """Cancel an active request at the node that runs it. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
     missing = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
-    if not is_request_id(request_id):  # it would be part of a path that the others are asked for
+    if not is_request_id(request_id):  # the id becomes part of a path at other nodes
         raise missing
     answers = await peers.ask_all("POST", ("running", request_id, "cancel"), actor)
     for answer in answers.found.values():
@@ -152,7 +153,7 @@ async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dic
 
 
 async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:
-    """Store an audit row. If the store fails, the log has the row instead: the request is cancelled nevertheless."""
+    """Store an audit row. If the store fails, write the row to the log instead: the request is already cancelled."""
     try:
         await audit_log.add_audit(row)
     except StoreUnavailable as error:

@@ -1,6 +1,7 @@
-"""Snapshots of the active requests, of all nodes of a cluster, for those who watch them.
+"""Shared snapshots of the active requests of all cluster nodes, for viewers of the live list.
 
-All viewers of one account, and all who see every account, share one snapshot per tick. Without viewers none is taken.
+All viewers of the same account share one snapshot per tick, as do all viewers of all accounts. Without viewers, no
+snapshots are taken.
 """
 
 import asyncio
@@ -17,21 +18,21 @@ from gateway.proxy.active_requests import MOST_LISTED, ActiveRequests, Fields
 from gateway.server.subscriber_limit import SubscriberLimit
 
 AskOthers = Callable[[int | None], Awaitable[tuple[list[Fields], tuple[str, ...]]]]
-"""Returns the active requests of an account, or of all, at the other nodes; and the ids of those without an answer."""
+"""Returns the other nodes' active requests, of one account or all, and the ids of the nodes that did not answer."""
 
 TICK_S = 1.0
 """Seconds between two snapshots."""
 EARLY = 0.9
-"""A timer may fire slightly early: a snapshot of nearly one tick counts as old."""
+"""Age, as a share of a tick, from which a snapshot counts as old: timers may fire slightly early."""
 LOOK_AGAIN_S = 10.0
 """Seconds between two checks of a viewer's session."""
 MOST_WATCHING = 8
-"""Streams of one account at a time; the bearers of the admin token count as one account."""
+"""Maximum number of streams for each account. The bearers of the admin token count as one account."""
 
 
 @attrs.define
 class ActivityView:
-    """A snapshot of the active requests. ``number`` counts the snapshots that differed from the one before."""
+    """A snapshot of the active requests. ``number``: counts the snapshots that differ from the previous one."""
 
     at: float
     number: int
@@ -41,7 +42,7 @@ class ActivityView:
 
 @attrs.define
 class OthersView:
-    """What the other nodes have under way, as they answered at the time ``at``.
+    """The active requests of the other nodes at the time ``at``.
 
     Attributes:
         unanswered: the ids of the nodes that did not answer.
@@ -53,16 +54,16 @@ class OthersView:
 
 
 class ActiveRequestsFeed:
-    """Takes the snapshots that viewers share.
+    """Takes snapshots of the active requests, which viewers share.
 
     Args:
-        running: the active requests.
-        ask: asks the other nodes of the cluster; None: there are none. It may raise ``StoreUnavailable``.
+        running: this node's active requests.
+        ask: queries the other nodes of the cluster; None for a single process. May raise ``StoreUnavailable``.
 
     Attributes:
         tick_s: seconds between two snapshots.
         again_s: seconds between two checks of a viewer's session.
-        following: limits the viewers.
+        following: the limit of viewers.
         taken: the number of snapshots taken.
     """
 
@@ -80,7 +81,7 @@ class ActiveRequestsFeed:
 
     @contextmanager
     def watch(self, scope: int | None) -> Iterator[None]:
-        """Keep snapshots for a viewer of the account ``scope``, or of all if None, until the block ends."""
+        """Register a viewer of the account ``scope``, or of all accounts if None, until the block ends."""
         self._watching[scope] += 1
         try:
             yield
@@ -92,20 +93,20 @@ class ActiveRequestsFeed:
                 self._others.pop(scope, None)
 
     async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
-        """Ask the other nodes, if that was not done in this tick; return the ids of those that did not answer."""
+        """Query the other nodes, at most once per tick. Return the ids of the nodes that did not answer."""
         if self._ask is None:
             return ()
         async with self._asking:
             known = self._others.get(scope)
             if known is None or now - known.at >= self.tick_s * EARLY:
                 known = OthersView(now)
-                with suppress(StoreUnavailable):  # which nodes there are is not known
+                with suppress(StoreUnavailable):  # the list of nodes is unavailable
                     known.calls, known.unanswered = await self._ask(scope)
                 self._others[scope] = known
         return known.unanswered
 
     def snapshot(self, scope: int | None, now: float) -> ActivityView:
-        """Return the newest snapshot, a new one if the last is a tick old; ``now`` is the event loop's time."""
+        """Return the last snapshot, or a new one if it is older than a tick. ``now``: loop time."""
         known = self._snapshots.get(scope)
         if known is not None and now - known.at < self.tick_s * EARLY:
             return known

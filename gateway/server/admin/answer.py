@@ -1,6 +1,6 @@
-"""The classes of answers: one class is what a handler returns, its JSON, and its schema in the OpenAPI document.
+"""Answer classes: one attrs class defines a handler's result, its JSON and its schema in the OpenAPI document.
 
-The JSON has the fields in the order of the class. A field that is ``OMITTED`` while it is None is not in the JSON.
+The JSON has the fields in the order of the class. A field marked ``OMITTED`` is left out while it is None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +16,17 @@ from gateway.server.openapi import schema as s
 
 @frozen(eq=False)
 class Shaped:
-    """Gives a type in ``Annotated`` its schema."""
+    """Annotation that sets the schema of a type in ``Annotated``."""
 
     shape: s.Shape
 
 
 Count = Annotated[int, Shaped(s.COUNT)]
-"""A whole number that is not negative."""
+"""A non-negative integer."""
 Moment = Annotated[str, Shaped(s.MOMENT)]
 """A time such as ``2027-01-31T12:00:00Z``."""
 OMITTED: Mapping[str, bool] = {"omitted": True}
-"""The metadata of a field."""
+"""Metadata of a field that is left out of the JSON while it is None."""
 IN_FORCE = s.explain(
     s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
@@ -48,7 +48,7 @@ InForceField = Annotated[InForce, Shaped(IN_FORCE)]
 
 
 def write_answer(answer: Any) -> dict[str, Any]:
-    """Return the fields of an attrs object; orjson calls it for each. Raises ``TypeError`` for other objects."""
+    """Return the fields of an attrs object (orjson's ``default`` hook). Raises ``TypeError`` for other objects."""
     kind: Any = type(answer)
     names, omitted = _list_names(kind)
     return {name: value for name in names if (value := getattr(answer, name)) is not None or name not in omitted}
@@ -63,12 +63,12 @@ def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def build_answer(kind: Any) -> s.Shape:
-    """Return the schema of what a handler returns: a list gets the form of the OpenAI API."""
+    """Return the schema of a handler's result. A list has the form of the OpenAI API."""
     return s.listing(build_shape(get_args(kind)[0])) if get_origin(kind) is list else build_shape(kind)
 
 
 def build_shape(kind: Any) -> s.Shape:
-    """Return the schema of an answer: of an attrs class, or of the type of a field."""
+    """Return the schema of an attrs class or of a field's type."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     build = _BUILDERS.get(get_origin(kind))
@@ -96,7 +96,7 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
     **dict.fromkeys((list, tuple, Sequence), _build_array),
     **dict.fromkeys((dict, Mapping), _build_table),
 }
-"""What builds the schema of a type from its arguments."""
+"""The function that builds the schema of a generic type from its arguments."""
 
 
 def _build_record(kind: type) -> s.Shape:

@@ -1,4 +1,4 @@
-"""What one node of a cluster asks another: the query parameter of it."""
+"""The query parameter ``node``, which directs a request to one node of a cluster."""
 
 from http import HTTPStatus
 from typing import Any
@@ -16,19 +16,19 @@ ALONE = Query("node", f"`{OWN}`: only of the gateway that takes the request, not
 
 
 def is_asked_alone(request: web.Request | AdminRequest) -> bool:
-    """Return whether the request asks this node about itself alone."""
+    """Return whether the request concerns this node only."""
     return request.query.get("node") == OWN
 
 
 def may_nodes_ask(operation: AdminOperation) -> bool:
-    """Return whether nodes ask each other for this."""
+    """Return whether cluster nodes send this operation to each other."""
     return NODE in operation.handler.query or ALONE in operation.handler.query
 
 
 async def ask_named_node(request: AdminRequest, *path: str) -> Any:
-    """Return what the node that the query names answers at the segments of ``path``; None if that is this one.
+    """Forward the request to the node in the query, and return its answer; None if the query names this node.
 
-    Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    ``path``: the segments of the admin API's path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
     """
     services, node = request.services, request.query.get("node", OWN)
     if node in {OWN, services.active_requests.node}:

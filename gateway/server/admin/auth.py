@@ -1,4 +1,4 @@
-"""The middlewares of the admin API: who may use an operation, and changes that outlive their request."""
+"""The middlewares of the admin API: access control, and changes that continue after their client has disconnected."""
 
 import asyncio
 import hmac
@@ -18,19 +18,19 @@ from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
 from gateway.server.sessions import SAFE, check_own_page, find_signed
 
-if TYPE_CHECKING:  # it is of a cluster only
+if TYPE_CHECKING:  # used only in a cluster
     from gateway.cluster.peers import Peers
 
 MAX_CHANGE_BYTES = 1024 * 1024
-"""Of the body of a change. The public API accepts more, for images."""
+"""Size limit of a change's body. The public API accepts larger bodies, for images."""
 
 
 @web.middleware
 async def require_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Identify the actor: the bearer of the admin token, on whose behalf another node asks, or a signed-in member.
+    """Identify the actor: the bearer of the admin token, a signed-in member, or the actor of another node's request.
 
-    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the operation is not open to the actor, and
-    ``InvalidRequest`` for two tokens, for what is no actor, and for a body of another node.
+    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the actor may not use the operation, and
+    ``InvalidRequest`` for two tokens, for an invalid actor, or for another node's request with a body.
     """
     resource = request.match_info.route.resource
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
@@ -60,7 +60,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
-    """Return on whose behalf another node of the cluster asks. Raises as ``require_access``."""
+    """Return the actor of a request from another cluster node. Raises the errors of ``require_access``."""
     text = peers.check_signature(request)
     if request.body_exists:
         raise InvalidRequest("A node asks another without a body", should_retry=False)
@@ -84,15 +84,15 @@ def check_token(request: web.Request) -> None:
 
 
 def _encode(header: str) -> bytes:
-    # aiohttp decodes bytes of a header that are not UTF-8 to lone surrogates.
+    # aiohttp decodes header bytes that are not UTF-8 to lone surrogates, which plain UTF-8 cannot encode.
     return header.encode("utf-8", "surrogateescape")
 
 
 @web.middleware
 async def finish_changes(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Run a change to its end, even if the client disconnects.
+    """Run a change to its end even if the client disconnects.
 
-    Otherwise a key that the database has as disabled could stay usable, because a connection broke in between.
+    Otherwise a broken connection could leave a key usable that is already disabled in the database.
     """
     if request.method in SAFE:
         return await handler(request)

@@ -120,7 +120,7 @@ async def cancel_batch(request: AdminRequest) -> BatchView:
 
 
 async def _parse_filter(request: AdminRequest) -> BatchFilter:
-    """Return the filters of the query, within the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
+    """Return the query's filters, limited to the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
     query, actor = request.query, request.actor
     after, account = query.get("after"), query.get("account")
     if after is not None and not is_batch_id(after):
@@ -141,7 +141,7 @@ async def _find_account(request: AdminRequest, name: str | None, actor: Actor) -
 
 
 def _build_batch(request: AdminRequest, batch: Batch, names: dict[int, str]) -> BatchView:
-    """Return a batch as lists show it. The name of a deleted key is null."""
+    """Return a batch for lists. The name of a deleted account or key is null."""
     caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
     return BatchView(

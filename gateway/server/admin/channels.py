@@ -198,7 +198,7 @@ async def list_channels(request: AdminRequest) -> Any:
 
 
 async def _name_accounts(services: Services, channels: list[Fields]) -> list[Fields]:
-    """Add the names of the accounts to the circuits of channels and their keys."""
+    """Add the accounts' names to the circuits of channels and their keys."""
     parts = [part for channel in channels for part in (channel, *channel.get("keys", ()))]
     circuits = [circuit for part in parts for circuit in part.get("circuits", ())]
     own = any(circuit["account"] is not None for circuit in circuits)

@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @frozen
 class Format:
-    """A file format: the first bytes, and how rows are formatted."""
+    """A file format: the file's header, and the function that formats rows."""
 
     media_type: str
     head: bytes
@@ -41,9 +41,8 @@ class Format:
 def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
     """Format lines of RFC 4180.
 
-    A text that begins like a formula gets an apostrophe before it: a spreadsheet would run what a client has put into
-    the
-    name of a model (OWASP, "CSV Injection").
+    A text that begins like a formula gets an apostrophe before it. Otherwise a spreadsheet would run a formula that a
+    client has put into the name of a model (OWASP, "CSV Injection").
     """
     text = io.StringIO(newline="")
     csv.writer(text).writerows([_format_cell(value) for value in row] for row in rows)
@@ -54,7 +53,7 @@ def _format_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return format(Decimal(repr(value)), "f")  # an amount such as 2.16e-05 is a text to a spreadsheet
+        return format(Decimal(repr(value)), "f")  # a spreadsheet reads 2.16e-05 as text
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
@@ -91,7 +90,7 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(walk(history.log, wanted)) as pages:
-            first = await anext(pages)  # an error of the store can still be reported
+            first = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
             await response.prepare(request.http)
             try:
                 await _send(request, response, form.head + form.write(_format_rows(first, actor)))
@@ -110,7 +109,7 @@ def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
 
 
 async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
-    """Raise ``ConnectionError`` if the client has disconnected."""
+    """Send data at the client's pace. Raises ``ConnectionError`` if the client has disconnected."""
     if request.http.transport is None:
         raise ConnectionResetError("the client has disconnected")
     if data:
@@ -118,7 +117,10 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 
 
 async def _check(request: AdminRequest, checked_at: float) -> float:
-    """Check from time to time that the export may go on; return when that was. Raises ``GatewayError``."""
+    """Check the shutdown and, every ``again_s`` seconds, the session. Return the time of the last session check.
+
+    Raises ``GatewayError`` if the export may not continue.
+    """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Handlers of the admin API: they return data, which becomes JSON here; a page of the console gets it as it is."""
+"""The framework of admin API handlers. They return data, which becomes JSON here; console pages use it directly."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -19,7 +19,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
 from gateway.storage.nodes import await_in_force
 
-if TYPE_CHECKING:  # a request with the admin token needs none
+if TYPE_CHECKING:  # not needed for requests with the admin token
     from gateway.auth.sessions import CurrentUser
 
 Fields = dict[str, Any]
@@ -27,7 +27,7 @@ Fields = dict[str, Any]
 
 @frozen
 class Query:
-    """A query parameter."""
+    """A query parameter of an operation."""
 
     name: str
     about: str
@@ -36,12 +36,12 @@ class Query:
 
 @frozen(eq=False)
 class AdminRequest:
-    """A request to an operation: one of the API, or what a page of the console asks in its place.
+    """A request to an operation, from a client of the API or from a console page in the same process.
 
     Attributes:
-        http: the request that has arrived; for a page, the page's own.
+        http: the HTTP request; for a console page, the request for that page.
         query: the parameters of the operation.
-        finish: called with the response before it is sent, for a cookie. A page has no such response.
+        finish: functions called with the response before it is sent, to set cookies. Not called for console pages.
     """
 
     http: web.Request
@@ -58,7 +58,7 @@ class AdminRequest:
 
     @property
     def signed(self) -> "CurrentUser":
-        """The member who is signed in. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
+        """The signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
         return get_signed(self.http)
 
     @property
@@ -71,16 +71,16 @@ Function = Callable[[AdminRequest], Awaitable[Any]]
 
 @frozen(kw_only=True)
 class AdminHandler:
-    """The handler of an operation. The document takes its summary and description from the function's docstring.
+    """The handler of an operation. The function's docstring is its summary and description in the OpenAPI document.
 
     Attributes:
-        function: returns an object or a list of them; or a response, if that is a stream.
-        takes: the attrs class that its JSON body is parsed into; None without a body.
-        partly: whether any field of the body may be missing, which leaves its value unchanged.
-        answer: the schema of its JSON response; without one it is that of what the function returns.
-        media_type: the media type of its response.
-        change: whether it changes what every node of a cluster holds in memory. In a cluster the answer says where
-            the change is in force.
+        function: returns an object or a list of objects; for a stream, a response.
+        takes: the attrs class of the JSON body; None without a body.
+        partly: whether every field of the body is optional. A missing field leaves its value unchanged.
+        answer: the schema of the JSON response; by default derived from the function's return type.
+        media_type: the media type of the response.
+        change: whether the operation changes data that all cluster nodes hold in memory. The answer then reports at
+            how many nodes the change is in force.
     """
 
     function: Function
@@ -93,7 +93,7 @@ class AdminHandler:
     change: bool = False
 
     async def respond(self, http: web.Request) -> web.StreamResponse:
-        """Handle a request of the API."""
+        """Handle an HTTP request to the API."""
         request = AdminRequest(http, http.query)
         found = await self.function(request)
         if isinstance(found, web.StreamResponse):
@@ -120,7 +120,7 @@ class AdminHandler:
 
 
 def admin_operation(**facts: Any) -> Callable[[Function], AdminHandler]:
-    """Declare a function as the handler of an operation, with ``facts`` for the attributes of ``AdminHandler``."""
+    """Decorate a function as the handler of an operation. ``facts``: the attributes of ``AdminHandler``."""
     return partial(_declare, facts)
 
 
@@ -134,10 +134,10 @@ def build_list(items: list[Any]) -> Fields:
 
 
 async def _find_in_force(services: Services) -> InForce | None:
-    """Wait up to 500 ms for the nodes of a cluster; return at how many of them a change is in force."""
+    """Wait up to 500 ms for the nodes of the cluster. Return the number of nodes at which a change is in force."""
     storage = services.storage
     if storage.node is not None:
-        with suppress(StoreUnavailable):  # the change is stored
+        with suppress(StoreUnavailable):  # the change itself is already stored
             found = await await_in_force(storage.database)
             return InForce(found.nodes, found.total, found.ms)
     return None

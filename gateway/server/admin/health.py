@@ -89,7 +89,7 @@ async def get_health(request: AdminRequest) -> Any:
 
 async def _describe_store(storage: StorageServices) -> dict[str, Any]:
     database, writable = storage.database, True
-    last_commit_ms = database.last_commit_ms  # of the last record, not of the check that follows
+    last_commit_ms = database.last_commit_ms  # the check below commits, too
     try:
         await storage.check_writable()
     except StoreUnavailable:

@@ -1,4 +1,4 @@
-"""Parse admin API requests, and the parts that many answers have."""
+"""Parse admin API requests, and define parts shared by many answers."""
 
 from typing import Any
 
@@ -16,9 +16,10 @@ OF_ACCOUNT = Query("account", "Only this account (a name).")
 
 
 def allow_in_force(shape: s.Shape) -> s.Shape:
-    """Return the answer of a change: in a cluster it says at how many of its nodes the change is in force.
+    """Extend the schema of a change's answer with the number of cluster nodes at which the change is in force.
 
-    The answer waits ``ms`` milliseconds for them, 500 at the most. The others apply it within seconds.
+    The answer waits at most 500 milliseconds for the nodes; ``ms`` is the actual wait. Later nodes apply the change
+    within seconds.
     """
     return s.allow(shape, in_force=IN_FORCE)
 
@@ -26,11 +27,11 @@ def allow_in_force(shape: s.Shape) -> s.Shape:
 async def read_change(request: AdminRequest) -> dict[str, Any]:
     """Read the JSON object of a change.
 
-    A body may take a minute to arrive, so check afterwards that the session goes on.
+    A body may take a minute to arrive, so the session is checked again afterwards.
 
     Raises:
         SignedOut: the session has ended.
-        InvalidRequest: as ``read_json`` does.
+        InvalidRequest: the body is not a valid JSON object; see ``read_json``.
     """
     fields = await read_json(request.http)
     await check_still_signed(request.http)
@@ -38,12 +39,12 @@ async def read_change(request: AdminRequest) -> dict[str, Any]:
 
 
 async def read_fields(request: AdminRequest) -> dict[str, Any]:
-    """Do the same for a request that may have no body: return an empty object for it."""
+    """Read the JSON object of a change as ``read_change`` does, or return an empty object without a body."""
     return await read_change(request) if request.http.body_exists else {}
 
 
 def parse_limit(request: AdminRequest) -> int:
-    """Return the requested page size, by default 50. Raises ``InvalidRequest``."""
+    """Return the requested page size; the default is 50. Raises ``InvalidRequest``."""
     return min(parse_number(request.query, "limit") or LISTED, MAX_LISTED)
 
 

@@ -1,4 +1,4 @@
-"""Admin API: members, and the links that invite them or let them set a new passphrase."""
+"""Admin API: members, and the links for invitations and passphrase resets."""
 
 from collections.abc import Sequence
 
@@ -139,7 +139,7 @@ async def delete_link(request: AdminRequest) -> DeletedLink:
 
 
 def _add_url(request: AdminRequest, link: Fields) -> NewLinkView:
-    # Browsers do not send what follows a '#', so it gets into no server's log.
+    # Browsers do not send the fragment after '#', which keeps the token out of server logs.
     return NewLinkView(**link, url=f"{find_public_url(request.http)}{JOIN_PATH}#{link['token']}")
 
 

@@ -72,7 +72,7 @@ async def list_nodes(request: AdminRequest) -> list[NodeView]:
 
 
 def find_usual_digest(nodes: Iterable[Node]) -> str:
-    """Return the digest of the configuration that most live nodes have; among equals, that of the oldest."""
+    """Return the configuration digest of most live nodes; in a tie, the oldest node's digest."""
     digests = Counter(node.config_digest for node in nodes if node.state == "live")
     return digests.most_common(1)[0][0] if digests else ""
 

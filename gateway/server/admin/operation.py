@@ -1,4 +1,4 @@
-"""One operation of the admin API: its route and access right. Its handler is imported at the first request."""
+"""An operation of the admin API: its route and required role. The handler is imported at the first request."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -9,21 +9,21 @@ from aiohttp import web
 from gateway.frozen import frozen
 from gateway.server.admin.prefix import PREFIX
 
-if TYPE_CHECKING:  # routes are known at start, handlers are not imported
+if TYPE_CHECKING:  # routes are registered at start without importing handlers
     from gateway.server.admin.handler import AdminHandler
 
 Access = Literal["anyone", "viewer", "member", "administrator"]
-"""The least role that may call an operation, or anyone. A bearer of the admin token is an administrator."""
+"""The minimum role to call an operation, or anyone. A bearer of the admin token is an administrator."""
 
 
 @frozen
 class AdminOperation:
-    """One operation.
+    """One operation of the admin API.
 
     Attributes:
-        path: without the prefix.
+        path: the path without the prefix.
         find_handler: returns the handler; the first call imports its module.
-        access: who may call it. For a member, what belongs to another account does not exist (404).
+        access: the required role. Members get 404 for objects of other accounts.
     """
 
     method: str
@@ -48,7 +48,7 @@ OPERATIONS: web.AppKey[Operations] = web.AppKey("operations")
 def register_operations(admin: web.Application, operations: Iterable[AdminOperation]) -> Operations:
     """Add a route for every admin operation, and return the operations by method and full path.
 
-    Raises ``ValueError`` for two operations on one method and path.
+    Raises ``ValueError`` for two operations with the same method and path.
     """
     placed: dict[tuple[str, str], AdminOperation] = {}
     for operation in operations:

@@ -1,4 +1,4 @@
-"""The request log, its sums, and the cost breakdown of a request."""
+"""Access to the request log, the traffic sums, and the cost breakdown of a request."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -17,15 +17,15 @@ from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.traffic import TrafficRepository
 
 PAGE = 200
-"""Rows of an export that are in memory at a time."""
+"""Rows of an export held in memory at a time."""
 LEAST_DIGITS = 4
-"""Of the beginning of an id."""
+"""Minimum length of the beginning of an id."""
 _HEX = frozenset("0123456789abcdef")
 MOST_EXPORTED = 1_000_000
 LOOK_AGAIN_S = 10.0
-"""Seconds between two checks of the session that exports."""
+"""Seconds between two checks of an exporting session."""
 MOST_EXPORTS = 2
-"""Exports at a time of one account, or of all accounts: each keeps the database busy."""
+"""Maximum number of concurrent exports, for one account and for all: each export keeps the database busy."""
 
 
 class RequestHistory:
@@ -33,13 +33,13 @@ class RequestHistory:
 
     Args:
         log: the repository of requests.
-        traffic: the repository of their sums.
-        directory: knows the groups of keys.
+        traffic: the repository of traffic sums.
+        directory: the source of the keys' groups.
         catalog: the channels.
-        router: knows the current prices.
+        router: the source of the current prices.
 
     Attributes:
-        again_s: seconds between two checks of the session that exports.
+        again_s: seconds between two checks of an exporting session.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class RequestHistory:
         return self._exports.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
-        """Return the request with this id, or the only one whose id begins so; the prefix ``req_`` may be left out.
+        """Return the request with this id or unique beginning of an id. The prefix ``req_`` is optional.
 
         Args:
             request_id: the id, or its beginning.
-            account_id: search only this account; None: all.
+            account_id: search only this account; None: all accounts.
 
-        Raises ``NotFound``, or ``Conflict`` if several ids begin so.
+        Raises ``NotFound``, or ``Conflict`` if several ids have this beginning.
         """
         found = await self.log.find_request(request_id)
         if found is not None and account_id in {None, found.row.account_id}:
@@ -87,7 +87,7 @@ class RequestHistory:
         return matches[0]
 
     def list_lines(self, row: RequestRecord) -> list[BillLine]:
-        """Return the lines of a request's cost, at current prices."""
+        """Return the lines of a request's cost, calculated with the current prices."""
         pricing, channel = self._router.pricing, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)
         multiplier, batch_ppm = pricing.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
@@ -102,7 +102,7 @@ class RequestHistory:
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
-        """Count an export until the block ends. Raises ``RateLimited`` for too many."""
+        """Count an export until the block ends. Raises ``RateLimited`` if too many exports are running."""
         if self._exports[account_id] >= MOST_EXPORTS:
             raise RateLimited(f"{MOST_EXPORTS} exports are under way already", retry_after_s=30)
         self._exports[account_id] += 1
@@ -117,7 +117,7 @@ class RequestHistory:
 async def walk(
     log: RequestLogRepository, wanted: RequestFilter, most: int = MOST_EXPORTED
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
-    """Yield all matching rows, the newest first, page by page. An empty page is not the end."""
+    """Yield all matching rows, the newest first, in pages. An empty page does not mark the end."""
     while True:
         page = await log.list_requests(wanted, min(PAGE, most))
         most -= len(page)

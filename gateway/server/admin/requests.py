@@ -155,7 +155,7 @@ async def get_request(request: AdminRequest) -> Fields:
 
 
 async def parse_filter(request: AdminRequest) -> RequestFilter:
-    """Return the filters of the query, within the actor's scope.
+    """Return the filters of the query, limited to the actor's scope.
 
     Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``.
     """
@@ -186,7 +186,7 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
 
 
 async def parse_account(request: AdminRequest) -> int | None:
-    """Return the requested account's id, for a member its own; None for all. Raises ``NotFound``."""
+    """Return the id of the requested account; for a member, its own account; None: all. Raises ``NotFound``."""
     name, actor = request.query.get("account"), request.actor
     if name is None:
         return actor.scope
@@ -201,7 +201,7 @@ def parse_channel(request: AdminRequest) -> str | None:
 
 
 def build_row(stored: StoredRequest, actor: Actor) -> Fields:
-    """Return a row as lists and exports show it to ``actor``."""
+    """Return the fields of a row that ``actor`` may see, for lists and exports."""
     row = stored.row
     fields = {
         "sequence": stored.sequence,
@@ -209,7 +209,7 @@ def build_row(stored: StoredRequest, actor: Actor) -> Fields:
         "started_at": build_time(row.started_ms // 1000),
         "settled_at": build_time(row.settled_ms // 1000),
         "usage_capped": row.usage_source == "bound",
-        "usage_implausible": row.usage_source == "bound",  # its name before
+        "usage_implausible": row.usage_source == "bound",  # the field's former name
         "cost_usd": row.cost_nanos / NANOS_PER_USD,
     }
     return fields if actor.scope is None else fields | {"channel": None, "tried": "", "served_model": ""}
@@ -228,7 +228,7 @@ def _build_page(page: RequestPage, rows: list[Fields]) -> Fields:
 
 
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
-    """Return every attempt. A request with a single attempt has it in its own fields."""
+    """Return all attempts of a request. A single attempt is stored in the request's own fields."""
     if row.tried or row.channel is None or not row.attempts:
         return parse_tried(row.tried)
     code = row.error_code or (ANSWERED if row.outcome == "completed" else row.outcome)

@@ -1,4 +1,4 @@
-"""Explain routing: which channels would serve a request, why others would not, prices and quotas. Changes nothing."""
+"""Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from gateway.routing.target import Target
 Fields = dict[str, Any]
 
 UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
-"""A caller without restrictions and without a group."""
+"""A caller with no restrictions and no group."""
 
 _REASONS = {
     "cooling_down": "cooling down after failures",
@@ -40,12 +40,12 @@ _REASONS = {
 }
 _NO_EDITS = "does not edit images"
 _IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
-"""The smallest request of each operation."""
+"""The smallest image request of each image operation."""
 
 
 @frozen
 class RouteExplainer:
-    """Explains with the state that routing uses."""
+    """Explains routing decisions, based on the router's live state."""
 
     catalog: ModelCatalog
     load_balancer: LoadBalancer
@@ -54,13 +54,13 @@ class RouteExplainer:
     clock: Callable[[], float]
 
     def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
-        """Return every channel with its verdict, the usable ones first; without ``caller`` for an unrestricted one."""
+        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions."""
         who = caller or UNRESTRICTED_CALLER
         targets = self.router.list_options(who, model, operation)
-        with contextlib.suppress(ModelNotPriced):  # given as the reason of each channel
+        with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
             targets, every = [], targets
             targets = self.router.keep_priced(every, who, model, operation)
-        # The channel's capability shows what else is possible with an image.
+        # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
         targets = [target for target in targets if target.channel.name not in unable]
         statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
@@ -92,7 +92,7 @@ class RouteExplainer:
         }
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
-        """Return the error that the request would get; None if it would be routed."""
+        """Return the error that would refuse the request; None if the request would be routed."""
         try:
             caller.check_usable(self.clock())
             self.router.route(caller, inference)
@@ -115,7 +115,7 @@ class RouteExplainer:
             "wait_s": None if obstacle is None else round(obstacle[1], 1),
             "upstream_model": target.model,
             "api_format": target.endpoint.wire,
-            "language": target.endpoint.wire,  # the name until 0.8
+            "language": target.endpoint.wire,  # the field's name until 0.8
             "translated": target.endpoint.wire != OPERATIONS[operation].formats[0],
             "state": status.ill[0].state if status.ill else "closed",
             "share": round(status.share, 2),
@@ -126,7 +126,7 @@ class RouteExplainer:
         }
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
-        """Return why a channel is no target."""
+        """Return the reason why routing excludes a channel."""
         if not channel.serving:
             held = "failing: its provider has not answered since the channel was added"
             return held if channel.status == "active" else "disabled"
@@ -159,7 +159,7 @@ class RouteExplainer:
 
 @frozen
 class _ChannelStatus:
-    """The state of one channel for a request: its obstacle, and the breakers that are not closed."""
+    """The state of one channel for a request: its obstacle, and its circuit breakers that are not closed."""
 
     target: Target
     obstacle: tuple[Obstacle, float] | None
@@ -169,7 +169,7 @@ class _ChannelStatus:
 
     @classmethod
     def of(cls, target: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
-        """Return the current state; for account 0, which is no account, as the latest request has found it."""
+        """Return the current state. Account 0 (no account) gets the state that the latest request observed."""
         state, now = target.state, load_balancer.now
         account = account or state.find_witness(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account, now)
@@ -187,12 +187,12 @@ class _ChannelStatus:
         return self.target.channel.weight * self.share
 
     def order(self) -> tuple[bool, int, float]:
-        """Return the sort key; the first target is the least."""
+        """Return the sort key: routing tries the lowest first."""
         target = self.target
         return not target.sure, -target.channel.priority, (target.state.running + 1) / self.weight
 
     def find_reason(self) -> str | None:
-        """Return why the channel would not serve now; None if it would."""
+        """Return the reason why the channel would not serve now; None if it would."""
         if self.obstacle is None:
             return None
         reason = _REASONS[self.obstacle[0]]
@@ -218,7 +218,7 @@ def _refuse(channel: Channel, reason: str) -> Fields:
 
 
 def _edits(target: Target) -> bool:
-    """Return whether the target edits images; an unknown one may."""
+    """Return whether the target edits images. A target with unknown capability counts as able."""
     return target.capability.edits is not False
 
 
@@ -227,13 +227,13 @@ def _find_usd(nanos: int | None) -> float | None:
 
 
 def _build_capability(able: Capability) -> Fields | None:
-    """Return what is known of the model's capability; None if nothing is."""
+    """Return the known capabilities of the model; None if nothing is known."""
     known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
 def _build_price(price: Price | None) -> Fields | None:
-    """Dollars per million tokens, per image, per second, per million characters."""
+    """Return the price in dollars per million tokens, image, second and million characters; None without a price."""
     if price is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""The admin API's operations, in one table."""
+"""The table of the admin API's operations."""
 
 from functools import partial
 
@@ -101,9 +101,9 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/batches/{id}", "server.admin.batches:get_batch", "viewer"),
     ("POST", "/batches/{id}/cancel", "server.admin.batches:cancel_batch", "member"),
 )
-"""Method, path below the prefix, the place of the handler, and who may call it."""
+"""Method, path below the prefix, location of the handler, and required role."""
 
 
 def list_admin_operations() -> tuple[AdminOperation, ...]:
-    """Return every operation of the admin API; the OpenAPI document has them in this order."""
+    """Return all operations of the admin API, in the order of the OpenAPI document."""
     return tuple(AdminOperation(method, path, partial(load, place), access) for method, path, place, access in _ROUTES)

@@ -1,4 +1,4 @@
-"""Admin API: sign in and out, and what members change about themselves."""
+"""Admin API: sign in and out, and changes that members make to their own sign-in data."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -296,7 +296,7 @@ async def use_link(request: AdminRequest) -> SignedInView:
 
 
 async def read_small(request: AdminRequest, kind: type[S]) -> S:
-    """Parse a small body: anyone may send one, signed in or not."""
+    """Parse a small body. The limit is low because clients without a session may send one."""
     try:
         fields = await read_json(request.http.clone(client_max_size=_MAX_BODY))
     except RequestTooLarge:
@@ -312,7 +312,7 @@ def build_client_info(request: web.Request) -> ClientInfo:
 
 
 def build_signed_in(request: AdminRequest, entry: NewSession) -> SignedInView:
-    """Return the member who signed in; the response sets the cookie of the session."""
+    """Return the signed-in member, and set the session cookie in the response."""
     request.finish.append(partial(set_cookie, request.http, reference=entry.reference))
     return SignedInView(**_build_user(entry.signed), expires_at=build_time(entry.signed.expires_ms // 1000))
 

@@ -168,7 +168,7 @@ def _build_setting(view: SettingView) -> dict[str, Any]:
 
 
 async def _list_groups(request: AdminRequest, view: Iterable[GroupView]) -> list[dict[str, Any]]:
-    """Return the groups with a setting and the groups in use, by name."""
+    """Return the groups with a multiplier and the groups in use, sorted by name."""
     services = request.services
     keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request.actor) if key["group"])
     channels = Counter(group for channel in services.routing.catalog.channels for group in set(channel.groups))

@@ -88,7 +88,7 @@ async def get_usage(request: AdminRequest) -> Fields:
     for administrators. A channel that is gone has the provider `unknown`.
     """
     by = _parse_by(request)
-    default: TrafficAxis = "channel"  # by provider, the channels are added up
+    default: TrafficAxis = "channel"  # a provider's usage is the sum of its channels
     axis = next((axis for axis in _AXES if axis == by), default)
     wanted = await _parse_filter(request, by_hour=axis == "hour")
     wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
@@ -142,7 +142,7 @@ def _parse_by(request: AdminRequest) -> str:
 
 
 def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) -> list[TrafficLine]:
-    """Add up the lines of channels by provider, the highest cost first. The line without a channel stays."""
+    """Sum the channels' lines by provider, the highest cost first. The line without a channel is kept."""
     providers = {channel.name: channel.provider for channel in channels}
     sums: dict[str, TrafficLine] = {}
     for line in lines:
@@ -152,7 +152,7 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
 
 
 async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> TrafficFilter:
-    """Return the filters of the query except the status, within the actor's scope."""
+    """Return the query's filters except the status, limited to the actor's scope."""
     since, until = _parse_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
@@ -165,7 +165,7 @@ async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> Traf
 
 
 def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
-    """Return the first hour, and the one after the last. Raises ``InvalidRequest``."""
+    """Return the first hour and the exclusive last hour. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
@@ -208,7 +208,7 @@ def _label(label: str, axis: str, names: Names) -> Fields:
 
 
 def _format_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
-    """Return the first and last day if days are whole; else two times, the second exclusive."""
+    """Return the first and the last day for a range of whole days; else two times, the second exclusive."""
     if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
         first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
         return day_of_number(first).isoformat(), day_of_number(last).isoformat()

@@ -22,7 +22,7 @@ _MAX_NAMED = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
 _TRUTH = {"true": True, "false": False}
 _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
-"""Fields that only administrators see; for a member they are null."""
+"""Fields that only administrators see; null for members."""
 
 
 @frozen(kw_only=True)
@@ -195,7 +195,7 @@ async def _parse_filter(request: AdminRequest) -> VideoFilter:
 
 
 def _build_job(job: VideoJob, actor: Actor) -> VideoView:
-    """Return a job as listings show it; ``price_usd`` is what it costs if it completes."""
+    """Return a job for lists. ``price_usd``: its cost if it completes."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
     shown = VideoView(
         id=job.id,

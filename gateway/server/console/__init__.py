@@ -1,1 +1,1 @@
-"""The console: pages made on the server from what the admin API answers, and small scripts that call it for changes."""
+"""The console: server-rendered pages with data of the admin API, and small scripts that call the API for changes."""

@@ -1,4 +1,4 @@
-"""The page of a member's own account: password, second factor, passkeys and sessions."""
+"""The page of a member's own account: passphrase, second factor, passkeys and sessions."""
 
 import re
 
@@ -30,10 +30,10 @@ _SYSTEMS = (
     ("ChromeOS", re.compile(r"\bCrOS\b")),
     ("Linux", re.compile(r"\bLinux\b")),
 )
-"""The first match counts: most browsers name others too."""
+"""Names to look for in user agents. The first match counts, because most browsers also name others."""
 _SHOWN = 60
 CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "passkey-removed")
-"""What the page reports as done after it was reloaded."""
+"""Codes of completed actions, which the page reports after a reload."""
 
 
 async def load_account(request: web.Request) -> Data:

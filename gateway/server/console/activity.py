@@ -8,13 +8,13 @@ from gateway.server.console.page import Data, ask, list_live_nodes
 
 
 async def load_live(request: web.Request) -> Data:
-    """Load the active requests; the page's script follows them."""
+    """Load the active requests, which the page's script then updates."""
     answer = await ask(request, "/running")
     return {"running": answer["data"], "unanswered": answer["unanswered"]}
 
 
 async def load_health(request: web.Request) -> Data:
-    """Load the state of the process. Balances are reconciled only on request: that reads every row."""
+    """Load the state of the process. Balances are reconciled only on demand, because that reads every row."""
     health, nodes = await asyncio.gather(
         ask(request, "/health", node=request.query.get("node")), list_live_nodes(request)
     )

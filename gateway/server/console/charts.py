@@ -1,4 +1,4 @@
-"""Charts as geometry: stacked bars over time, which a template draws as SVG."""
+"""The geometry of charts: stacked bars over time, which a template renders as SVG."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _GAP = 0.2
 _MAX_BAR = 36.0
 _LEAST = 1e-9
-"""A smaller value counts as zero."""
+"""Values below this count as zero."""
 
 
 @frozen
 class Series:
-    """The values of one kind, one for each place in time. ``kind`` is its CSS class."""
+    """A series of values, one for each point in time. ``kind``: the CSS class."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class Series:
 
 @frozen
 class Bar:
-    """One part of a stack."""
+    """One segment of a stack."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Bar:
 
 @frozen
 class ChartColumn:
-    """A place in time with the text of its tooltip."""
+    """The column of a point in time, with its tooltip."""
 
     x: float
     width: float
@@ -55,7 +55,7 @@ class Tick:
 
 @frozen
 class Chart:
-    """Everything that is drawn."""
+    """A chart's complete geometry, ready to draw."""
 
     title: str
     bars: Sequence[Bar]
@@ -75,14 +75,14 @@ class Chart:
 def draw(
     title: str, places: Sequence[str], series: Sequence[Series], write: Callable[[float], str], *, whole: bool = False
 ) -> Chart:
-    """Draw stacked bars.
+    """Compute a chart with stacked bars.
 
     Args:
         title: the description for screen readers.
-        places: the name of each place in time, in order.
-        series: from the bottom of each stack to its top; each has a value for each place.
+        places: the label of each point in time, in order.
+        series: the series from the bottom of each stack to its top, with a value for each point in time.
         write: formats a value.
-        whole: whether values are whole numbers, so that the axis shows no fractions.
+        whole: whether values are integers, which keeps fractions off the axis.
     """
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
     top = find_top(max(sums, default=0.0), whole=whole)
@@ -109,7 +109,7 @@ def draw(
 
 
 def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
-    """Yield the bars of one place from the bottom up."""
+    """Yield the bars of one column from the bottom up."""
     width = min(step * (1 - _GAP), _MAX_BAR)
     x, y = _LEFT + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM)
     for one in series:
@@ -124,7 +124,7 @@ def _say(series: Sequence[Series], index: int, write: Callable[[float], str]) ->
 
 
 def find_top(most: float, *, whole: bool = False) -> float:
-    """Return the end of an axis: a round number, at least ``most``, that its ticks divide evenly."""
+    """Return the end of an axis: a round number of at least ``most`` that the ticks divide evenly."""
     if most < _LEAST:
         return float(_TICKS) if whole else 1.0
     size = 10.0 ** math.floor(math.log10(most / _TICKS))

@@ -1,4 +1,4 @@
-"""The page with the gateway's address, a key, code snippets, and a chat to try them."""
+"""The page with the gateway's address, a key, code snippets, and a chat for a first try."""
 
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ KEY_NAME = "connect"
 
 
 async def load_connect(request: web.Request) -> Data:
-    """Load what the snippets and the chat need."""
+    """Load the data for the snippets and the chat."""
     choices = await find_choices(request)
     origin = find_address(request)
     return {
@@ -29,22 +29,22 @@ async def load_connect(request: web.Request) -> Data:
 
 
 def find_address(request: web.Request) -> str:
-    """Return the gateway's address without ``/v1``, or its usual one if it is not known."""
+    """Return the gateway's address without ``/v1``; the default address if unknown."""
     return find_public_url(request) or _USUAL_ORIGIN
 
 
 def format_json_text(text: str) -> str:
-    """Escape ``text`` for a JSON string; Python, JavaScript and YAML read it alike."""
+    """Escape ``text`` for a JSON string, which is also valid in Python, JavaScript and YAML."""
     return orjson.dumps(text).decode()[1:-1]
 
 
 def format_shell_json_text(text: str) -> str:
-    """Do the same for JSON between single quotes of a shell."""
+    """Escape ``text`` for a JSON string within single quotes of a shell."""
     return format_json_text(text).replace("'", "'\\''")
 
 
 def format_shell_text(text: str) -> str:
-    """Escape ``text`` for double quotes of a shell."""
+    """Escape ``text`` for use within double quotes of a shell."""
     for sign in '\\"$`':
         text = text.replace(sign, "\\" + sign)
     return text
@@ -56,4 +56,4 @@ QUOTES: Mapping[str, Callable[[str], str]] = {
     "shell": format_shell_text,
     "": str,
 }
-"""How to quote a model's name in each snippet; ``connect.js`` has the same functions."""
+"""The function that quotes a model's name in each snippet; ``connect.js`` has the same functions."""

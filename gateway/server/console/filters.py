@@ -1,6 +1,6 @@
 """Format amounts, counts and durations for the console.
 
-Times are machine-readable; a script shows them in the reader's time zone.
+Times are written in machine-readable form; a script shows them in the reader's time zone.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def format_usd(amount: float | None) -> str:
-    """Format dollars with as many digits as they need: ``$12.40``, ``$0.50``, ``$0.0031``."""
+    """Format dollars with as many decimals as needed: ``$12.40``, ``$0.50``, ``$0.0031``."""
     if amount is None:
         return _NONE
     if amount == 0:
@@ -35,7 +35,7 @@ def format_usd(amount: float | None) -> str:
 
 
 def format_count(number: float | None) -> str:
-    """Format a number to be read at a glance: ``1,234``, ``12.4k``, ``3.1M``."""
+    """Format a number in short: ``1,234``, ``12.4k``, ``3.1M``."""
     if number is None:
         return _NONE
     if abs(number) < 10 * _KILO:
@@ -48,12 +48,12 @@ def format_count(number: float | None) -> str:
 
 
 def format_exact(number: float | None) -> str:
-    """Format all digits: ``1,234,567``."""
+    """Format a number with all digits: ``1,234,567``."""
     return _NONE if number is None else f"{number:,}"
 
 
 def format_bytes(size: float | None) -> str:
-    """Format ``1.5 MB``, in steps of 1,024."""
+    """Format a size, such as ``1.5 MB``, with units of powers of 1,024."""
     if size is None:
         return _NONE
     for unit in ("B", "KB", "MB", "GB"):
@@ -64,7 +64,7 @@ def format_bytes(size: float | None) -> str:
 
 
 def format_duration(ms: float | None) -> str:
-    """Format ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    """Format a duration: ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
     if ms is None:
         return _NONE
     if ms < _SECOND:
@@ -80,7 +80,7 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_percent(part: float | None) -> str:
-    """Format ``99.4 %``."""
+    """Format a share as ``99.4 %``."""
     return _NONE if part is None else f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
@@ -93,7 +93,7 @@ def format_moment(at: str | None) -> Markup:
 
 
 def format_place(name: object) -> str:
-    """Quote a name as one segment of a URL's path or query, with its slashes."""
+    """Quote a name, including its slashes, as one segment of a URL's path or query."""
     return quote(str(name), safe="")
 
 

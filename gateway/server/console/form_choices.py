@@ -1,4 +1,4 @@
-"""What forms that send requests offer: usable keys, and models by what they do."""
+"""The choices of forms that send requests: usable keys, and models by kind."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ _BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"imagen?\b|imagine|dall-e|\bflux|diffusion|sdxl|\bsd3|kolors|seedream|cogview|recraft"), "images"),
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
-"""What a model's name tells. Providers' lists do not tell what a model does."""
+"""Name patterns for each kind of model: providers' lists do not name a model's kind."""
 _FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
-"""Models for a first try: they answer fast and cost little."""
+"""Fast and cheap models for a first try."""
 
 
 @frozen
@@ -36,9 +36,9 @@ class Choices:
     """The choices of a form.
 
     Attributes:
-        keys: as the admin API shows them; keys without restrictions first.
-        taken: the names of all keys of the account.
-        models: by what they do.
+        keys: the usable keys in the admin API's form, keys without restrictions first.
+        taken: the names of all the account's keys.
+        models: the models by kind.
     """
 
     keys: Sequence[KeyView]
@@ -46,7 +46,7 @@ class Choices:
     models: Mapping[Kind, Sequence[str]]
 
     def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
-        """Return the models of ``kind`` with a title in English, the best first try before the others."""
+        """Return the models of ``kind`` with a title in English. The model for a first try comes first."""
         chosen = list(self.models[kind])
         first = find_first(chosen)
         fitting = [first, *(name for name in chosen if name != first)] if first else []
@@ -63,7 +63,7 @@ _TITLES: Mapping[Kind, str] = {
 
 
 async def find_choices(request: web.Request) -> Choices:
-    """Return what the viewer's account can choose from now."""
+    """Return the keys and models that the viewer's account can use now."""
     account, now = request[SIGNED].account.name, build_time(int(request.app[SERVICES].clock()))
     keys = await ask(request, "/keys", account=account)
     usable = [key for key in keys if _is_usable(key, account, now)]
@@ -81,7 +81,7 @@ def _is_usable(key: KeyView, account: str, now: str) -> bool:
 
 
 def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
-    """Group the ids of models by what they do."""
+    """Group the ids of models by kind."""
     sorted_: dict[Kind, list[str]] = {kind: [] for kind in get_args(Kind)}
     for model in models:
         sorted_[find_kind(model["id"], model.get("price") or {})].append(model["id"])
@@ -89,7 +89,7 @@ def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
 
 
 def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
-    """Return what a model does by its name, else by what is paid for."""
+    """Return a model's kind, derived from its name, else from the unit of its price."""
     plain = name.lower()
     for pattern, kind in _BY_NAME:
         if pattern.search(plain):
@@ -98,7 +98,7 @@ def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
 
 
 def find_first(names: Sequence[str]) -> str | None:
-    """Return the model to try first; None if there is none. The demo's comes after all others."""
+    """Return the model for a first try; None without models. The demo's models come last."""
     names = [name for name in names if not name.startswith("demo-")] or names
     for glob in _FIRST:
         for name in names:
@@ -108,7 +108,7 @@ def find_first(names: Sequence[str]) -> str | None:
 
 
 def find_free_name(wanted: str, taken: Collection[str]) -> str:
-    """Return ``wanted``, with the first free number if it is taken."""
+    """Return ``wanted``, with the first free number appended if the name is taken."""
     number = 1
     name = wanted
     while name in taken:
@@ -118,7 +118,7 @@ def find_free_name(wanted: str, taken: Collection[str]) -> str:
 
 
 def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
-    """Return value and label for each option of a select."""
+    """Return the value and the label of each option of a ``<select>``."""
     return [(str(key.id), f"{key.name} ({key.key})") for key in choices.keys]
 
 

@@ -1,4 +1,4 @@
-"""What the latest requests tell of latency and errors."""
+"""Latency and error figures computed from the latest requests."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +8,12 @@ from gateway.domain.request_log import UNHARMED
 from gateway.server.console.page import Data
 
 SAMPLE = 1000
-"""The number of requests that are looked at; the admin API lists no more at once."""
+"""Number of requests examined: the maximum page size of the admin API."""
 _TOP = 6
 
 
 def measure_speed(rows: Sequence[Mapping[str, Any]]) -> Data:
-    """Return medians and 95th percentiles in milliseconds; None without a completed request."""
+    """Return medians and 95th percentiles in milliseconds; None if no request completed."""
     completed = [row for row in rows if row["outcome"] == "completed"]
     return {
         "requests": len(rows),
@@ -25,7 +25,7 @@ def measure_speed(rows: Sequence[Mapping[str, Any]]) -> Data:
 
 
 def find_percentiles(values: Iterable[int]) -> dict[str, int | None]:
-    """Return the smallest value that half, and that 95 % of ``values`` do not exceed."""
+    """Return the median and the 95th percentile of ``values``."""
     ordered = sorted(values)
     return {f"p{percent}": ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None for percent in (50, 95)}
 

@@ -1,4 +1,4 @@
-"""The list of objects that belong to an account and have a status: video jobs, batches. By pages, the newest first."""
+"""Paginated lists, newest first, of objects with an account and a status: video jobs and batches."""
 
 from urllib.parse import urlencode
 
@@ -12,7 +12,7 @@ _LISTED = 24
 
 
 async def load_jobs(request: web.Request, kind: str) -> Data:
-    """Load a page of ``kind``, the name of its collection in the admin API, filtered by ``account`` and ``status``."""
+    """Load a page of the admin API's collection ``kind``, filtered by ``account`` and ``status``."""
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     status = request.query.get("status")

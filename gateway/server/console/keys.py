@@ -13,7 +13,7 @@ _CREDITS = 10
 
 
 async def load_keys(request: web.Request) -> Data:
-    """Load the keys of the account; for an administrator of all accounts or the chosen one."""
+    """Load the keys of the account. Administrators see all accounts, or the selected one."""
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     keys, models, accounts = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""What the console calls the values that the admin API answers with: states, roles, periods and audited actions."""
+"""The console's labels for values of the admin API: states, roles, periods and audited actions."""
 
 from collections.abc import Mapping
 
@@ -78,7 +78,7 @@ LABELS: Mapping[str, str] = {
     "characters": mark("characters"),
     "request": mark("request"),
 }
-"""Value -> English. A value that is not here is shown as it is."""
+"""English label by value. Other values are shown unchanged."""
 SUBJECTS: Mapping[str, str] = {
     "account": mark("Accounts"),
     "key": mark("Keys"),
@@ -94,7 +94,7 @@ SUBJECTS: Mapping[str, str] = {
     "video": mark("Videos"),
     "batch": mark("Batches"),
 }
-"""What the audit log can be filtered by: the noun before the dot of an action."""
+"""The audit log's filter values: the noun before the dot in an action."""
 ACTIONS: Mapping[str, str] = {
     "account.created": mark("account created"),
     "account.credited": mark("account credited"),
@@ -142,5 +142,5 @@ ACTIONS: Mapping[str, str] = {
 
 
 def format_label(language: str, value: str) -> str:
-    """Return what a page calls a value of the admin API."""
+    """Return the localized label for an admin API value."""
     return gettext(language, LABELS.get(value) or ACTIONS.get(value) or str(value).replace("_", " "))

@@ -1,7 +1,7 @@
-"""The language of a console page: how a request chooses it, and the messages of its catalogue.
+"""The language of a console page: its choice by a request, and its message catalogue.
 
-English is in the code and the templates. Other languages are in ``locale``; the first page in one of them reads its
-catalogue. What the admin API answers, error messages included, stays in English.
+English texts are in the code and the templates. Other languages are in ``locale``; a catalogue is read for the first
+page in its language. Answers of the admin API, including error messages, stay in English.
 """
 
 import re
@@ -17,9 +17,9 @@ from gateway.frozen import frozen
 
 ENGLISH, CHINESE = "en", "zh-Hans"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "简体中文"}
-"""The ``lang`` attribute of each language, and its own name for itself."""
+"""The ``lang`` attribute of each language, and the language's own name."""
 COOKIE = "console_language"
-"""The member's choice, which a script of the page sets. It takes precedence over the browser's ``Accept-Language``."""
+"""The cookie with the member's choice, set by a script. It takes precedence over ``Accept-Language``."""
 _CATALOGUES: Mapping[str, str] = {CHINESE: "zh_Hans"}
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
 _LOCALE = "locale/{}/LC_MESSAGES/console.po"
@@ -27,16 +27,16 @@ _LONGEST_HEADER = 1_000
 _FIELD = re.compile(r'(msgid|msgid_plural|msgstr|msgstr\[0\]) (".*")')
 _RANGE = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
 LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
-"""The language of a console page, as its ``lang`` attribute has it."""
+"""The language of a console page, as a ``lang`` attribute."""
 
 
 @frozen
 class Catalogue:
-    """The messages of a language; one with a plural is found by its singular.
+    """The messages of a language. A message with a plural is found by its singular.
 
     Attributes:
-        messages: English -> translation.
-        of_scripts: those that the console's scripts show.
+        messages: translations by English text.
+        of_scripts: the messages that the console's scripts use.
     """
 
     messages: Mapping[str, str]
@@ -44,7 +44,7 @@ class Catalogue:
 
 
 def find_language(request: web.Request) -> str:
-    """Return the member's choice, else the first language of ``Accept-Language`` that there is, else English."""
+    """Return the member's choice, else the first available language of ``Accept-Language``, else English."""
     chosen = request.cookies.get(COOKIE, "")
     if chosen in LANGUAGES:
         return chosen
@@ -53,7 +53,7 @@ def find_language(request: web.Request) -> str:
 
 
 def _list_wanted(header: str) -> Iterator[str]:
-    """Yield the language tags of ``Accept-Language`` (RFC 9110, section 12.5.4), the most wanted first."""
+    """Yield the language tags of ``Accept-Language`` by descending preference (RFC 9110, section 12.5.4)."""
     ranges = [found for part in header.split(",") if (found := _RANGE.fullmatch(part))]
     weights = sorted(((float(found[2] or 1), found[1].lower()) for found in ranges), key=lambda one: -one[0])
     return (tag for weight, tag in weights if weight > 0)
@@ -66,32 +66,32 @@ def _match(tag: str) -> str | None:
 
 
 def gettext(language: str, message: str) -> str:
-    """Return ``message`` in a language; in English if its catalogue does not have it."""
+    """Return ``message`` in a language; in English if the catalogue lacks the message."""
     return read_catalogue(language).messages.get(message, message)
 
 
 def ngettext(language: str, one: str, many: str, count: float) -> str:
-    """Do the same for a message with a plural. Chinese has none: its translation is that of ``one``."""
+    """Return the singular or plural of a message in a language. Chinese has one form, the translation of ``one``."""
     return read_catalogue(language).messages.get(one, one if count == 1 else many)
 
 
 @cache
 def read_catalogue(language: str) -> Catalogue:
-    """Return the catalogue of a language; English has no messages. The first call reads the file."""
+    """Return the catalogue of a language, which is empty for English. The first call reads the file."""
     if language not in _CATALOGUES:
         return Catalogue({}, {})
     return parse_catalogue(_find_file(language).read_text("utf-8"))
 
 
 def parse_catalogue(text: str) -> Catalogue:
-    """Parse a catalogue as ``make messages`` writes it (GNU gettext manual, "The Format of PO Files")."""
+    """Parse a catalogue written by ``make messages`` (GNU gettext manual, "The Format of PO Files")."""
     messages, of_scripts = dict[str, str](), dict[str, str]()
     for entry in text.split("\n\n"):
         fields, name = dict[str, str](), ""
         for line in entry.splitlines():
             if found := _FIELD.fullmatch(line):
                 name = found[1]
-                fields[name] = orjson.loads(found[2])  # the escapes of PO files are those of JSON
+                fields[name] = orjson.loads(found[2])  # PO files use the same escapes as JSON
             elif line.startswith('"'):
                 fields[name] += orjson.loads(line)
         english, translation = fields.get("msgid"), fields.get("msgstr") or fields.get("msgstr[0]")
@@ -107,12 +107,12 @@ def _find_file(language: str) -> Traversable:
 
 
 def read_catalogue_bytes() -> bytes:
-    """Return the contents of all catalogues, for a digest."""
+    """Return the bytes of all catalogues, for a digest."""
     return b"".join(_find_file(language).read_bytes() for language in sorted(_CATALOGUES))
 
 
 def write_script(name: str) -> bytes | None:
-    """Return ``zh-Hans.js``, which gives the console's scripts their messages; None for another name."""
+    """Return the script ``zh-Hans.js`` with the messages of the console's scripts; None for other names."""
     language = name.removesuffix(".js")
     if not name.endswith(".js") or language not in _CATALOGUES:
         return None

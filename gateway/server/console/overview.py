@@ -20,13 +20,13 @@ from gateway.server.context import ACTOR, SERVICES
 
 _TOP = 6
 _STACKED = 5
-"""The most expensive models that have their own color in the chart of spending."""
+"""Number of models, the most expensive, with their own color in the spending chart."""
 _LATEST = 6
 
 
 @frozen
 class Span:
-    """A period up to now, in hours or days. ``name`` is in English."""
+    """A period of hours or days that ends now. ``name``: in English."""
 
     name: str
     by: str
@@ -45,12 +45,12 @@ _TITLES: Mapping[str, tuple[str, str]] = {
 }
 """The titles of the two charts."""
 _ROUNDING = 1e-9
-"""Dollars that a sum of floats may differ by."""
+"""Tolerance for sums of floats, in dollars."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
 async def load_overview(request: web.Request) -> Data:
-    """Load the usage of the account; for an administrator of all accounts or the chosen one."""
+    """Load the usage of the account. Administrators see all accounts, or the selected one."""
     chosen = request.query.get("span", "7d")
     span = SPANS.get(chosen, SPANS["7d"])
     everyone = request[ACTOR].scope is None
@@ -95,7 +95,7 @@ async def _list_accounts(request: web.Request, *, everyone: bool) -> list[Accoun
 
 
 def list_places(span: Span, now_s: float) -> list[datetime]:
-    """Return the starts of the period's hours or days in order; the last one is not over."""
+    """Return the starts of the period's hours or days in order; the last interval is still running."""
     now = datetime.fromtimestamp(now_s, UTC)
     start = now.replace(minute=0, second=0, microsecond=0)
     if span.by == "day":
@@ -105,7 +105,7 @@ def list_places(span: Span, now_s: float) -> list[datetime]:
 
 
 Lines = Sequence[Mapping[str, Any]]
-"""Lines of the admin API's usage."""
+"""Rows of the admin API's usage answer."""
 
 
 def draw_charts(
@@ -119,9 +119,9 @@ def draw_charts(
 
     Args:
         span: the period.
-        places: the starts of its hours or days.
+        places: the starts of the period's hours or days.
         lines: the usage of all models.
-        of_models: the usage of the models that have their own series; all others are one series.
+        of_models: the usage of the models with their own series; the other models share one series.
         translate: returns an English message in the viewer's language.
     """
     form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
@@ -149,7 +149,7 @@ def draw_charts(
 def stack_spending(
     total: Sequence[float], spent: Mapping[str, Sequence[float]], translate: Callable[[str], str]
 ) -> list[Series]:
-    """Return a series for each model of ``spent``, in dollars, and one for the rest of ``total`` if there is one."""
+    """Return a series in dollars for each model of ``spent``, and one for the remainder of ``total``, if any."""
     series = [Series(model, f"series-{at}", values) for at, (model, values) in enumerate(spent.items(), 1)]
     rest = [max(whole - sum(parts), 0.0) for whole, *parts in zip(total, *spent.values(), strict=True)]
     if not series or max(rest, default=0.0) > _ROUNDING:

@@ -1,7 +1,7 @@
 """Console pages: access, data and response headers.
 
-A page shows what the admin API answers: ``ask`` calls its handlers in the same process and with the same rights. Pages
-change nothing; their scripts call the admin API for that.
+Pages show data of the admin API: ``ask`` calls its handlers in the same process and with the viewer's rights. Pages
+only read; for changes, their scripts call the admin API.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ Load = Callable[[web.Request], Awaitable[Data]]
 
 
 async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
-    """Serve a page; a browser that is not signed in is sent to the sign-in page."""
+    """Serve a page. A browser without a session is redirected to the sign-in page."""
     load_data: Load = load(page.load)
     try:
         if page.needs is not None:
@@ -67,12 +67,12 @@ def sign(request: web.Request, signed: CurrentUser) -> None:
 
 
 async def ask(request: web.Request, path: str, **query: Any) -> Any:
-    """Return the admin API's answer to ``GET path`` for the viewer, with only this query.
+    """Return the admin API's answer to ``GET path`` for the viewer, with ``query`` as the only parameters.
 
-    Parameters in ``path`` are in braces and take their values from the page's own address.
+    Parameters in braces in ``path`` take their values from the page's URL.
 
     Raises:
-        GatewayError: as the operation does, ``Forbidden`` included.
+        GatewayError: the error of the operation, including ``Forbidden``.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     signed = request[SIGNED]
@@ -86,7 +86,7 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
 
 
 async def list_live_nodes(request: web.Request) -> list[NodeView]:
-    """Return the nodes that a page can show the state of; none if the gateway is alone. Only administrators ask."""
+    """Return the nodes whose state a page can show; empty for a single process. Only for administrators."""
     nodes: list[NodeView] = await ask(request, "/nodes")
     return [node for node in nodes if node.state == "live"]
 
@@ -115,10 +115,10 @@ def format_fault_page(request: web.Request, error: GatewayError) -> web.Response
 
 @web.middleware
 async def console_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Choose the page's language, and answer 404 and 405 below ``/console`` with a page, not with the error object."""
+    """Choose the page's language, and answer 404 and 405 below ``/console`` with a page instead of JSON."""
     request[LANGUAGE] = language = find_language(request)
     if language != ENGLISH:
-        await asyncio.to_thread(read_catalogue, language)  # the first time, parsing would block running streams
+        await asyncio.to_thread(read_catalogue, language)  # the first call would block streams
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

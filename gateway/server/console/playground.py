@@ -1,4 +1,4 @@
-"""The playground: chat, images, videos and audio, paid with a key of the member's account."""
+"""The playground for chat, images, videos and audio, charged to a key of the member's account."""
 
 from aiohttp import web
 
@@ -18,7 +18,7 @@ KEY_NAME = "playground"
 
 
 async def load_playground(request: web.Request) -> Data:
-    """Load the requested part, or the part of the requested model."""
+    """Load the requested mode, or the mode of the requested model."""
     wanted = request.query.get("model", "")[:256]
     mode = find_mode(request.query.get("mode", ""), wanted)
     choices = await find_choices(request)
@@ -34,7 +34,7 @@ async def load_playground(request: web.Request) -> Data:
 
 
 def find_mode(mode: str, model: str) -> Kind:
-    """Return ``mode`` if it is one, else the mode of ``model``."""
+    """Return ``mode`` if it exists, else the mode of ``model``."""
     known = {name for name, _ in MODES}
     for kind in (mode, find_kind(model, {})):
         if kind in known:

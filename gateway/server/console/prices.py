@@ -11,7 +11,7 @@ _PRICES_SHOWN = 50
 
 
 async def load_models(request: web.Request) -> Data:
-    """Load the models whose names have the search text, and that have a price or none if the query asks for that."""
+    """Load the models whose names contain the search text, optionally only those with or without a price."""
     models = await ask(request, "/models")
     wanted = request.query.get("find", "").strip().lower()
     found = [model for model in models if wanted in model["id"].lower()] if wanted else models
@@ -22,7 +22,7 @@ async def load_models(request: web.Request) -> Data:
 
 
 async def load_prices(request: web.Request) -> Data:
-    """Load the groups, the prices that were set, and the built-in prices."""
+    """Load the groups, the configured prices, and the built-in prices."""
     wanted = request.query.get("find", "").strip().lower()
     groups, prices, providers = await asyncio.gather(
         ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")

@@ -1,8 +1,8 @@
-"""Sign-in by a provider: the browser is sent there, and comes back with a code.
+"""Sign-in at an identity provider: redirect the browser there, and handle its return with a code.
 
-The session's cookie is ``SameSite=Strict``: a browser neither sends it along with a navigation from the provider's site
-nor on a redirect of that navigation. The callback is therefore guarded by its state and a cookie of its own, and it
-answers a page of this gateway that goes on by itself.
+The session cookie is ``SameSite=Strict``: a browser does not send it with a navigation from the provider's site, nor
+after a redirect of that navigation. The callback is therefore protected by its state and its own cookie, and responds
+with a page of this gateway that continues automatically.
 """
 
 from aiohttp import web
@@ -27,7 +27,7 @@ _FAILED = Page("", "sign_in_failed.html", mark("Sign-in failed"), needs=None)
 
 
 async def begin(request: web.Request) -> web.StreamResponse:
-    """Send the browser to the provider."""
+    """Redirect the browser to the provider."""
     try:
         begun = await begin_flow(request, find_next(request))
     except GatewayError as error:
@@ -38,7 +38,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
 
 
 async def finish(request: web.Request) -> web.StreamResponse:
-    """Sign in, or link, the member whom the provider sends back."""
+    """Sign in or link the member that the provider has authenticated."""
     cookie = find_flow_cookie(request)
     try:
         service, visitor = get_provider_sign_in(request), build_client_info(request)

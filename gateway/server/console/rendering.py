@@ -1,4 +1,4 @@
-"""The template environment of a language."""
+"""The Jinja environment for each language."""
 
 from functools import cache, partial
 from typing import Any
@@ -12,9 +12,9 @@ from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
 
 @cache
 def build_environment(language: str, **variables: Any) -> Environment:
-    """Return the environment whose templates are in a language; ``variables`` are in all of them.
+    """Return the template environment of a language. ``variables``: available in all its templates.
 
-    All applications of the process share it, and with it the compiled templates.
+    All applications of the process share the environment, with its compiled templates.
     """
     env = Environment(
         loader=PackageLoader("gateway.server.console"),

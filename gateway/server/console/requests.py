@@ -16,12 +16,12 @@ from gateway.server.context import ACTOR
 _LISTED = 50
 _FILTERS = ("account", "key", "model", "channel", "outcome", "status", "unpriced", "since", "until", "text")
 _OF_OPERATORS = ("account", "channel")
-"""Only administrators may filter by these."""
+"""Filters that only administrators may use."""
 _ZONE = re.compile(r"[+-]\d\d:?\d\d\Z", re.ASCII)
 
 
 async def load_requests(request: web.Request) -> Data:
-    """Load a page of the list and the values to filter by."""
+    """Load a page of the request list, and the values to filter by."""
     everyone = request[ACTOR].scope is None
     wanted = {
         name: request.query[name]
@@ -35,7 +35,7 @@ async def load_requests(request: web.Request) -> Data:
         ask(request, "/keys"),
     )
     rows: list[dict[str, Any]] = found["data"]
-    older = {**wanted, "before": found["next"]} if found["more"] else None  # a page may be empty and not the last
+    older = {**wanted, "before": found["next"]} if found["more"] else None  # a page may be empty without being the last
     return {
         "rows": rows,
         "wanted": wanted,
@@ -60,14 +60,14 @@ async def load_request(request: web.Request) -> Data:
 
 
 def complete_time(given: str, clock: str) -> str:
-    """Return a filter's time with its zone, UTC if it has none; a day gets the time of day ``clock``."""
+    """Return a filter's time with a time zone, by default UTC. A day without a time gets the time ``clock``."""
     if len(given) == len("2027-01-31"):
         return f"{given}T{clock}Z"
     return f"{given}Z" if given[-1:].isdigit() and not _ZONE.search(given) else given
 
 
 def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of a request's time as segments of a bar from 0 to 1,000: failed attempts, wait, answer."""
+    """Return a request's failed attempts, wait and answer as segments of a time bar from 0 to 1,000."""
     total = max(row["total_ms"], 1)
     stretches: list[tuple[str, str, float]] = []
     at = 0.0

@@ -1,4 +1,4 @@
-"""The console's pages, in one table. A page's module is imported when a browser asks for the page."""
+"""The table of the console's pages. A page's module is imported at the first request for the page."""
 
 from functools import partial
 
@@ -13,16 +13,16 @@ ROOT = "/console"
 
 @frozen
 class Page:
-    """One page.
+    """One page of the console.
 
     Attributes:
-        path: below ``/console``.
-        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account``, ``query`` and ``clustered``
-            (whether the gateway is a node of a cluster).
-        title: in the browser's tab; in English.
-        load: where the function is that returns the page's data; empty for a page that another handler renders.
-        needs: the least role that may see it; None: anyone, signed in or not.
-        part: the menu entry; empty for the page's own name.
+        path: the path below ``/console``.
+        template: the Jinja template. Its variables are the data from ``load``, ``page``, ``me`` (the member),
+            ``account``, ``query`` and ``clustered`` (whether the gateway is a node of a cluster).
+        title: the title in the browser's tab, in English.
+        load: the location of the function that returns the page's data; empty if another handler renders the page.
+        needs: the minimum role to see the page; None: no sign-in needed.
+        part: the name of the menu entry; empty for the page's own name.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Page:
 
 
 def mark(message: str) -> str:
-    """Return ``message``: it goes into the catalogues here, and is translated where a page shows it."""
+    """Mark ``message`` for the catalogues, and return it unchanged. Pages translate it when they show it."""
     return message
 
 
@@ -77,7 +77,7 @@ def list_pages() -> tuple[Page, ...]:
 
 
 def add_console(app: web.Application) -> None:
-    """Add everything below ``/console``."""
+    """Register all routes below ``/console``."""
     app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", late_handler("server.console.static_files:get_file"))
     sign_in = "/sign-in/{provider}"
     app.router.add_get(sign_in, late_handler("server.console.provider_sign_in:begin"), allow_head=False)

@@ -13,11 +13,11 @@ from gateway.server.sessions import find_site
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
 _MAX_PATH = 1_024
 LENGTHS = {"shortest": MIN_PASSPHRASE, "longest": MAX_PASSPHRASE}
-"""Length limits of a new password, for the page's hint."""
+"""Length limits of a new passphrase, for the page's hint."""
 
 
 async def load_sign_in(request: web.Request) -> Data:
-    """Load the page to go to afterwards, and the ways to sign in."""
+    """Load the page to open after the sign-in, and the available ways to sign in."""
     server, providers = request.app[SERVICES].options.config.server, request.app[SERVICES].options.config.sign_in
     return {
         "next": find_next(request),
@@ -29,18 +29,18 @@ async def load_sign_in(request: web.Request) -> Data:
 
 
 def find_next(request: web.Request) -> str:
-    """Return the page to go to after the sign-in, which must be one of the gateway's own."""
+    """Return the page to open after the sign-in; only pages of the gateway are accepted."""
     wanted = request.query.get("next", "")
     return wanted if len(wanted) <= _MAX_PATH and _OWN_PATH.match(wanted) else f"{ROOT}/"
 
 
 async def load_setup(request: web.Request) -> Data:
-    """Load whether the setup is open. The token is in the URL's fragment, which browsers do not send."""
+    """Load whether the setup is still possible. The token is in the URL's fragment, which browsers do not send."""
     return {"setup_open": await _is_setup_open(request), **LENGTHS}
 
 
-async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - as every page's
-    """Load the length limits. A script asks what the token in the URL's fragment is for."""
+async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - the signature of all pages
+    """Load the length limits. A script looks up the purpose of the token in the URL's fragment."""
     return {**LENGTHS}
 
 

@@ -1,7 +1,6 @@
-"""The console's static files, read once and served under a digest of them all.
+"""The console's static files, read once and served under a digest of all files.
 
-Browsers may keep them for good: after an upgrade their addresses differ, including those of scripts that scripts
-import.
+Browsers may cache them forever: an upgrade changes all URLs, including those of imported scripts.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ class StaticFile:
 
 
 async def get_file(request: web.Request) -> web.Response:
-    """Serve a static file. Under another digest, or none, browsers must revalidate it."""
+    """Serve a static file. Under a different digest, or without a digest, browsers must revalidate the file."""
     build, _, name = request.match_info["name"].rpartition("/")
     file = read_files().get(name) or read_messages(name)
     if file is None:
@@ -44,7 +43,7 @@ async def get_file(request: web.Request) -> web.Response:
 
 @cache
 def read_files() -> Mapping[str, StaticFile]:
-    """Return all files by name."""
+    """Return all static files by name."""
     found = {}
     for path in (files("gateway.server.console") / "static").iterdir():
         kind = _KINDS.get(path.name.rpartition(".")[2])
@@ -55,7 +54,7 @@ def read_files() -> Mapping[str, StaticFile]:
 
 @cache
 def read_messages(name: str) -> StaticFile | None:
-    """Return the script with the messages of a language; None for another name."""
+    """Return the script with a language's messages; None if ``name`` is no such script."""
     script = write_script(name)
     return None if script is None else _build_file(script, _KINDS["js"])
 
@@ -66,11 +65,11 @@ def _build_file(body: bytes, media_type: str) -> StaticFile:
 
 @cache
 def find_build() -> str:
-    """Return the digest of all files, and of the catalogues that the messages of scripts are made of."""
+    """Return the digest of all files, and of the catalogues from which the scripts' messages are generated."""
     tags = "".join(file.etag for _, file in sorted(read_files().items(), key=lambda item: item[0]))
     return hashlib.sha256(tags.encode() + read_catalogue_bytes()).hexdigest()[:_DIGEST]
 
 
 def find_static() -> str:
-    """Return the base address of the static files."""
+    """Return the base URL of the static files."""
     return f"{ROOT}/static/{find_build()}"

@@ -15,7 +15,7 @@ async def load_videos(request: web.Request) -> Data:
 
 
 async def load_video(request: web.Request) -> Data:
-    """Load a job; its video plays for its own account only."""
+    """Load a job. Only members of its account can play its video."""
     job, keys = await asyncio.gather(ask(request, "/videos/{id}"), ask(request, "/keys"))
     signed = request[SIGNED]
     own_keys = [key for key in keys if key.account == signed.account.name and key.status == "active"]

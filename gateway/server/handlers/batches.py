@@ -1,4 +1,4 @@
-"""``/v1/batches``: requests that the gateway sends by itself, in OpenAI's format."""
+"""``/v1/batches``: batches of requests that the gateway processes in the background, in OpenAI's format."""
 
 import orjson
 from aiohttp import web
@@ -15,13 +15,13 @@ PAGE, MAX_PAGE = 20, 100
 
 
 async def post_batch(request: web.Request) -> web.Response:
-    """``POST /v1/batches``: send the requests of a file."""
+    """``POST /v1/batches``: create a batch from a file of requests."""
     new = parse_batch(await read_json(request))
     return _answer(request, await request.app[SERVICES].batches.create(new, request[CALLER]))
 
 
 async def get_batches(request: web.Request) -> web.Response:
-    """``GET /v1/batches``: the account's batches, a page at a time."""
+    """``GET /v1/batches``: the account's batches, paginated."""
     limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, PREFIX)
     wanted = BatchFilter(request[CALLER].account.id, PREFIX, after=after)
     found = await request.app[SERVICES].batches.list_batches(wanted, limit + 1)
@@ -36,7 +36,7 @@ async def get_batch(request: web.Request) -> web.Response:
 
 
 async def cancel_batch(request: web.Request) -> web.Response:
-    """``POST /v1/batches/{id}/cancel``: begin no further request of a batch."""
+    """``POST /v1/batches/{id}/cancel``: cancel a batch; requests in progress may finish."""
     batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
     batch = await batches.get(request.match_info["id"], account_id, PREFIX)
     return _answer(request, await batches.cancel(batch.id, account_id))

@@ -1,8 +1,8 @@
 """``/v1/dashboard/billing``: OpenAI's legacy billing endpoints, which some chat apps still show.
 
-Apps compute the balance as the limit of ``subscription`` minus the total of ``usage``. Both endpoints therefore report
-one cap, the stricter of the key's and the account's, and what was spent of it in its period. Without a cap the limit is
-``NO_LIMIT_USD``, and the total is that of the requested days.
+Apps compute the balance as the limit in ``subscription`` minus the total in ``usage``. Both endpoints therefore report
+the same cap, the stricter of the key's and the account's, and the amount spent in its period. Without a cap the limit
+is ``NO_LIMIT_USD``, and the total covers the requested days.
 """
 
 from datetime import timedelta
@@ -19,7 +19,7 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.query import day_of_time, number_of_day, parse_date
 
 NO_LIMIT_USD = 100_000_000
-"""``hard_limit_usd`` without a cap; other gateways report the same number."""
+"""``hard_limit_usd`` without a cap; the number that other gateways report, too."""
 _DAYS_SHOWN = 30
 _MOST_DAYS = 366
 _CENTS = 100

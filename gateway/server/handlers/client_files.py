@@ -1,4 +1,4 @@
-"""``/v1/files`` and ``/v1/uploads``: files that the gateway keeps for an account."""
+"""``/v1/files`` and ``/v1/uploads``: files that the gateway stores for an account."""
 
 import attrs
 import orjson
@@ -35,17 +35,17 @@ from gateway.server.unserved_paths import refuse_unserved
 MAX_PAGE = 10_000
 _UNBOUNDED_BYTES = 1024**4
 _FORM_BYTES = 64 * 1024
-"""Room for the text fields and the boundaries of a form."""
+"""Bytes allowed for the text fields and the boundaries of a form, in addition to the file."""
 PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 
 
 async def refuse_anthropic(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer 501 to clients of the Anthropic API: its files have the same paths, but other shapes."""
+    """Answer 501 to clients of the Anthropic API, whose files have the same paths but a different format."""
     return await (refuse_unserved if VERSION_HEADER in request.headers else handler)(request)
 
 
 async def post_file(request: web.Request) -> web.Response:
-    """``POST /v1/files``: keep a file."""
+    """``POST /v1/files``: store a file."""
     files = request.app[SERVICES].files.files
     limit = files.rules.max_bytes or _UNBOUNDED_BYTES
     received = files.receive()
@@ -58,7 +58,7 @@ async def post_file(request: web.Request) -> web.Response:
 
 
 async def _read_form(request: web.Request, received: ReceivedFile, limit: int) -> ReceivedForm:
-    """Read a form with one file of at most ``limit`` bytes, and check the caller again: that may take minutes."""
+    """Read a form with one file of at most ``limit`` bytes. Check the caller again: reading may take minutes."""
     services, caller = request.app[SERVICES], request[CALLER]
     await services.billing.quota.check_rate(caller)
     limits = attrs.evolve(
@@ -79,7 +79,7 @@ def _make_reader(request: web.Request, received: ReceivedFile, limits: FormLimit
 
 
 async def get_files(request: web.Request) -> web.Response:
-    """``GET /v1/files``: the account's files, a page at a time."""
+    """``GET /v1/files``: the account's files, paginated."""
     wanted = _read_page(request)
     found = await request.app[SERVICES].files.files.list_files(attrs.evolve(wanted, limit=wanted.limit + 1))
     page = [build_file(file) for file in found[: wanted.limit]]
@@ -102,7 +102,7 @@ def _read_page(request: web.Request) -> FileFilter:
 
 
 def read_limit(request: web.Request, usual: int, most: int) -> int:
-    """Return the ``limit`` of a list. Raises ``InvalidRequest``."""
+    """Return a list's page size from the parameter ``limit``. Raises ``InvalidRequest``."""
     text = request.query.get("limit", str(usual))
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and 0 < int(text) <= most):
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {most}", param="limit")
@@ -110,7 +110,7 @@ def read_limit(request: web.Request, usual: int, most: int) -> int:
 
 
 def read_after(request: web.Request, prefix: str) -> str | None:
-    """Return the id in ``after`` of a list; None without one. Raises ``InvalidRequest``."""
+    """Return the id in a list's parameter ``after``; None if it is missing. Raises ``InvalidRequest``."""
     after = request.query.get("after") or None
     if after is not None and not is_client_id(after, prefix):
         raise InvalidRequest(f"'after' must be an id such as {prefix}…", param="after")
@@ -118,12 +118,12 @@ def read_after(request: web.Request, prefix: str) -> str | None:
 
 
 async def get_file(request: web.Request) -> web.Response:
-    """``GET /v1/files/{id}``: a file without its content."""
+    """``GET /v1/files/{id}``: the metadata of a file."""
     return _answer(request, build_file(await _find_file(request)))
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/files/{id}/content``: the bytes of a file, or a range of them."""
+    """``GET /v1/files/{id}/content``: the content of a file, or a range of it."""
     check_dates(request)
     file = await _find_file(request)
     media = await request.app[SERVICES].files.files.open(file)
@@ -141,19 +141,19 @@ async def delete_file(request: web.Request) -> web.Response:
 
 
 async def _find_file(request: web.Request) -> ClientFile:
-    """Return a file of the caller's account. Raises ``NotFound`` for every other."""
+    """Return a file of the caller's account. Raises ``NotFound``, also for other accounts' files."""
     return await request.app[SERVICES].files.files.get(request.match_info["id"], request[CALLER].account.id)
 
 
 async def post_upload(request: web.Request) -> web.Response:
-    """``POST /v1/uploads``: begin a file that is sent in parts."""
+    """``POST /v1/uploads``: begin the upload of a file in parts."""
     new = parse_upload(await read_json(request))
     upload = await request.app[SERVICES].files.uploads.create(new.file, new.mime_type, new.bytes, request[CALLER])
     return _answer(request, build_upload(upload, upload.status))
 
 
 async def post_part(request: web.Request) -> web.Response:
-    """``POST /v1/uploads/{id}/parts``: send a part."""
+    """``POST /v1/uploads/{id}/parts``: add a part."""
     services = request.app[SERVICES].files
     upload = await services.uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
     received = services.files.receive()
@@ -166,7 +166,7 @@ async def post_part(request: web.Request) -> web.Response:
 
 
 async def complete_upload(request: web.Request) -> web.Response:
-    """``POST /v1/uploads/{id}/complete``: join the parts to a file."""
+    """``POST /v1/uploads/{id}/complete``: join the parts into a file."""
     uploads = request.app[SERVICES].files.uploads
     completed = parse_completion(await read_json(request))
     upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
@@ -175,7 +175,7 @@ async def complete_upload(request: web.Request) -> web.Response:
 
 
 async def cancel_upload(request: web.Request) -> web.Response:
-    """``POST /v1/uploads/{id}/cancel``: end an upload without a file."""
+    """``POST /v1/uploads/{id}/cancel``: cancel an upload."""
     uploads = request.app[SERVICES].files.uploads
     upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
     await uploads.cancel(upload)
@@ -190,4 +190,4 @@ POST_FILE, GET_FILES, GET_FILE, DELETE_FILE, GET_CONTENT = (
     with_middlewares(handler, [refuse_anthropic])
     for handler in (post_file, get_files, get_file, delete_file, get_content)
 )
-"""The handlers of paths that the Anthropic API has, too."""
+"""The handlers of paths that the Anthropic API also has."""

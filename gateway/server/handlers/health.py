@@ -8,17 +8,17 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import SERVICES
 
 STORE_TIMEOUT_S = 1.5
-"""How long the database may take to answer, so that a probe is answered within two seconds."""
+"""Time limit for the database's answer; it leaves time to answer a probe within two seconds."""
 
 
 class StoreCheck:
-    """Checks that the database can be written to. Concurrent probes share one check, also one that hangs."""
+    """Checks that the database is writable. Concurrent probes share one check, even one that hangs."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, app: web.Application) -> None:
-        """Raise ``StoreUnavailable`` if the database cannot be written to, or does not answer in time."""
+        """Raise ``StoreUnavailable`` if the database is not writable or does not answer in time."""
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.ensure_future(app[SERVICES].storage.check_writable())
@@ -28,7 +28,7 @@ class StoreCheck:
         task.result()
 
     async def close(self, _app: web.Application) -> None:
-        """Cancel the check under way."""
+        """Cancel the check in progress, if any."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -46,12 +46,12 @@ def add_probes(app: web.Application) -> None:
 
 
 async def get_health(_request: web.Request) -> web.Response:
-    """``GET /healthz``: the event loop runs."""
+    """``GET /healthz`` (liveness): always 200 while the event loop runs."""
     return web.json_response({"status": "ok"})
 
 
 async def get_readiness(request: web.Request) -> web.Response:
-    """``GET /readyz``: not draining, the database is writable and a channel is available; else 503 and why."""
+    """``GET /readyz`` (readiness): 503 if draining, if the store is not writable or if no channel is available."""
     services = request.app[SERVICES]
     problems = []
     if services.drain.leaving or not services.drain.open:
@@ -66,7 +66,7 @@ async def get_readiness(request: web.Request) -> web.Response:
         problems.append("every channel is cooling down after failures")
     limits = services.billing.shared_limits
     warnings = {}
-    if limits is not None and not limits.sender.reached:  # each gateway goes on with its part: no reason to take it out
+    if limits is not None and not limits.sender.reached:  # still ready: it applies its share
         warnings["warnings"] = [f"{limits.sender.server_name} is away: rate limits are not shared"]
     if problems:
         return web.json_response({"status": "not ready", "problems": problems, **warnings}, status=503)

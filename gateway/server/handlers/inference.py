@@ -1,4 +1,4 @@
-"""The handler of inference requests: it forwards what its middlewares have parsed and admitted."""
+"""The handler of inference requests, which the middlewares have already parsed and admitted."""
 
 from time import monotonic
 
@@ -14,9 +14,9 @@ from gateway.server.stream_response import EventStreamResponse, LargeResponse
 async def forward_inference(
     request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse
 ) -> web.StreamResponse:
-    """Forward one inference request. It has been parsed, and what it may cost is reserved.
+    """Forward one inference request, which is already parsed, with its cost reserved.
 
-    ``open_stream`` sends an answer that is streamed.
+    ``open_stream``: creates the response for a streamed answer.
     """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
@@ -36,7 +36,7 @@ async def forward_inference(
         "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
         "Content-Type": answer.media_type,
     }
-    if row is not None and not row.unpriced:  # without a price there is no cost to name
+    if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)

@@ -1,4 +1,4 @@
-"""``GET /media/{id}``: files that the gateway keeps for its clients. A signed URL gives access; no key is needed."""
+"""``GET /media/{id}``: files that the gateway stores for its clients. A signed URL grants access without a key."""
 
 import asyncio
 import io
@@ -20,11 +20,11 @@ from gateway.server.remote_file import RemoteResponse, find_wanted
 from gateway.server.responses import await_reader
 
 RESPONSE_TIMEOUT_S = 600.0
-"""For the whole file, however slowly the client reads; it can resume with ``Range``."""
+"""Time limit for sending a file, however slowly the client reads. The client can resume with ``Range``."""
 _CHUNK_BYTES = 64 * 1024
-"""Bytes of a file that are in memory at a time, for each client."""
+"""Bytes of a file held in memory for each client."""
 _ACTIVE = frozenset({"image/svg+xml"})
-"""Types that can contain a script: a browser saves them instead of showing them."""
+"""Media types that can contain scripts. They are sent as attachments, which browsers save instead of displaying."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -55,7 +55,7 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
 
 
 def check_dates(request: web.Request) -> None:
-    """Raise ``InvalidRequest`` for a date that aiohttp fails to parse: a number beyond a C long."""
+    """Raise ``InvalidRequest`` for a date with a number beyond a C long, which aiohttp fails to parse."""
     try:
         _ = request.if_modified_since, request.if_unmodified_since
     except OverflowError:
@@ -79,10 +79,10 @@ def _build_headers(media: AnyMedia) -> dict[str, str]:
 
 
 class FileResponse(web.FileResponse):
-    """aiohttp's file response, with ranges and errors of the gateway.
+    """aiohttp's file response with the gateway's range handling and errors.
 
-    The handler prepares it inside the middlewares, so that a missing file, an invalid range and a failed condition
-    become error objects. aiohttp prepares it again afterwards.
+    The handler prepares it inside the middlewares, which convert a missing file, an invalid range or a failed condition
+    to an error response. aiohttp calls ``prepare`` again afterwards, without effect.
     """
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
@@ -96,7 +96,7 @@ class FileResponse(web.FileResponse):
             return await web.StreamResponse.prepare(self, request)
         try:
             return await super().prepare(request)
-        except asyncio.CancelledError:  # aiohttp forgets a file that a thread is opening at this moment
+        except asyncio.CancelledError:  # aiohttp leaks a file that a thread is just opening
             self._cancelled = True
             self._close_cancelled()
             raise
@@ -112,7 +112,7 @@ class FileResponse(web.FileResponse):
             self._opened.close()
 
     async def _prepare_headers(self) -> None:
-        if self.status in _GONE:  # deleted since it was found
+        if self.status in _GONE:  # the file was deleted after the lookup
             raise make_not_found()
         await super()._prepare_headers()
 
@@ -123,9 +123,9 @@ class FileResponse(web.FileResponse):
         self, request: BaseRequest, fobj: io.BufferedReader, st: os.stat_result, file_encoding: str | None
     ) -> AbstractStreamWriter | None:
         # aiohttp answers 416 to a Range that must be ignored, also of HEAD, and supports no entity tag in If-Range.
-        del file_encoding  # the store has no compressed files
+        del file_encoding  # unused: the store has no compressed files
         size = st.st_size
-        self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # as aiohttp's conditions have it
+        self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # the same value as in aiohttp's checks of conditions
         self.last_modified = st.st_mtime
         self.headers["Accept-Ranges"] = "bytes"
         wanted = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
@@ -139,8 +139,8 @@ class FileResponse(web.FileResponse):
         return await self._sendfile(request, fobj, start, stop - start)
 
     async def _sendfile(self, request: BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
-        # Not the kernel's sendfile: uvloop has none, and asyncio's fails if the client disconnects, and then waits for
-        # ever for a client that does not read.
+        # No ``sendfile``: uvloop has none, and asyncio's fails if the client disconnects and waits forever for a client
+        # that does not read.
         writer, transport = await web.StreamResponse.prepare(self, request), request.transport
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, fobj.seek, offset)

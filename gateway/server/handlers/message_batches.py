@@ -1,4 +1,4 @@
-"""``/v1/messages/batches``: requests that the gateway sends by itself, in Anthropic's format."""
+"""``/v1/messages/batches``: batches of requests that the gateway processes in the background, in Anthropic's format."""
 
 import orjson
 from aiohttp import web
@@ -19,7 +19,7 @@ PAGE, MAX_PAGE = 20, 1000
 
 
 async def post_message_batch(request: web.Request) -> web.Response:
-    """``POST /v1/messages/batches``: send the requests of a list."""
+    """``POST /v1/messages/batches``: create a batch from a list of requests."""
     headers = parse_anthropic_headers(request.headers)
     requests = parse_requests(await read_json(request, exact=True))
     batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER])
@@ -27,7 +27,7 @@ async def post_message_batch(request: web.Request) -> web.Response:
 
 
 async def get_message_batches(request: web.Request) -> web.Response:
-    """``GET /v1/messages/batches``: the account's batches, the newest first, a page at a time."""
+    """``GET /v1/messages/batches``: the account's batches, newest first, paginated."""
     limit = read_limit(request, PAGE, MAX_PAGE)
     after, before = _read_id(request, "after_id"), _read_id(request, "before_id")
     if after is not None and before is not None:
@@ -59,7 +59,7 @@ async def get_results(request: web.Request) -> web.StreamResponse:
 
 
 async def cancel_message_batch(request: web.Request) -> web.Response:
-    """``POST /v1/messages/batches/{id}/cancel``: begin no further request of a batch."""
+    """``POST /v1/messages/batches/{id}/cancel``: cancel a batch; requests in progress may finish."""
     batch = await _find_batch(request)
     return _answer(request, await request.app[SERVICES].batches.cancel(batch.id, batch.account_id))
 
@@ -72,13 +72,13 @@ async def delete_message_batch(request: web.Request) -> web.Response:
 
 
 async def _find_batch(request: web.Request) -> Batch:
-    """Return a batch of the caller's account. Raises ``NotFound`` for every other."""
+    """Return a batch of the caller's account. Raises ``NotFound``, also for other accounts' batches."""
     batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
     return await batches.get(request.match_info["id"], account_id, MESSAGES_PREFIX)
 
 
 def _read_id(request: web.Request, name: str) -> str | None:
-    """Return a batch's id in the query; None without one. Raises ``InvalidRequest``."""
+    """Return a batch id from the query; None if it is missing. Raises ``InvalidRequest``."""
     text = request.query.get(name) or None
     if text is not None and not is_client_id(text, MESSAGES_PREFIX):
         raise InvalidRequest(f"'{name}' must be an id such as {MESSAGES_PREFIX}…", param=name)

@@ -1,4 +1,4 @@
-"""``GET /metrics``: the metrics of the gateway for Prometheus, and who may read them."""
+"""``GET /metrics``: the gateway's metrics for Prometheus, with access control."""
 
 import asyncio
 import hmac
@@ -16,7 +16,7 @@ from gateway.server.middlewares import delay_unknown_key
 _LOOPBACK = parse_networks(("127.0.0.0/8", "::1"))
 _FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
 READING = web.AppKey("reading", asyncio.Lock)
-"""Held by the scrape under way: scrapes take turns."""
+"""Lock that serializes scrapes."""
 
 
 def add_metrics(app: web.Application) -> None:
@@ -26,7 +26,7 @@ def add_metrics(app: web.Application) -> None:
 
 
 async def get_metrics(request: web.Request) -> web.Response:
-    """``GET /metrics``: all metrics, as text or in the OpenMetrics format."""
+    """``GET /metrics``: all metrics, in Prometheus' text format or the OpenMetrics format."""
     await _check_access(request)
     async with request.app[READING]:
         # The library is imported by the first scrape, in a thread: it takes a tenth of a second.
@@ -40,8 +40,8 @@ async def get_metrics(request: web.Request) -> web.Response:
 async def _check_access(request: web.Request) -> None:
     """Raise an error unless the client may read the metrics.
 
-    ``NotFound`` if the configuration lets no other machine read them, else ``Forbidden``; ``InvalidApiKey`` if it sends
-    a wrong token, or none although there is one.
+    ``NotFound`` if the configuration permits no other machine, else ``Forbidden``; ``InvalidApiKey`` for a wrong token,
+    or a missing token if one is configured.
     """
     settings = request.app[SERVICES].live_config.config.metrics
     if settings.token and _has_token(request, settings.token):
@@ -68,8 +68,8 @@ def _has_token(request: web.Request, expected: str) -> bool:
 def _is_local(request: web.Request, address: str | None) -> bool:
     """Return whether the client, at ``address``, runs on this machine.
 
-    A proxy on this machine forwards the requests of others: it must be among ``server.trusted_proxies`` and name a
-    client on this machine.
+    Requests through a proxy on this machine come from other clients: the proxy must be in ``server.trusted_proxies``
+    and must name a client on this machine.
     """
     peer = find_peer(request)
     if not is_inside(peer, _LOOPBACK) or not any(name in request.headers for name in _FORWARDED):

@@ -1,4 +1,4 @@
-"""``GET /v1/realtime``: a WebSocket to a model that listens and speaks."""
+"""``GET /v1/realtime``: a WebSocket session with a speech-to-speech model."""
 
 from functools import partial
 
@@ -21,10 +21,10 @@ from gateway.upstream.websocket import CLOSE_S, HEARTBEAT_S, MAX_FRAME_BYTES, Ha
 
 
 async def open_session(request: web.Request) -> web.StreamResponse:
-    """Connect the client to a provider that serves the model, and pass frames until the session ends.
+    """Connect the client to a provider of the model, and relay frames until the session ends.
 
-    The client's handshake is answered once the provider has accepted its own: until then other channels are tried, and
-    an error is an HTTP response.
+    The client's handshake is answered after the provider's has succeeded. Until then other channels can be tried, and
+    errors are HTTP responses.
     """
     active, services = get_active(request, ActiveRealtime), request.app[SERVICES]
     ctx = active.context
@@ -62,11 +62,11 @@ async def open_session(request: web.Request) -> web.StreamResponse:
 
 
 serve_session = with_middlewares(open_session, [partial(settle_request, operation="realtime", kind=ActiveRealtime)])
-"""``open_session`` with the middleware that settles the request."""
+"""``open_session`` wrapped in the middleware that settles the request."""
 
 
 def _open_socket(request: web.Request) -> web.WebSocketResponse:
-    """Return the client's socket, before the handshake. Raises ``InvalidRequest`` if the request asks for none."""
+    """Return the client's WebSocket before its handshake. Raises ``InvalidRequest`` if the request is no upgrade."""
     socket = web.WebSocketResponse(
         protocols=list_protocols(request),
         heartbeat=HEARTBEAT_S,
@@ -85,7 +85,7 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
 
 
 async def _connect(services: Services, attempt: Attempt, beta: str | None, meter: FrameMeter) -> ProviderSocket:
-    """Open the provider's side. Raises ``ProviderError``."""
+    """Connect to the provider. Raises ``ProviderError``."""
     headers = () if beta is None else ((BETA, beta),)
     http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
     plain = {name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}}

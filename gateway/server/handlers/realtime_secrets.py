@@ -1,4 +1,4 @@
-"""``POST /v1/realtime/client_secrets``: a short-lived key with which a browser opens sessions."""
+"""``POST /v1/realtime/client_secrets``: short-lived keys for browsers to open realtime sessions."""
 
 import secrets
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from gateway.server.request_body import read_json
 
 
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
-    """Make a client secret. What its sessions may not have is refused here, and again when one begins."""
+    """Create a client secret. Settings that are not allowed are refused here, and again when a session begins."""
     caller, services = request[CALLER], request.app[SERVICES]
     secret_request = parse_secret_request(await read_json(request), flat=flat)
     if not caller.key.id:
@@ -36,7 +36,7 @@ async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
 
 
 def _check_settings(services: Services, caller: Caller, settings: dict[str, Any], channels: Iterable[Channel]) -> None:
-    """Raise the error of settings that none of ``channels`` takes."""
+    """Raise an error if no channel of ``channels`` accepts the settings."""
     problem = None
     for channel in channels:
         try:

@@ -1,6 +1,6 @@
-"""Responses of the Responses API after their request: get, input items, delete, cancel.
+"""Operations on existing responses of the Responses API: get, list input items, delete, cancel.
 
-A response that its provider keeps is asked for there; a translated one is kept by the gateway.
+Requests about a response stored at its provider are forwarded. Translated responses are stored by the gateway.
 """
 
 from typing import Any, Literal
@@ -33,7 +33,7 @@ Item = dict[str, Any]
 
 
 async def get_response(request: web.Request) -> web.Response:
-    """``GET /v1/responses/{id}``: the response, with ``stream=true`` as the events that it consists of."""
+    """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events."""
     streamed = _FLAGS.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
@@ -51,7 +51,7 @@ async def get_response(request: web.Request) -> web.Response:
 
 
 async def get_input_items(request: web.Request) -> web.Response:
-    """``GET /v1/responses/{id}/input_items``: what the response answers, a page at a time."""
+    """``GET /v1/responses/{id}/input_items``: the input of the response, paginated."""
     limit, order = request.query.get("limit", str(PAGE)), request.query.get("order", "desc")
     if limit not in _LIMITS:
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
@@ -96,7 +96,7 @@ async def delete_response(request: web.Request) -> web.Response:
 
 
 async def cancel_response(request: web.Request) -> web.Response:
-    """``POST /v1/responses/{id}/cancel``: cancel a response that is made in the background."""
+    """``POST /v1/responses/{id}/cancel``: cancel a background response."""
     loan = Loan(request.app[SERVICES].memory)
     kept = await _find_kept(request, loan)
     if kept is not None:
@@ -109,7 +109,7 @@ async def _find_kept(request: web.Request, loan: Loan | None = None) -> KeptResp
 
 
 async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", below: str = "") -> bytes:
-    """Ask the channel that has made the response; it counts as a request of the caller. Raises ``NotFound``."""
+    """Forward the request to the channel that created the response, within the caller's quota. Raises ``NotFound``."""
     services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     owner = await services.routing.response_owners.find(response_id, caller.account.id)
     channel = None if owner is None else _find_channel(request, owner.channel)
@@ -126,7 +126,7 @@ def _find_channel(request: web.Request, name: str) -> Channel | None:
 
 
 def _list_items(kept: KeptResponse, conversation: list[Item]) -> list[Item]:
-    """Return the input items, each with an id, and a text as the part that it stands for."""
+    """Return the input items, each with an id, and with plain texts expanded to content parts."""
     digits = kept.id.removeprefix("resp_")
     items: list[Item] = []
     for index, item in enumerate(conversation):

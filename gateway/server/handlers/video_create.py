@@ -1,4 +1,4 @@
-"""``POST /v1/videos`` and ``/remix``: create a video job; the client need not wait for it."""
+"""``POST /v1/videos`` and ``/remix``: create a video job, which continues without the client."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,9 +40,9 @@ POLL_AFTER = "openai-poll-after-ms"
 
 
 class ActiveVideoSubmission(ActiveInference):
-    """A request that becomes a video job.
+    """An active request that creates a video job.
 
-    ``submitting``: the submit runs in a task of its own. From then on the request cannot be cancelled.
+    ``submitting``: the submission runs in its own task. From then on the request cannot be cancelled.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
@@ -50,13 +50,13 @@ class ActiveVideoSubmission(ActiveInference):
         self.submitting = False
 
     def cancel(self) -> bool:
-        """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
+        """Cancel the request. Raises ``Conflict`` once the submission has begun: cancel the job by its id instead."""
         if self.submitting:
             raise Conflict("The request has become a video job: cancel the job", should_retry=False)
         return super().cancel()
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
-        """Leave the record of a request that never began to become a job; the job leaves every other one."""
+        """Record the request if its submission never began; otherwise the job records it."""
         if not self.submitting:
             super().settle(outcome, error)
 
@@ -70,14 +70,14 @@ async def parse_video(
     parse_json: Callable[[dict[str, Any]], InferenceRequest],
     parse_fields: Callable[[ReceivedForm], InferenceRequest],
 ) -> web.StreamResponse:
-    """Parse the body of a request for a video, which is JSON or a form."""
+    """Parse the body of a video request, either JSON or a form."""
     if read_media_type(request) == FORM_TYPE:
         return await parse_form(request, handler, parse_fields)
     return await parse_request(request, handler, parse_json)
 
 
 async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Add to a remix the model and the size of its original. Raises ``NotFound``, ``TaskNotReady``."""
+    """Add the original's model and size to a remix request. Raises ``NotFound``, ``TaskNotReady``."""
     active, ctx = request[INFERENCE], request[CONTEXT]
     original = await active.services.videos.jobs.get(request.match_info["id"], ctx.caller.account.id)
     check_completed(original)
@@ -98,9 +98,9 @@ async def submit(request: web.Request) -> web.StreamResponse:
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
     ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
-    # This handler ends when its client disconnects; the submit must not. So the task of the submit takes over what the
-    # request would release at its end: the idempotency key, which keeps the answer for a repeated request, and the
-    # uploaded files, which the provider may still be reading.
+    # The submission must survive a disconnect of the client, which ends this handler. Its task therefore takes over the
+    # objects that the request would release at its end: the idempotency key, which keeps the answer for a repeated
+    # request, and the uploaded files, which the provider may still be reading.
     key, form = active.idempotency_key.hand_over(), active.form
     active.form, active.submitting = None, True
     job, body = await asyncio.shield(services.videos.jobs.tasks.start(_complete_submit(request, key, form)))
@@ -116,7 +116,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
 
 
 def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
-    """Return the status words to store with the job; a remix inherits those of its original."""
+    """Return the status words to store with the job; a remix inherits its original's words."""
     words = find_submitted_words(request)
     return video.remix_of.status_words if video.remix_of is not None and words == "spec" else words
 
@@ -124,7 +124,7 @@ def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
 async def _complete_submit(
     request: web.Request, key: IdempotencyKey, form: MultipartReader | None
 ) -> tuple[VideoJob, bytes]:
-    """Submit the job and store the answer under ``key``, even if the client disconnects or the gateway drains."""
+    """Submit the job, and store the answer under ``key``, even if the client disconnects or the gateway drains."""
     ctx = request[CONTEXT]
     services = request.app[SERVICES]
     drain = services.drain
@@ -138,7 +138,7 @@ async def _complete_submit(
             key.close()
         raise
     finally:
-        await key.lose()  # interrupted, it may have left a job: another request must not use the same key
+        await key.lose()  # the interrupted submission may have created a job: block the key for other requests
         if form is not None:
             form.close()
         services.active_requests.calls.pop(ctx.id, None)
@@ -150,7 +150,7 @@ def _get_video(inference: InferenceRequest) -> VideoRequest:
     return inference.video or VideoRequest("")
 
 
-# Without the middleware ``quota``: the submitter reserves what a job may cost in the commit that stores the job.
+# The middleware ``quota`` is missing on purpose: the submitter reserves a job's cost in the commit that stores the job.
 POST_VIDEOS = with_middlewares(
     submit,
     [

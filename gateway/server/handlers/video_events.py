@@ -1,4 +1,4 @@
-"""``GET /v1/videos/{id}/events``: server-sent events for every change of a video job."""
+"""``GET /v1/videos/{id}/events``: server-sent events about the changes of a video job."""
 
 import asyncio
 from contextlib import suppress
@@ -16,12 +16,12 @@ from gateway.server.subscriber_limit import FOLLOWING
 from gateway.server.video_status import find_status_words
 
 RELOAD_S = 15.0
-"""How often a job is read again; changes that this process makes are sent at once."""
+"""Polling interval for a job. Changes by this process are sent at once."""
 SEND_TIMEOUT_S = 30.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Send the task object without its prompt, now and after every change, until the job has ended."""
+    """Send the job without its prompt, now and after every change, until the job has ended."""
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
@@ -50,7 +50,7 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
             async with asyncio.timeout(RELOAD_S):
                 await changed.wait()
         changed.clear()
-        try:  # the key may be revoked meanwhile, or the session end
+        try:  # the key may have been revoked, or the session may have ended
             await check_still_signed(request)
             if request[CALLER].key.id:
                 services.auth.api_keys.refresh(request[CALLER])

@@ -26,7 +26,7 @@ from gateway.videos.jobs import check_completed
 
 PAGE = 20
 MAX_PAGE_CHARS = 256 * 1024
-"""Characters of prompts on one page."""
+"""Maximum number of prompt characters on one page."""
 MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
@@ -51,7 +51,7 @@ def _build_poll_header(request: web.Request, job: VideoJob) -> dict[str, str]:
 
 
 async def get_videos(request: web.Request) -> web.Response:
-    """``GET /v1/videos``: the account's jobs, a page at a time."""
+    """``GET /v1/videos``: the account's jobs, paginated."""
     limit, after, order = _read_page(request)
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[SERVICES].videos.jobs.store.list_videos(wanted, limit + 1)
@@ -60,7 +60,7 @@ async def get_videos(request: web.Request) -> web.Response:
 
 
 def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
-    """Return the first jobs, up to ``MAX_PAGE_CHARS`` of prompts; at least one."""
+    """Return the first jobs with at most ``MAX_PAGE_CHARS`` characters of prompts, but at least one job."""
     chars = 0
     for count, job in enumerate(found):
         chars += len(job.prompt)
@@ -84,7 +84,7 @@ def _read_page(request: web.Request) -> tuple[int, str | None, str]:
 
 
 async def delete_video(request: web.Request) -> web.Response:
-    """``DELETE /v1/videos/{id}``: delete an ended job and its video."""
+    """``DELETE /v1/videos/{id}``: delete a finished job and its video."""
     services = request.app[SERVICES]
     job = await _get_job(request)
     await services.videos.jobs.remove(job)
@@ -94,7 +94,7 @@ async def delete_video(request: web.Request) -> web.Response:
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/videos/{id}/content``: the file, or a range of it."""
+    """``GET /v1/videos/{id}/content``: the video file, or a range of it."""
     check_dates(request)
     services, job = request.app[SERVICES], await _get_job(request)
     variant = request.query.get("variant", "video")
@@ -111,7 +111,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         await answer.prepare(request)
         return answer
     async with services.billing.quota.enter(request[CALLER]):  # a download from the provider counts as a request
-        wanted = find_wanted(request)  # a file that the gateway does not keep has no entity tag and no date
+        wanted = find_wanted(request)  # a file stored only at the provider has no entity tag and no date
         file = await services.videos.content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
         try:
             return await _pass_through(request, file)
@@ -124,7 +124,7 @@ def _name(job: VideoJob, media_id: str) -> str:
 
 
 async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamResponse:
-    """Forward a provider's file, no faster than the client reads it. Raises ``RangeNotSatisfiable``."""
+    """Forward a provider's file at the client's pace. Raises ``RangeNotSatisfiable``."""
     _check_range(file)
     kind = file.headers.get("Content-Type", "").lower()
     response = web.StreamResponse(status=file.status, headers=_PRIVATE)
@@ -144,7 +144,7 @@ async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamRe
                 raise ClientDisconnected
             await await_reader(lambda data=piece: response.write(data), transport)  # type: ignore[misc]
     except ProviderError:
-        # The response has begun: abort it, so that the client does not take a part for the whole file.
+        # The response has begun: abort it, or the client would mistake a part for the complete file.
         if transport is not None:
             transport.abort()
         raise ClientDisconnected from None
@@ -155,14 +155,14 @@ async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamRe
 
 
 def _check_range(file: FetchedFile) -> None:
-    """Raise ``RangeNotSatisfiable`` if the provider says that the file has no such range."""
+    """Raise ``RangeNotSatisfiable`` if the provider reports that the file lacks the range."""
     if file.status == STATUS[RangeNotSatisfiable.code]:
         size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
         raise RangeNotSatisfiable(int(size[1]) if size else None)
 
 
 async def _get_job(request: web.Request) -> VideoJob:
-    """Return a job of the caller's account. Raises ``NotFound`` for every other."""
+    """Return a job of the caller's account. Raises ``NotFound``, also for other accounts' jobs."""
     return await request.app[SERVICES].videos.jobs.get(request.match_info["id"], request[CALLER].account.id)
 
 

@@ -1,1 +1,1 @@
-"""The documentation at ``/help``, rendered from the Markdown files that mkdocs reads too."""
+"""The documentation at ``/help``, rendered from the Markdown files of the mkdocs site."""

@@ -1,4 +1,4 @@
-"""Render the pages of ``docs/`` in the order of ``mkdocs.yml``. Raw HTML in them is shown as text."""
+"""Render the pages of ``docs/`` in the order of ``mkdocs.yml``. Raw HTML in a page is shown as text."""
 
 import itertools
 import posixpath
@@ -28,13 +28,13 @@ _SCROLLED = (
     ("pre", '<div class="code"><pre tabindex="0">', "</pre></div>"),
     ("table", '<div class="table" tabindex="0"><table>', "</table></div>"),
 )
-"""Elements that may be wider than the page: the keyboard must reach them to scroll them."""
+"""Elements that may be wider than the page. They get the keyboard focus, for scrolling."""
 _GAPS = re.compile(r"[-\s]+")
 
 
 @frozen
 class HelpPage:
-    """A page. ``name`` is its path without the suffix, ``headings`` are the ids and texts of its second level."""
+    """A page. ``name``: its path without the suffix. ``headings``: id and text of each second-level heading."""
 
     name: str
     title: str
@@ -48,14 +48,14 @@ class HelpPage:
 
 @frozen
 class HelpChapter:
-    """A heading of the menu with its pages."""
+    """A chapter of the menu with its pages."""
 
     title: str
     pages: tuple[HelpPage, ...]
 
 
 def find_docs() -> tuple[Path, Path]:
-    """Return the folder of the pages and ``mkdocs.yml``: inside the package in a wheel, else beside the package."""
+    """Return the folder of the pages and ``mkdocs.yml``: inside the package in a wheel, else next to the package."""
     package = Path(str(files("gateway")))
     inside = package / "_docs"
     return (
@@ -110,7 +110,7 @@ def _read_page(folder: Path, name: str) -> HelpPage:
 
 
 def parse_page(name: str, text: str) -> HelpPage:
-    """Render a page. The ids of its headings are those that mkdocs gives them."""
+    """Render a page. Its headings get the same ids as in mkdocs."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     headings = list(_name_headings(tokens))
@@ -123,12 +123,12 @@ def parse_page(name: str, text: str) -> HelpPage:
     seconds = tuple((slug, words) for level, slug, words in headings if level == "h2")
     body = parser.renderer.render(tokens, parser.options, {})
     for tag, opening, closing in _SCROLLED:
-        body = body.replace(f"<{tag}>", opening).replace(f"</{tag}>", closing)  # of text, "<" is escaped
+        body = body.replace(f"<{tag}>", opening).replace(f"</{tag}>", closing)  # "<" in text is escaped
     return HelpPage(name, title, body, seconds)
 
 
 def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
-    """Give every heading an id; yield its tag, its id and its text."""
+    """Assign an id to each heading, and yield the tag, the id and the text."""
     used: set[str] = set()
     for opening, inline in itertools.pairwise(tokens):
         if opening.type == "heading_open":
@@ -139,7 +139,7 @@ def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
 
 
 def _label_cells(tokens: Sequence[Token]) -> None:
-    """Name every cell of a table by its column: on a phone the header is not shown."""
+    """Label each table cell with its column, for phones, where the table's header is hidden."""
     labels: list[str] = []
     column = 0
     for opening, inline in itertools.pairwise(tokens):
@@ -155,7 +155,7 @@ def _label_cells(tokens: Sequence[Token]) -> None:
 
 
 def _slugify(words: str, used: set[str]) -> str:
-    """As Python-Markdown's extension ``toc``."""
+    """Return the id of a heading, computed as in Python-Markdown's extension ``toc``."""
     plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
     slug = first = _GAPS.sub("-", _WORDS.sub("", plain).strip().lower())
     number = 0
@@ -167,7 +167,7 @@ def _slugify(words: str, used: set[str]) -> str:
 
 
 def _resolve(link: str, name: str) -> str:
-    """Return the address for a link to another page; other links stay."""
+    """Return the URL of a link to another page; other links stay unchanged."""
     path, mark, anchor = link.partition("#")
     if not path.endswith(_SUFFIX) or ":" in path:
         return link

@@ -1,4 +1,4 @@
-"""Serve ``GET /help`` and the pages below it to anyone: they contain nothing private."""
+"""Serve ``GET /help`` and the pages below it without sign-in: they contain nothing private."""
 # ruff: noqa: PLC0415 - loads the renderer only at the first request for a page.
 
 import asyncio

@@ -1,7 +1,7 @@
-"""One bucket of an S3-compatible store: bytes by their names, with a time limit on everything.
+"""A bucket of an S3-compatible store: reads and writes objects by name, with a time limit on every operation.
 
-The environment gives the credentials, the region and the endpoint that the address does not name, in the variables that
-AWS's own tools read; a role of the machine or of its pod works, too (docs.rs/object_store, ``AmazonS3Builder``).
+Credentials, and a region or endpoint missing from the address, come from the environment variables that AWS's own tools
+read; a role of the machine or of its pod works, too (docs.rs/object_store, ``AmazonS3Builder``).
 """
 
 import asyncio
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0
 RETRY_FOR_S = 5.0
-"""A store that is away for a moment loses nothing that was paid for, and a client waits no longer than that."""
+"""Seconds of retries: enough that a short outage loses no paid result, and the longest time a client waits for it."""
 OPERATION_TIMEOUT_S = 45.0
-"""For a call with its retries, of a few MiB at most."""
+"""Seconds for a call and its retries, with a few MiB at most."""
 LEAST_RATE = 128 * 1024
-"""Bytes per second that a large upload must reach on average."""
+"""Bytes per second that a large upload must average."""
 DOWN_S = 3.0
-"""So long after an error, in seconds, the bucket counts as down."""
+"""Seconds after an error during which the bucket counts as down."""
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 4
 _ERROR_CHARS = 300
@@ -43,7 +43,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class StoredObject:
-    """An object as the store lists it. ``stored_s`` is Unix time, of the store's clock."""
+    """An object as listed by the store. ``stored_s`` is Unix time by the store's clock."""
 
     name: str
     size: int
@@ -51,11 +51,11 @@ class StoredObject:
 
 
 class Bucket:
-    """The client. Names are below the address's prefix; every method raises ``StoreUnavailable``.
+    """The client. Names are relative to the address's prefix; every method raises ``StoreUnavailable``.
 
-    The methods that end in ``_now`` block, for threads.
+    Methods ending in ``_now`` block and are for threads.
 
-    ``retry_for_s``: so long after its first try a request is repeated if the store does not answer it.
+    ``retry_for_s``: how long a request is repeated after its first attempt if the store does not answer.
     """
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:
@@ -64,17 +64,17 @@ class Bucket:
         self._failing = False
 
     def check_up(self) -> None:
-        """Raise ``StoreUnavailable`` if the last call failed, and a moment ago: do not begin what costs money."""
+        """Raise ``StoreUnavailable`` if the last call failed moments ago, so that no paid work starts."""
         if self._failing and time.monotonic() - self._failed_at < DOWN_S:
             raise _make_unavailable()
 
     async def put(self, name: str, data: bytes | Path, size: int) -> None:
-        """Store ``size`` bytes, or a file of this machine, under ``name``, whole or not at all."""
+        """Store ``size`` bytes, or a local file, under ``name``, completely or not at all."""
         async with self._calling("put", OPERATION_TIMEOUT_S + size / LEAST_RATE):
             await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     async def find(self, name: str) -> StoredObject | None:
-        """Return what is stored under ``name``; None if nothing is."""
+        """Return the object under ``name``; None if there is none."""
         async with self._calling("find"):
             try:
                 meta = await obstore.head_async(self._store, name)
@@ -83,7 +83,7 @@ class Bucket:
         return StoredObject(name, meta["size"], meta["last_modified"].timestamp())
 
     async def read(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return the bytes from ``start`` to ``stop``; None if nothing is stored under ``name``."""
+        """Return the bytes from ``start`` to ``stop``; None if there is no object ``name``."""
         if start == stop:
             return b""
         async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / LEAST_RATE):
@@ -93,12 +93,12 @@ class Bucket:
                 return None
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; one that does not exist is no error."""
+        """Delete objects; a missing object is no error."""
         async with self._calling("delete"):
             await obstore.delete_async(self._store, list(names))
 
     async def list_objects(self, folder: str) -> AsyncIterator[list[StoredObject]]:
-        """Yield the objects below ``folder``, some at a time."""
+        """Yield the objects below ``folder`` in groups."""
         listed = obstore.list(self._store, folder)
         while True:
             async with self._calling("list"):
@@ -109,7 +109,7 @@ class Bucket:
             yield [StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in batch]
 
     def put_now(self, name: str, data: bytes | Path) -> None:
-        """Store bytes, or a file of this machine, under ``name``, whole or not at all."""
+        """Store bytes, or a local file, under ``name``, completely or not at all."""
         with self._watching("put"):
             obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
@@ -119,7 +119,7 @@ class Bucket:
             return bytes(obstore.get(self._store, name).bytes())
 
     def find_size_now(self, name: str) -> int | None:
-        """Return the size of what is stored under ``name``; None if nothing is."""
+        """Return the size of the object under ``name``; None if there is none."""
         with self._watching("find"):
             try:
                 return obstore.head(self._store, name)["size"]
@@ -127,12 +127,12 @@ class Bucket:
                 return None
 
     def list_now(self, folder: str) -> list[str]:
-        """Return the names below ``folder``, in their order."""
+        """Return the names below ``folder``, in order."""
         with self._watching("list"):
             return sorted(one["path"] for batch in obstore.list(self._store, folder) for one in batch)
 
     def delete_now(self, names: Sequence[str]) -> None:
-        """Delete objects; one that does not exist is no error."""
+        """Delete objects; a missing object is no error."""
         with self._watching("delete"):
             if names:
                 obstore.delete(self._store, list(names))
@@ -145,10 +145,10 @@ class Bucket:
 
     @contextmanager
     def _watching(self, operation: str) -> Iterator[None]:
-        """Raise ``StoreUnavailable`` for an error of the store, such as a bucket that does not exist."""
+        """Raise ``StoreUnavailable`` for errors of the store, such as a missing bucket."""
         try:
             yield
-        except (BaseError, OSError) as error:  # a time-out is an OSError; obstore raises Python's own for some
+        except (BaseError, OSError) as error:  # time-outs are OSErrors; for some errors obstore raises Python's own
             self._failing, self._failed_at = True, time.monotonic()
             text = str(error).partition("\n\nDebug source")[0][:_ERROR_CHARS] or type(error).__name__
             log.warning("media_store_failed", operation=operation, error=text)
@@ -161,7 +161,7 @@ def _make_unavailable() -> StoreUnavailable:
 
 
 def _open_store(address: BucketAddress, retry_for_s: float) -> S3Store:
-    """Return obstore's client, which opens its first connection with the first call."""
+    """Return obstore's client, which connects at the first call."""
     config: S3Config = {}
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),

@@ -1,7 +1,8 @@
 """Clients' files in a bucket: ``files/<first two digits>/<32 digits>.bin``, as in a folder.
 
-An object cannot be appended to. The results of a batch that runs are numbered objects of some lines each, below
-``files/batch-<32 digits>.output/``; a batch that ends makes one file of them. So another node can continue a batch.
+An object cannot be appended to. So the results of a running batch are numbered objects of some lines each, below
+``files/batch-<32 digits>.output/``; the end of the batch joins them into one file. This allows another node to continue
+a batch.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ log = structlog.stdlib.get_logger(__name__)
 class BucketFiles:
     """The bytes of clients' files.
 
-    ``drafts``: the store of ``local``. ``local``: a folder of this machine, for what arrives in pieces and for copies
-    that are read line by line. ``clock``: Unix seconds.
+    ``drafts``: the store of drafts in ``local``. ``local``: a folder of this machine, for data that arrives in pieces
+    and for copies that are read line by line. ``clock``: Unix seconds.
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class BucketFiles:
         self._clock = clock
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the bucket has failed a moment ago, or the disk for drafts is nearly full."""
+        """Raise ``StoreUnavailable`` if the bucket failed moments ago, or the disk for drafts is nearly full."""
         self._bucket.check_up()
         self._drafts.check_room()
 
     def open_draft(self) -> FileDraft:
-        """Return a draft for data that arrives in pieces: on this machine until ``keep`` stores it."""
+        """Return a draft for data that arrives in pieces; it stays on this machine until ``keep`` stores it."""
         return self._drafts.open_draft()
 
     async def keep(self, draft: FileDraft, object_id: str) -> int:
@@ -72,7 +73,7 @@ class BucketFiles:
 
     @asynccontextmanager
     async def open_local(self, object_id: str) -> AsyncIterator[Path]:
-        """Copy a file to this machine, and give the path of the copy. Raises ``NotFound``, ``StoreUnavailable``."""
+        """Copy a file to this machine, and yield the path of the copy. Raises ``NotFound``, ``StoreUnavailable``."""
         media = await self.find(object_id)
         self._drafts.check_room()
         path = self._name_copy()
@@ -95,9 +96,9 @@ class BucketFiles:
         return BucketLines(self._bucket, name, parse)
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Begin the appended file ``name`` with a copy of the first of ``before`` that exists, in one object.
+        """Start the appended file ``name`` with a copy of the first existing file of ``before``, as one object.
 
-        Blocks. Does nothing if ``name`` exists: a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
+        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
         """
         pieces = next(filter(None, (self._bucket.list_now(_find_folder(one)) for one in before)), None)
         if pieces is not None and not self._bucket.list_now(_find_folder(name)):
@@ -106,8 +107,8 @@ class BucketFiles:
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. A call that was interrupted can be repeated: an object is complete or does not exist, and the lines are
-        deleted after it exists. Raises ``FileNotFoundError``, ``StoreUnavailable``.
+        Blocks. An interrupted call can be repeated: an object is complete or does not exist, and the lines are deleted
+        only once it exists. Raises ``FileNotFoundError``, ``StoreUnavailable``.
         """
         target = find_name(object_id)
         pieces = self._bucket.list_now(_find_folder(name))
@@ -120,7 +121,7 @@ class BucketFiles:
         return size
 
     def _join(self, pieces: list[str], target: str) -> int:
-        """Store ``pieces``, one after another, as one object; return its size."""
+        """Concatenate ``pieces`` into one object; return its size."""
         path = self._name_copy()
         try:
             with path.open("xb") as file:
@@ -137,7 +138,7 @@ class BucketFiles:
     async def sweep(self, kept: set[str]) -> CleanupResult:
         """Delete the bytes of every id that is not in ``kept``. Raises ``StoreUnavailable``.
 
-        A file that is younger than an hour stays: its row may be about to be written.
+        A file younger than an hour stays, because its row may not be written yet.
         """
         digits, before_s = {find_digits(one) for one in kept}, self._clock() - STALE_DRAFT_S
         going: list[str] = []
@@ -157,7 +158,7 @@ class BucketFiles:
 
 
 class BucketLines:
-    """The results of a batch that runs, in numbered objects. Every method blocks, and raises ``StoreUnavailable``."""
+    """The results of a running batch, in numbered objects. Every method blocks and raises ``StoreUnavailable``."""
 
     def __init__(self, bucket: Bucket, name: str, parse: Callable[[bytes], Any]) -> None:
         self._bucket = bucket
@@ -167,20 +168,20 @@ class BucketLines:
         self._appended = False
 
     def recover(self) -> list[Any]:
-        """Return what the lines were parsed to."""
+        """Return the parsed lines."""
         names = self._bucket.list_now(_find_folder(self.name))
         self._next = 1 + int(names[-1].rpartition("/")[2]) if names else 0
         found = (self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True))
         return [one for one in found if one is not None]
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines. The same call again replaces them, until ``mark``."""
+        """Append lines. Until ``mark``, a repeated call replaces them."""
         self._appended = bool(lines)
         if lines:
             self._bucket.put_now(_name_piece(self.name, self._next), b"".join(lines))
 
     def mark(self) -> None:
-        """Keep what was appended last."""
+        """Make the last append permanent."""
         self._next += self._appended
         self._appended = False
 

@@ -18,7 +18,7 @@ DELETE_AT_ONCE = 500
 
 
 class BucketMedia:
-    """The media of a folder of the bucket.
+    """The media in one folder of the bucket.
 
     ``folder``: the name of the folder. ``drafts``: a folder of this machine, for files that arrive in pieces.
     ``clock``: Unix seconds.
@@ -31,7 +31,7 @@ class BucketMedia:
         self._clock = clock
         self._folder = folder
         self._drafts = drafts
-        self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
+        self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> media.RemoteMedia:
         """Store ``data`` under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
@@ -48,16 +48,16 @@ class BucketMedia:
         return make_remote(self._bucket, StoredObject(name, size, self._clock()), media_id, media_type)
 
     def open_draft(self) -> "BucketDraft":
-        """Return a draft for data that arrives in pieces: on this machine until it is complete."""
+        """Return a draft for data that arrives in pieces; it stays on this machine until it is complete."""
         return BucketDraft(self, self._drafts.open_draft())
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the bucket has failed a moment ago, or the disk for drafts is nearly full."""
+        """Raise ``StoreUnavailable`` if the bucket failed moments ago, or the disk for drafts is nearly full."""
         self._bucket.check_up()
         self._drafts.check_room()
 
     async def find(self, media_id: str) -> media.RemoteMedia | None:
-        """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
+        """Return the file with that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         media_type = media.find_media_type(media_id)
         stored = await self._bucket.find(self._name(media_id)) if media_type is not None else None
         if media_type is None or stored is None:
@@ -74,7 +74,7 @@ class BucketMedia:
     async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
         """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
 
-        Without an answer of the bucket nothing is deleted; the client has logged why.
+        If the bucket does not answer, nothing is deleted; the client has logged the reason.
         """
         async with self._sweeping:
             try:
@@ -111,7 +111,7 @@ class BucketMedia:
 
 
 class BucketDraft:
-    """A media file that arrives in pieces, on this machine; ``keep`` stores it in the bucket."""
+    """A media file that arrives in pieces on this machine; ``keep`` stores it in the bucket."""
 
     def __init__(self, store: BucketMedia, draft: FileDraft) -> None:
         self._store = store
@@ -132,7 +132,7 @@ class BucketDraft:
 
 
 def make_remote(bucket: Bucket, stored: StoredObject, media_id: str, media_type: str) -> media.RemoteMedia:
-    """Return the media of an object of the bucket."""
+    """Return the media file that an object of the bucket contains."""
     return media.RemoteMedia(media_id, media_type, stored.size, stored.stored_s, partial(_read, bucket, stored.name))
 
 

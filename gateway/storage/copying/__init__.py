@@ -1,1 +1,1 @@
-"""Copies a whole store between SQLite and PostgreSQL, row by row, and compares both."""
+"""Copies a whole store between SQLite and PostgreSQL, row by row, and compares source and target."""

@@ -1,4 +1,4 @@
-"""A database of a server as the SQLite file of a backup, and such a file into an empty database of a server."""
+"""Copy a server's database into the SQLite file of a backup, and such a file into a server's empty database."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from gateway.storage.sqlite_database import open_sqlite
 
 
 async def save_server(url: str, path: Path) -> None:
-    """Copy a database as of this moment into the new file ``path``; a gateway may write to it meanwhile.
+    """Copy a database as of this moment into the new file ``path``. A gateway may write to it meanwhile.
 
     Raises ``CopyFailed``.
     """
@@ -18,7 +18,7 @@ async def save_server(url: str, path: Path) -> None:
 
 
 async def fill_server(path: Path, url: str) -> None:
-    """Bring the file ``path`` to this version's schema, and copy it into an empty database that no gateway uses.
+    """Upgrade the file ``path`` to this version's schema, and copy it into an empty database that no gateway uses.
 
     Raises ``CopyFailed``, ``DatabaseStartupError``; then nothing was written to the server.
     """

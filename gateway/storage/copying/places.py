@@ -1,4 +1,4 @@
-"""From where to where a store is copied: a data folder with a database of SQLite, or a database of a server."""
+"""The source and target of a store's copy: a data folder with a SQLite database, or a database on a server."""
 # ruff: noqa: PLC0415 - the driver of PostgreSQL is an extra
 
 from collections.abc import AsyncIterator, Callable
@@ -45,11 +45,11 @@ async def copy_between(
 ) -> CopyReport:
     """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
 
-    Raises ``CopyFailed``: a gateway runs with one of them, the target has data, or they differ in the end. Raises
+    Raises ``CopyFailed``: a gateway uses one of them, the target has data, or the copy differs from the source. Raises
     ``OSError``: a file cannot be read or written.
     """
     for location in (source, target):
-        if "://" in location.text and not location.is_server:  # its rest may have a password
+        if "://" in location.text and not location.is_server:  # the rest of the URL may contain a password
             scheme = location.text.partition("://")[0]
             raise CopyFailed(f"A store at {scheme}:// is not known: name a data folder, or a postgresql:// URL")
     if not (source.is_server or target.is_server):
@@ -68,7 +68,7 @@ async def copy_between(
 
 
 def list_missing_secrets(folder: Path) -> list[str]:
-    """Return the secret files that a folder does not have."""
+    """Return the secret files missing from a folder."""
     return [name for name in SECRETS if not (folder / name).exists()]
 
 
@@ -118,7 +118,7 @@ async def _make_database(folder: Path, source: CopySource) -> AsyncIterator[Copy
         raise CopyFailed(f"{folder} has a database already. Move {database} away, or name another data folder")
     await _check_secrets(folder, source)
     draft = folder / f"{_DRAFT}{DATABASE}"
-    remove(draft)  # of a copy that was killed: this process has the folder's lock
+    remove(draft)  # left by a killed copy: this process holds the folder's lock
     async with make_target(draft) as store:
         yield store
     draft.rename(database)
@@ -126,7 +126,7 @@ async def _make_database(folder: Path, source: CopySource) -> AsyncIterator[Copy
 
 
 async def _check_secrets(folder: Path, source: CopySource) -> None:
-    """Raise ``CopyFailed`` if the folder has the secrets of another database: nothing sealed could be opened."""
+    """Raise ``CopyFailed`` if the folder has the secrets of another database: encrypted values would be unreadable."""
     if not await source.read_schema():
         return
     for name, known in await source.fetch("SELECT name, fingerprint FROM fingerprints"):
@@ -138,7 +138,7 @@ async def _check_secrets(folder: Path, source: CopySource) -> None:
 
 
 def _remove_folder(folder: Path, missing: list[Path]) -> None:
-    """Remove the folders that were made for a copy that failed."""
+    """Remove the folders created for a failed copy."""
     if missing:
         with suppress(OSError):
             (folder / "gateway.lock").unlink()

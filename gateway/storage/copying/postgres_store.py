@@ -1,4 +1,4 @@
-"""A database of a PostgreSQL server that is copied, and an empty one that a copy fills."""
+"""A database on a PostgreSQL server: the source of a copy, or its empty target."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -50,7 +50,7 @@ class PostgresStore:
     async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None:
         try:
             await self._connection.copy_records_to_table(table.name, records=rows, columns=table.columns)
-        except (asyncpg.PostgresError, TypeError, ValueError, OverflowError) as error:  # the driver's own are of these
+        except (asyncpg.PostgresError, TypeError, ValueError, OverflowError) as error:  # bases of the driver's errors
             reason = str(error).partition("\n")[0]
             raise CopyFailed(f"{self.name} refuses a row of {table.name}: {reason}. Nothing was copied") from error
 
@@ -69,7 +69,7 @@ class PostgresStore:
 
 @asynccontextmanager
 async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
-    """Open a database to read it as of one moment; a gateway may write to it meanwhile. Raises ``CopyFailed``."""
+    """Open a database to read it as of one moment. A gateway may write to it meanwhile. Raises ``CopyFailed``."""
     address = Address(url)
     with _explain(address):
         connection = await address.connect(**_NO_LIMIT)
@@ -82,7 +82,7 @@ async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
 
 @asynccontextmanager
 async def open_source(url: str) -> AsyncIterator[PostgresStore]:
-    """Open a database that no gateway uses, to read it. Raises ``CopyFailed``."""
+    """Open a database that no gateway uses for reading. Raises ``CopyFailed``."""
     sole_user = SoleUser(Address(url))
     with _explain(Address(url)):
         try:
@@ -95,7 +95,7 @@ async def open_source(url: str) -> AsyncIterator[PostgresStore]:
 
 @asynccontextmanager
 async def open_target(url: str) -> AsyncIterator[PostgresStore]:
-    """Open a database that no gateway uses, with this version's tables; what the block writes is committed at its end.
+    """Open a database that no gateway uses, with this version's tables. The block's writes are committed at its end.
 
     Raises ``CopyFailed``; then nothing was written.
     """

@@ -1,4 +1,4 @@
-"""A SQLite file that is copied, and one that a copy makes."""
+"""A SQLite file as the source or the target of a copy."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ _COUNTERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteStore:
-    """An open SQLite file as the source or the target of a copy; no other process changes it meanwhile."""
+    """An open SQLite file as the source or the target of a copy. No other process changes it meanwhile."""
 
     strict = False
 
@@ -71,7 +71,7 @@ def open_source(path: Path) -> Iterator[SqliteStore]:
 
 @asynccontextmanager
 async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
-    """Make a database at ``path``, where at most an empty file is; it is complete, and on the disk, at the block's end.
+    """Create a database at ``path``, where at most an empty file exists; at the end it is complete and on the disk.
 
     If the block fails, nothing is left.
     """
@@ -98,7 +98,7 @@ def _check_keys(connection: sqlite3.Connection) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a database and its log."""
+    """Remove a database and its WAL."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
         with suppress(FileNotFoundError):
             path.with_name(name).unlink()

@@ -1,4 +1,4 @@
-"""Copies every row from one store to another and compares them, in one transaction of the target."""
+"""Copies every row from one store to another in one transaction of the target, and compares the two."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,29 +17,29 @@ class CopyFailed(Exception):
 
 
 class CopySource(Protocol):
-    """A store of which every row can be read, as of one moment. ``name`` is for messages."""
+    """A store whose rows can all be read as of one moment. ``name`` is for messages."""
 
     name: str
 
     async def read_schema(self) -> str:
-        """Return the number of its schema; empty if it has none."""
+        """Return the schema's revision; empty if there is no schema."""
         ...
 
     def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
-        """Yield every row in the order of ``table``, some at a time."""
+        """Yield every row in the order of ``table``, in groups."""
         ...
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
-        """Return the last number that each counted table has assigned, perhaps to a row that is deleted."""
+        """Return the last number assigned in each counted table, even if its row is deleted."""
         ...
 
     async def fetch(self, statement: str) -> list[Row]:
-        """Return the rows of a statement that both databases understand."""
+        """Return the rows of a statement that is valid in both databases."""
         ...
 
 
 class CopyTarget(CopySource, Protocol):
-    """An empty store in a transaction. ``strict``: it stores no text with U+0000."""
+    """An empty store in a transaction. ``strict``: whether it rejects text with U+0000."""
 
     strict: bool
 
@@ -48,19 +48,19 @@ class CopyTarget(CopySource, Protocol):
         ...
 
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
-        """Let each table go on after its last number."""
+        """Let each table continue after its last number."""
         ...
 
 
 @frozen
 class CopyReport:
-    """What was copied.
+    """The result of a copy.
 
     Attributes:
-        rows: how many rows each table has.
-        mended: rows of which the target stores a text without U+0000.
+        rows: the number of rows of each table.
+        mended: rows stored in the target with U+0000 removed from a text.
         charged_nanos: the charges of all keys, in nano-USD.
-        agrees: whether entries, days and requests have the same charges, in the source as in the target.
+        agrees: whether entries, days and requests have the same charges in source and target.
     """
 
     rows: Mapping[str, int]
@@ -86,12 +86,12 @@ class _Sum:
 
 
 async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
-    """Copy every row of ``source``, and compare numbers, checksums and charges with what ``target`` then has.
+    """Copy every row of ``source``, and compare row counts, checksums and charges with the contents of ``target``.
 
     Args:
         source: is not changed.
-        target: has this version's schema and no row; its transaction is not committed here.
-        progress: is called with a table and how many of its rows are written.
+        target: has this version's schema and no rows; its transaction is not committed here.
+        progress: called with a table and the number of its rows written.
 
     Raises:
         CopyFailed: the target must not be committed.
@@ -132,7 +132,7 @@ async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> Non
 async def _copy_table(
     source: CopySource, target: CopyTarget, table: CopiedTable, progress: Callable[[str, int], None]
 ) -> tuple[_Sum, int]:
-    """Return the sum of what was written, and how many rows were mended."""
+    """Return the sum of the written rows, and the number of mended rows."""
     written, mended = _Sum(), 0
     async for read in source.read_rows(table):
         rows = read

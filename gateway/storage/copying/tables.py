@@ -1,4 +1,4 @@
-"""What a copy reads and writes: the tables of the schema, their columns, and the order of their rows."""
+"""The scope of a copy: the tables of the schema, their columns, and the order of their rows."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ FROM (
     UNION ALL SELECT account_id, key_id, 0, 0, cost_nanos, 0 FROM retired
 ) AS amounts GROUP BY account_id, key_id ORDER BY account_id, key_id
 """
-"""What every key was charged by its entries, its days and its requests, and what it was credited, in nano-USD."""
+"""Each key's charges by entries, by days and by requests, and its credits, in nano-USD."""
 
 
 @frozen
@@ -32,12 +32,12 @@ class CopiedTable:
     """A table of the schema.
 
     Attributes:
-        columns: their names, in the order of a row's values.
+        columns: the column names, in the order of a row's values.
         order: the columns of the primary key.
-        flags: the positions of truth values, which SQLite keeps as numbers.
-        documents: the positions of JSON. SQLite keeps a document that is a number as one: 1.0 is 1.
-        counted: the column whose values the database assigns; None: there is none.
-        batch: how many rows are read and written at a time.
+        flags: the positions of booleans, which SQLite stores as numbers.
+        documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
+        counted: the column whose values the database assigns; None without one.
+        batch: the number of rows read and written at a time.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CopiedTable:
 
     @property
     def select(self) -> str:
-        """The statement that reads every row, in one order on both databases: texts are ordered by their bytes."""
+        """The statement that reads every row, in the same order on both databases: texts are ordered by their bytes."""
         return f"SELECT {_join(self.columns)} FROM {self.name} ORDER BY {_join(self.order)}"  # noqa: S608 - our own
 
     @property
@@ -60,7 +60,7 @@ class CopiedTable:
         return f"INSERT INTO {self.name} ({_join(self.columns)}) VALUES ({marks})"  # noqa: S608 - our own
 
     def parse(self, row: Sequence[Any]) -> Row:
-        """Return a row as it was read from either database, so that equal rows are equal."""
+        """Normalize a row read from either database, so that equal rows compare equal."""
         if not (self.flags or self.documents):
             return tuple(row)
         values = list(row)
@@ -72,7 +72,7 @@ class CopiedTable:
 
 
 def list_tables() -> list[CopiedTable]:
-    """Return every table, each after those that its foreign keys name."""
+    """Return every table, each after the tables that its foreign keys reference."""
     return [_describe(table) for table in schema.metadata.sorted_tables]
 
 
@@ -91,12 +91,12 @@ def _describe(table: Table) -> CopiedTable:
 
 
 def _may_be_large(column: Column[Any]) -> bool:
-    """Return whether values may have megabytes: bodies of answers, sealed responses, prompts."""
+    """Return whether values may take megabytes: bodies of answers, encrypted responses, prompts."""
     return (isinstance(column.type, LargeBinary) and column.type.length is None) or column.name == "prompt"
 
 
 def _write_document(value: Any) -> Any:
-    """Return the text of a document; of a number always the same."""
+    """Return the text of a JSON value; equal numbers get the same text."""
     if isinstance(value, str):
         if value[:1] not in _NUMBER_STARTS:
             return value

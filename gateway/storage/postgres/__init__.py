@@ -1,1 +1,1 @@
-"""PostgreSQL; imported when ``store.url`` names it."""
+"""The PostgreSQL store, imported only if ``store.url`` names such a database."""

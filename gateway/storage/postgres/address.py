@@ -10,7 +10,7 @@ import asyncpg
 
 CONNECT_S = 3.0
 NODE = "gateway node "
-"""How the names of all connections of a node begin; its id and a space follow."""
+"""The prefix of the names of all connections of a node; its id and a space follow."""
 _CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
 _READ_ONLY = "SET default_transaction_read_only = on"
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
@@ -19,15 +19,16 @@ _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_
 class Address:
     """The address in ``store.url``. Its options take precedence over the gateway's settings of a connection.
 
-    The name of a connection (``application_name``) is the gateway's own: nodes find each other's connections by it.
+    The name of a connection (``application_name``) is always the gateway's own, because nodes find each other's
+    connections by it.
 
     Args:
-        url: of the database.
-        node: the id of the node that this process is, if it is one.
+        url: the URL of the database.
+        node: the id of this process's node, if any.
 
     Attributes:
         name: the address without user, password and options.
-        user: what the server calls this process (``application_name``).
+        user: the name of this process's connections (``application_name``).
     """
 
     def __init__(self, url: str, node: str = "") -> None:
@@ -38,18 +39,18 @@ class Address:
         self.user = f"{place} {os.getpid()} {secrets.token_hex(4)}"
 
     async def connect(self, **settings: str) -> asyncpg.Connection:
-        """Open a connection with these ``settings`` of the server.
+        """Open a connection with these server ``settings``.
 
         Raises asyncpg's errors, ``OSError`` and ``ValueError``.
         """
-        # Compiled plans pay for statements of seconds; none of ours is.
+        # JIT compilation pays off only for statements that take seconds, and the gateway has none.
         wanted = {"jit": "off", **_KEEP_ALIVE, **settings}
         own = {name: value for name, value in wanted.items() if name not in self._options}
         own["application_name"] = settings.get("application_name", self.user)
         return await asyncpg.connect(dsn=self._url, timeout=CONNECT_S, server_settings=own)
 
     async def connect_reader(self, **settings: str) -> asyncpg.Connection:
-        """Open a connection that refuses every write. Otherwise as ``connect``."""
+        """Open a connection that refuses every write. Otherwise like ``connect``."""
         connection = await self.connect(**settings)
         try:  # a setting from the start would be taken for that of a server which is not "read-write"
             await connection.execute(_READ_ONLY, timeout=CONNECT_S)
@@ -66,7 +67,7 @@ def describe_url(url: str) -> str:
 
 
 async def find_schema(url: str) -> str | Exception:
-    """Return the schema of a database, empty if it has none; or why the database cannot be read."""
+    """Return the schema revision of a database, empty if it has none; or why the database cannot be read."""
     try:
         connection = await Address(url).connect(statement_timeout="3s")
         try:
@@ -80,7 +81,7 @@ async def find_schema(url: str) -> str | Exception:
 
 
 async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception:
-    """Return id and digest of the configuration of each live node, or why the database cannot be read."""
+    """Return the id and configuration digest of each live node, or why the database cannot be read."""
     try:
         connection = await Address(url).connect(statement_timeout="3s")
         try:

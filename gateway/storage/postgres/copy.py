@@ -1,4 +1,4 @@
-"""COPY, which stores many rows at a third of the cost of an INSERT."""
+"""Inserts rows by COPY, which costs a third of an INSERT for many rows."""
 
 from collections.abc import Sequence
 from typing import Any

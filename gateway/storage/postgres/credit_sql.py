@@ -3,15 +3,16 @@
 ``owner`` is 0 for an account and 1 for an API key; ``period`` is 0 for lifetime, 1 for daily, 2 for monthly; ``start``
 is 0, the number of a day (since 1970), or that of a month's first day. Amounts are nano-USD. A balance exists for every
 account and key with a limit. Its leases outlive the limit, until their owner is removed: a node that sees no request
-between two changes of a limit spends its lease under the second one as well. What holds in any snapshot, besides what
-``gateway.domain.credit`` says of a node:
+between two changes of a limit continues to spend its lease under the second one. Besides the invariants of a node in
+``gateway.domain.credit``, any snapshot satisfies:
 
 - ``settled + leased + reserved <= limit + credit``, except for overruns; an overrun lease counts as its ``posted``;
 - ``leased`` is the sum of ``granted`` over the balance's leases;
 - ``settled`` and the sum of ``posted`` are the window's charges;
-- ``reserved`` is the sum of what its open jobs hold.
+- ``reserved`` is the sum of the reservations of its open jobs.
 
-Locks are always taken by owner and id, each balance before its leases. The functions expect their arrays in this order.
+Locks are always taken in the order of owner and id, each balance before its leases. The functions expect their arrays
+in this order.
 """
 
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ LANGUAGE sql IMMUTABLE AS $$
 $$
 """
 
-# Each owner has a statement of its own: only so an index of its column is used.
+# Each kind of owner has its own statement: only then is the index of its column used.
 _CREDITED_SINCE = """
 CREATE OR REPLACE FUNCTION credited_since(_owner smallint, _id bigint, _start bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
@@ -70,8 +71,8 @@ LANGUAGE sql STABLE AS $$
 $$
 """
 
-# What nodes have outstanding comes along into a new window; a node whose day is late counts in the new one. What a node
-# has spent beyond its lease is no charge of the new window, and is granted to it: otherwise it would be short of it.
+# The nodes' outstanding credit moves into a new window; a node whose day is late counts in the new one. Spending beyond
+# a node's lease is not a charge of the new window, but is granted to the node there: otherwise the node would lack it.
 _TURN_BALANCE = """
 CREATE OR REPLACE FUNCTION turn_balance(_owner smallint, _id bigint, _day integer, _month integer)
 RETURNS credit_balances LANGUAGE plpgsql AS $$
@@ -92,8 +93,8 @@ BEGIN
 END $$
 """
 
-# The caller holds LIMITS_LOCK, so that no rows are posted meanwhile: what was charged is all in usage_days.
-# The next day has begun if a row of it is there: the caller's clock may be a little late.
+# The caller holds LIMITS_LOCK, so that no rows are posted meanwhile: usage_days has all charges. A row of the next day
+# means that it has begun: the caller's clock may be a little late.
 _OPEN_BALANCE = """
 CREATE OR REPLACE FUNCTION open_balance(_owner smallint, _id bigint, _period smallint, _day integer, _month integer)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -129,7 +130,7 @@ CREATE OR REPLACE FUNCTION held_by_jobs(_owner smallint, _id bigint) RETURNS big
 $$
 """
 
-# Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
+# Waiting requests come first; credit beyond them is limited to half of the remainder divided among the live nodes.
 # ``since`` is the start of the window.
 _TAKE_CREDIT = """
 CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
@@ -192,9 +193,9 @@ BEGIN
 END $$
 """
 
-# The last statement of a transaction that posts rows of one day, or of several, the newest first. It locks nothing but
-# this node's own leases, except for balances that are not in the window of the day yet, or that it has no lease of.
-# Without a limit there is no window, and it does not matter whether a lease has it as ``posted`` or ``late``.
+# The last statement of a transaction that posts rows of one day, or of several days, newest first. It locks only this
+# node's own leases, except for balances that are not in the day's window yet, or of which the node has no lease.
+# Without a limit there is no window, and it does not matter whether a charge is in the lease's ``posted`` or ``late``.
 _POST_SPENDING = """
 CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
   _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -223,7 +224,7 @@ BEGIN
 END $$
 """
 
-# Every lease of a node, except those of the balances that are named.
+# Release every lease of a node, except those of the named balances.
 _FOLD_OTHER_LEASES = """
 CREATE OR REPLACE FUNCTION fold_other_leases(_node text, _owner smallint[], _id bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
@@ -247,7 +248,7 @@ BEGIN
 END $$
 """
 
-# What a job holds leaves its node's lease and belongs to the job, which any node may end.
+# The reservation of a job moves from its node's lease to the job, which any node may end.
 _RESERVE_JOB = """
 CREATE OR REPLACE FUNCTION reserve_job(_node text, _owner smallint[], _id bigint[], _held bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -303,4 +304,4 @@ FUNCTIONS: Mapping[str, str] = {
     "finish_job": _FINISH_JOB,
     "add_credit": _ADD_CREDIT,
 }
-"""Every function by its name, in the order in which they are created."""
+"""Every function by name, in the order of creation."""

@@ -27,28 +27,28 @@ from gateway.storage.schema_upgrade import upgrade_schema
 
 T = TypeVar("T")
 Check = Callable[[AsyncConnection], Awaitable[None]]
-"""Reads a database that may be of an earlier version, or empty."""
+"""Checks a database, which may be of an earlier version or empty."""
 
 READERS = 4
 WORK_S = 15.0
-"""How long a read, or all statements of a write, may take before their connection is closed."""
+"""Seconds that a read, or all statements of a write, may take before their connection is closed."""
 LOCK_S = 8.0
-"""How long a write waits for others. The nodes of a cluster end one that does not go on before
+"""Seconds that a write waits for others. By then the nodes of a cluster have ended a stuck write
 (``cluster.membership.backends``)."""
 LONG_READERS = 2
 LONG_READ_S = 600.0
-"""As ``WORK_S``, for long reads. They have connections of their own: no other read waits for one."""
+"""Like ``WORK_S``, for long reads. They have separate connections, so no other read waits for them."""
 _MEASURED_EVERY_S = 60.0
 _START_LOCK_S = 3.0
-"""How long a starting gateway waits until the one that it replaces has released the database."""
+"""Seconds that a starting gateway waits for the one it replaces to release the database."""
 _IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
 _PUT_OLDEST = text("""
 INSERT INTO cluster (name, value) VALUES ('oldest', :oldest) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """).bindparams(oldest=schema.OLDEST.encode())
-"""Nodes that run read it with each beat."""
+"""Running nodes read this row with each beat."""
 _SIZE = text("SELECT pg_database_size(current_database())")
 _NOT_A_TEXT = "22021"
-"""The server's code for a character that no text of its database has: U+0000."""
+"""SQLSTATE for a character that PostgreSQL cannot store in a text: U+0000."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,11 +56,11 @@ log = structlog.stdlib.get_logger(__name__)
 class PostgresDatabase(Database):
     """An open database of a PostgreSQL server; ``open_postgres`` creates it.
 
-    Of a process one write runs at a time. A ``write`` runs alone, whichever process makes it: what it has read stays
-    true until it commits. What requests need runs beside that of other processes (``write_shared``, ``change``), so
-    that sequences of requests and entries do not grow in the order of commits. A connection that broke while no
-    statement was under way is replaced without notice. A write that breaks later is not repeated: its commit may have
-    succeeded.
+    Each process runs one write at a time. A ``write`` excludes the writes of all processes: the rows it has read stay
+    unchanged until it commits. Writes of requests run concurrently with those of other processes (``write_shared``,
+    ``change``), so the sequences of requests and entries do not follow the order of commits. A connection that broke
+    while no statement was in progress is replaced silently. A write that breaks later is not repeated: its commit may
+    have succeeded.
     """
 
     kind: ClassVar[Literal["postgresql"]] = "postgresql"
@@ -86,7 +86,7 @@ class PostgresDatabase(Database):
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
-            await connection.execute(WRITE_ALONE)  # another node may be migrating it
+            await connection.execute(WRITE_ALONE)  # another node may be migrating the schema
             if check is not None:
                 await check(connection)
             if await upgrade_schema(connection, self.name):
@@ -99,7 +99,7 @@ class PostgresDatabase(Database):
         return await self._finish(self._write(work, audit))
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run ``work`` in one transaction, beside those of other processes. Raises as ``Database.write``."""
+        """Run ``work`` in one transaction, concurrently with other processes'. Raises as ``Database.write``."""
         return await self._finish(self._write(work, None, alone=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
@@ -107,11 +107,11 @@ class PostgresDatabase(Database):
         return await self._finish(self._read(statement, self._reader, WORK_S))
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
-        """As ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
+        """Like ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
         return await self._finish(self._read(statement, self._long_reader, LONG_READ_S))
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
-        """Return every row of each statement, all of one moment. Otherwise as ``read_long``."""
+        """Return every row of each statement, all as of one moment. Otherwise like ``read_long``."""
         try:
             return await self._finish(self._read_snapshot(statements))
         except _FAILURES as error:
@@ -119,7 +119,7 @@ class PostgresDatabase(Database):
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
-        """As ``read``, on a connection that is free unless a change is just being applied."""
+        """Like ``read``, on a connection that is free unless a change is being applied."""
         return await self._finish(self._read(statement, self._first_reader, WORK_S))
 
     async def check_writable(self) -> None:
@@ -127,7 +127,7 @@ class PostgresDatabase(Database):
         await self.write_shared(_touch)
 
     async def measure(self) -> StoreSize:
-        """Return the bytes of the database as of the last minute; 0 until the server first answers."""
+        """Return the bytes of the database, at most a minute old; 0 until the server first answers."""
         if time.monotonic() - self._measured_s >= _MEASURED_EVERY_S:
             try:
                 ((found,),) = await self.read(_SIZE)
@@ -137,7 +137,7 @@ class PostgresDatabase(Database):
         return self._size
 
     async def close(self) -> None:
-        """Wait for the work under way, close every connection, and let another gateway use the database."""
+        """Wait for operations in progress, close every connection, and let another gateway use the database."""
         await self._end_work()
         await self._reader.dispose()
         await self._long_reader.dispose()
@@ -186,13 +186,13 @@ class PostgresDatabase(Database):
             return await self._try_read(statement, engine, most_s)
         except _FAILURES as error:
             failure: BaseException = error
-        if _is_broken(failure):  # reading twice harms nothing
+        if _is_broken(failure):  # a read can safely be repeated
             try:
                 return await self._try_read(statement, engine, most_s)
             except _FAILURES as error:
                 failure = error
         if getattr(getattr(failure, "orig", None), "sqlstate", None) == _NOT_A_TEXT:
-            return []  # no row has such a text
+            return []  # no stored text contains the character, so no row matches
         log.warning("store_read_failed", error=_describe(failure))
         raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
@@ -208,9 +208,9 @@ class PostgresDatabase(Database):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
-        """Return a connection that has executed its ``first`` statement, and the row that this has returned.
+        """Return a connection that has executed its ``first`` statement, and the row that this returned.
 
-        A connection that turns out broken is replaced.
+        A broken connection is replaced.
         """
         for is_last in (False, True):
             connection = await engine.connect()
@@ -229,11 +229,11 @@ class PostgresDatabase(Database):
 
 
 _FAILURES = (DBAPIError, PoolTimeout, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
-"""What a server that cannot be reached, or refuses a statement, makes of it. A time-out is an ``OSError``."""
+"""Errors raised if a server cannot be reached or refuses a statement. A time-out is an ``OSError``."""
 
 
 async def open_postgres(url: str) -> PostgresDatabase:
-    """Open ``url`` (``postgresql://user:password@host/name``) for one gateway and bring its schema up to date.
+    """Open ``url`` (``postgresql://user:password@host/name``) for a single gateway and upgrade its schema.
 
     Raises ``DatabaseStartupError``: says what to do, without the password.
     """
@@ -242,9 +242,9 @@ async def open_postgres(url: str) -> PostgresDatabase:
 
 
 async def open_address(address: Address, user: DatabaseUser, check: Check | None = None) -> PostgresDatabase:
-    """Open a database for ``user`` and bring its schema up to date, unless ``check`` raises ``DataFolderDamaged``.
+    """Open a database for ``user`` and upgrade its schema, unless ``check`` raises ``DataFolderDamaged``.
 
-    Raises ``DatabaseStartupError``, and what ``check`` raises; then nothing was written.
+    Raises ``DatabaseStartupError``, and the errors of ``check``; then nothing was written.
     """
     database = PostgresDatabase(address, user)
     try:
@@ -270,7 +270,7 @@ async def _touch(connection: AsyncConnection) -> None:
 def _make_engine(
     address: Address, size: int, wait_s: float = 5.0, *, read_only: bool = False, **settings: str
 ) -> AsyncEngine:
-    """Return an engine whose connections have these ``settings`` of the server; a caller waits ``wait_s`` for one."""
+    """Return an engine with these server ``settings``; a caller waits up to ``wait_s`` for a connection."""
     bounds = {"statement_timeout": "10s", "lock_timeout": f"{LOCK_S:.0f}s", "idle_in_transaction_session_timeout": "5s"}
 
     open_one = address.connect_reader if read_only else address.connect
@@ -284,7 +284,7 @@ def _make_engine(
         pool_size=size,
         max_overflow=0,
         pool_timeout=wait_s,
-        # A reader executes one statement at a time, which sees one state without a transaction around it.
+        # A reader executes one statement at a time, which reads a single state even without a transaction.
         isolation_level="AUTOCOMMIT" if read_only else "READ COMMITTED",
     )
 
@@ -295,7 +295,7 @@ async def _find_driver(connection: AsyncConnection) -> asyncpg.Connection:
 
 @contextmanager
 def _limit(driver: asyncpg.Connection, most_s: float = WORK_S) -> Iterator[None]:
-    """Close the connection if the block takes longer than ``most_s``: a server may have become silent."""
+    """Close the connection if the block takes longer than ``most_s``: the server may no longer respond."""
     timer = asyncio.get_running_loop().call_later(most_s, driver.terminate)
     try:
         yield
@@ -304,14 +304,14 @@ def _limit(driver: asyncpg.Connection, most_s: float = WORK_S) -> Iterator[None]
 
 
 def _mend_parameters(*, statement: str, parameters: Any, executemany: bool, **_: object) -> tuple[str, Any]:
-    """Make the values of a write storable; what PostgreSQL cannot store comes from clients and providers."""
+    """Make the values of a write storable, because clients and providers may send some that PostgreSQL cannot store."""
     if executemany:
         return statement, [mend(row) for row in parameters]
     return statement, mend(parameters)
 
 
 def _is_broken(error: BaseException) -> bool:
-    """Return whether a connection was lost, and not merely a statement refused."""
+    """Return whether the connection was lost, as opposed to a refused statement."""
     state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
     return getattr(error, "connection_invalidated", False) or state.startswith(("08", "57P"))
 

@@ -1,4 +1,4 @@
-"""The functions in a PostgreSQL database, made after each migration: a new one needs a migration, if an empty one."""
+"""The functions in a PostgreSQL database, created after each migration: a new one needs at least an empty migration."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ CHANGES = "gateway_changes"
 RINGS = "gateway_rings"
 """The channel on which nodes wake each other."""
 CHANGES_KEPT_MS = 86_400_000
-"""How long the log keeps a change: a node that was away for longer reads everything anew."""
+"""How long the log keeps a change, in milliseconds: a node that was away for longer reads everything again."""
 
-# The lock makes changes visible in the order of their numbers, so a node that has read one has read all before it. Its
-# arguments are the kind of what has changed and the column that identifies it. Every 256th change removes old ones.
+# The lock makes changes visible in the order of their numbers, so a node that has read one has read all before it. The
+# arguments are the kind of the changed row and the column that identifies it. Every 256th change removes old ones.
 _LOG_CHANGE = """
 CREATE OR REPLACE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -31,7 +31,7 @@ BEGIN
   RETURN NULL;
 END $$
 """.replace("KEPT_MS", str(CHANGES_KEPT_MS)).replace("CHANNEL", CHANGES)
-# A plan that was made while the tables were empty reads them whole for ever.
+# A plan made while the tables were empty would use sequential scans forever.
 _USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
 _CALLED = (
     "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_other_leases",
@@ -40,13 +40,13 @@ _CALLED = (
 
 
 async def create_functions(connection: AsyncConnection) -> None:
-    """Make or replace every function, as part of the current transaction."""
+    """Create or replace every function, as part of the current transaction."""
     for statement in _list_statements():
         await connection.exec_driver_sql(statement)
 
 
 def _list_statements() -> Iterator[str]:
     yield _LOG_CHANGE
-    yield "DROP FUNCTION IF EXISTS take_credit"  # its answer has another shape than that of an earlier version
+    yield "DROP FUNCTION IF EXISTS take_credit"  # its result type differs from that of an earlier version
     yield from FUNCTIONS.values()
     yield from map(_USE_INDEXES.format, _CALLED)

@@ -1,4 +1,4 @@
-"""Which database it is: another one after a standby was promoted or a backup restored, and then it may lack commits."""
+"""Identifies the database: a promoted standby or a restored backup counts as another one, and may lack commits."""
 
 import secrets
 from typing import Any, TypeAlias
@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 import asyncpg
 
 NAME = "incarnation"
-"""Of the row in ``cluster`` with a number that a restored or copied database gets."""
+"""The name of the row in ``cluster`` with a number that changes when the database is restored or copied."""
 _READ = f"SELECT encode(value, 'hex') FROM cluster WHERE name = '{NAME}'"  # noqa: S608 - our own word
-# The timeline of the last checkpoint, which `pg_control_checkpoint` has, may be older than a promotion.
+# `pg_control_checkpoint` shows the timeline of the last checkpoint, which may precede a promotion.
 _PLACE = """
 SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), d.oid,
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END)
@@ -19,13 +19,13 @@ INSERT INTO cluster (name, value) VALUES ('{NAME}', $1) ON CONFLICT (name) DO UP
 """  # noqa: S608 - our own word
 
 Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which has no types."""
+"""asyncpg's ``Connection``, which is untyped."""
 
 
 async def read_generation(connection: Connection) -> str:
-    """Return a text that is another one after each restore and each promotion of a standby.
+    """Return a text that changes with each restore and each promotion of a standby.
 
-    A server that does not show its timeline to this user, as some that are offered as a service, shows restores only.
+    A server that hides its timeline from this user, as some managed services do, reveals only restores.
     """
     found = []
     for statement in (_READ, _PLACE):
@@ -37,5 +37,5 @@ async def read_generation(connection: Connection) -> str:
 
 
 async def begin_generation(connection: Connection) -> None:
-    """Make this database another one than it was, as part of the current transaction."""
+    """Make this database count as another one from now on, as part of the current transaction."""
     await connection.execute(_BEGIN, secrets.token_bytes(8))

@@ -1,4 +1,4 @@
-"""A connection of a node's own to its database, lent to one user at a time and made anew after a failure."""
+"""A node's dedicated connection to its database, used by one operation at a time and replaced after a failure."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,15 +12,15 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.sole_user import DatabaseInUse
 
 Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which has no types."""
+"""asyncpg's ``Connection``, which is untyped."""
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What asyncpg raises if a server ends, restarts or does not answer; the last, if it ends in the middle of a reply."""
+"""asyncpg's exceptions if a server ends, restarts or does not answer. The last one occurs in the middle of a reply."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class DedicatedConnection:
-    """One connection, which ``connect`` makes."""
+    """A single connection, made by ``connect``."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -28,12 +28,12 @@ class DedicatedConnection:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect. Raises what ``connect`` does."""
+        """Connect. Raises as ``connect``."""
         self._connection = await self._connect()
 
     @asynccontextmanager
     async def lend(self, most_s: float) -> AsyncIterator[Connection]:
-        """Lend the connection for ``most_s`` seconds; whatever fails closes it. Raises ``StoreUnavailable``."""
+        """Hold the connection for up to ``most_s`` seconds; any exception closes it. Raises ``StoreUnavailable``."""
         async with self._lock:
             try:
                 async with asyncio.timeout(most_s):
@@ -47,13 +47,13 @@ class DedicatedConnection:
                 raise
 
     def close(self) -> None:
-        """Close the connection; the server then frees the locks that it had."""
+        """Close the connection; the server then frees its locks."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
 
 def describe(error: BaseException) -> StoreUnavailable:
-    """Log why the database does not answer, and return the error that says so."""
+    """Log why the database does not answer, and return the matching error."""
     log.warning("node_unanswered", error=str(error) or type(error).__name__)
     return StoreUnavailable("The gateway's store does not answer", retry_after_s=2)

@@ -1,4 +1,4 @@
-"""One gateway per database: its claims of jobs and its balances require that no other changes them."""
+"""One gateway per database: its claims of jobs and its balances require that no other gateway changes them."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from sqlalchemy import Executable, text
 from gateway.storage.postgres.address import CONNECT_S, Address
 
 SOLE_USER_LOCK = 7_130_000
-"""A gateway that is no node has it alone; the nodes of a cluster share it."""
+"""A single gateway holds this lock exclusively; the nodes of a cluster share it."""
 WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001), 1 AS alive")
 WRITE_SHARED = text("SELECT pg_advisory_xact_lock_shared(7130001), 1 AS alive")
 _PAUSE_S = 0.1
@@ -29,30 +29,30 @@ class DatabaseInUse(Exception):
 
 
 class NodeFenced(DatabaseInUse):
-    """The other nodes hold this one for dead, and have taken over what it had claimed."""
+    """The other nodes have declared this one dead, and have taken over its claims."""
 
 
 class DatabaseUser(Protocol):
-    """Who uses the database: the only gateway, or a node of a cluster."""
+    """The user of the database: a single gateway, or a node of a cluster."""
 
     def lock(self, *, alone: bool) -> Executable:
-        """Return what each write executes first: it takes their lock, and ``alive`` is null if none may be made.
+        """Return a write's first statement, which takes the user's lock; ``alive`` is null if the user may not write.
 
-        ``alone``: no other write runs meanwhile; otherwise others that are not ``alone`` may.
+        ``alone``: whether the write excludes all others; otherwise it excludes only those that are ``alone``.
         """
         ...
 
     async def hold(self, wait_s: float = 0.0) -> None:
-        """Keep others out, and connect anew if the connection is lost. Raises ``DatabaseInUse``."""
+        """Keep other users out, and reconnect if the connection is lost. Raises ``DatabaseInUse``."""
         ...
 
     async def close(self) -> None:
-        """Let others in."""
+        """Let other users in."""
         ...
 
 
 class SoleUser:
-    """The advisory lock that a gateway has on its database. The server frees it when its connection ends."""
+    """A gateway's advisory lock on its database. The server frees it when its connection ends."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -63,9 +63,9 @@ class SoleUser:
         return WRITE_ALONE if alone else WRITE_SHARED
 
     async def hold(self, wait_s: float = 0.0) -> None:
-        """Take the lock, unless its connection still has it; try for ``wait_s`` seconds.
+        """Take the lock, unless the connection still holds it; retry for ``wait_s`` seconds.
 
-        Raises ``DatabaseInUse``: another gateway has it. Raises ``OSError``: the server does not answer; or asyncpg's
+        Raises ``DatabaseInUse``: another gateway holds it. Raises ``OSError`` (the server does not answer) or asyncpg's
         errors.
         """
         if self._connection is not None and not self._connection.is_closed():
@@ -100,7 +100,7 @@ class SoleUser:
             return True
         holder = await connection.fetchrow(_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_S)
         if holder is not None and holder["application_name"] == self._address.user:
-            # Our former connection, which broke without the server's knowledge.
+            # Our former connection, which broke without the server noticing.
             await connection.fetchval("SELECT pg_terminate_backend($1)", holder["pid"], timeout=CONNECT_S)
         return False
 

@@ -1,4 +1,4 @@
-"""Values and columns: PostgreSQL stores what SQLite does."""
+"""Adapts values and columns so that PostgreSQL stores the same data as SQLite."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,14 +33,14 @@ END $$
 
 
 async def widen_columns(connection: AsyncConnection) -> None:
-    """Give every column the range that it has in SQLite: 64 bits, texts of any length, ordered by their bytes."""
+    """Give every column its range in SQLite: 64 bits, texts of any length, ordered by their bytes."""
     await connection.execute(_WIDEN)
 
 
 def mend(row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a row as PostgreSQL stores them; the row itself if it does so already.
+    """Return the values of a row in a form that PostgreSQL can store; the row itself if nothing changes.
 
-    Texts lose U+0000 and lone surrogates, numbers are held within 64 bits.
+    U+0000 is removed from texts, lone surrogates become ``?``, and numbers are clamped to 64 bits.
     """
     return row if all(map(_is_storable, row)) else tuple(map(_mend, row))
 

@@ -1,1 +1,1 @@
-"""What the gateway keeps in Valkey or Redis: the rate limits that several gateways share."""
+"""Valkey or Redis as the server of rate limits shared by several gateways."""

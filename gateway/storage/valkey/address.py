@@ -1,4 +1,4 @@
-"""The address of a Valkey or Redis server, which sentinels may know."""
+"""The address of a Valkey or Redis server, possibly behind sentinels."""
 
 from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
@@ -10,15 +10,15 @@ from valkey.exceptions import ValkeyError
 _SCHEMES = {"redis": "valkey", "rediss": "valkeys"}
 _SENTINEL_PORT = 26_379
 _SENTINEL_S = 1.0
-"""How long a sentinel may take: the next one is asked then."""
+"""Seconds to wait for a sentinel before the next one is asked."""
 
 
 class ValkeyAddress:
-    """Where the server is; behind sentinels that changes.
+    """The address of the server; behind sentinels it can change.
 
     ``url``: valkey:// or redis://, valkeys:// or rediss:// for TLS; or one of these with ``+sentinel``, then
-    ``user:password@host1:port1,host2:port2/service/database``. User and password are the server's: sentinels are asked
-    without. ``name``: the URL without user, password and query.
+    ``user:password@host1:port1,host2:port2/service/database``. User and password are for the server; sentinels are
+    asked without them. ``name``: the URL without user, password and query.
     """
 
     def __init__(self, url: str) -> None:

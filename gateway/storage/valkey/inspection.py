@@ -1,4 +1,4 @@
-"""What ``gateway doctor`` asks a Valkey or Redis server."""
+"""The check of a Valkey or Redis server by ``gateway doctor``."""
 
 import time
 from statistics import median

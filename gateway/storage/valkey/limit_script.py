@@ -1,8 +1,8 @@
 """The Lua script that decides rate limits in Valkey and Redis; ``gateway.domain.limit_server`` describes it.
 
-A subject's buckets are a hash: ``r`` and ``t`` are ``tat`` of requests and tokens, ``rl`` and ``tl`` the limits under
-which they are owed. Its running requests are another hash, by gateway. Both expire. Numbers are stored and sent with 17
-digits, so that none changes on its way.
+A subject's buckets are a hash: ``r`` and ``t`` are the ``tat`` of requests and tokens, ``rl`` and ``tl`` the limits
+under which they are owed. Its running requests are another hash, by gateway. Both expire. Numbers are stored and sent
+with 17 digits, so that none is rounded.
 """
 
 from gateway.domain.limit_server import ALIVE_S, EPOCH_S
@@ -33,7 +33,7 @@ local function change(tat, old, new)
 end
 """
 
-# A gateway that is not heard from any more runs nothing: it is looked for only if a limit would refuse.
+# The running requests of a silent gateway no longer count; they are searched only if a limit would refuse.
 _STATE = f"""
 local state = redis.call('GET', KEYS[1])
 if not state then

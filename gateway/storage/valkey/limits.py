@@ -18,7 +18,7 @@ CONNECT_S = 3.0
 
 
 class ValkeyLimitServer:
-    """A ``LimitServer`` in Valkey 7.2 or Redis 7 and newer. It may forget everything at a restart.
+    """A ``LimitServer`` in Valkey 7.2, Redis 7 or newer. A restart may lose its state.
 
     ``url``: see ``ValkeyAddress``. ``script``: the rules with a clock.
     """
@@ -38,7 +38,7 @@ class ValkeyLimitServer:
                 single_connection_client=True,
                 socket_connect_timeout=CONNECT_S,
                 socket_keepalive=True,
-                retry=Retry(NoBackoff(), 0),  # a command that was sent twice would count twice
+                retry=Retry(NoBackoff(), 0),  # a command sent twice would count twice
             )
             await self._client.script_load(self._script)
         except (OSError, ValueError, ValkeyError) as error:
@@ -54,7 +54,7 @@ class ValkeyLimitServer:
         try:
             try:
                 answer = await self._client.evalsha(self._sha, len(keys), *keys, command)
-            except NoScriptError:  # a server that was emptied by hand; nothing was run
+            except NoScriptError:  # the server's scripts were flushed by hand; nothing was run
                 answer = await self._client.eval(self._script, len(keys), *keys, command)
         except (OSError, ValkeyError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
