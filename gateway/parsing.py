@@ -1,7 +1,8 @@
-"""Strict parsing of tables (TOML, JSON) into attrs classes. Reports all problems at once, each with its path.
+"""Strict parsing of tables (TOML, JSON) into attrs classes. Reports all keys' problems together, each with its path.
 
-The class defines the type of each value; a ``Constraint`` in a field's metadata defines all other rules. Only
-unambiguous values are converted: an integer where a float or an amount is expected, and text from the environment.
+A field's type and its ``Constraint`` define the rules for one key. ``find_problems`` and ``find_table_problems`` of a
+class define rules across keys; the former is asked only if every key is valid. Conversions: integers and floats to
+amounts, integers to floats, text to dates and times (UTC if they name no zone), and text from the environment.
 """
 
 import math

@@ -145,9 +145,10 @@ class SessionService:
         return entry
 
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
-        """Create a session for a verified credential. Raises ``WrongPassphrase``, ``Forbidden``.
+        """Create a session. ``proof`` is checked once more, and used up.
 
-        ``detail``: the detail of the audit row.
+        ``detail``: JSON for the audit row. Raises ``WrongPassphrase``: ``proof`` is no longer valid. Raises
+        ``Forbidden``: the member or the account is disabled. Raises ``SignedOut``: the session has ended already.
         """
         reference, now_ms = make_reference(), self.now_ms
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())

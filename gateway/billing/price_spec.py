@@ -117,7 +117,7 @@ class PriceSpec:
     free: bool = False
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the key and problem of rules that involve several keys."""
+        """Yield a key and a description for each broken rule that involves more than one value."""
         if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
             yield "tiers", "expected tiers with an above_tokens of their own"
         rates = list(self.list_rates())

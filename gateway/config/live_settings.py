@@ -76,7 +76,10 @@ class SettingsService:
             return self._view(section, field)
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Remove a stored setting, which restores the default; no-op if none is stored."""
+        """Remove a stored setting: the default applies again, unless the file or the environment sets another value.
+
+        If none is stored, nothing changes. Raises ``Conflict``: none is stored, and it cannot be changed here.
+        """
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
             before = self._view(section, field)

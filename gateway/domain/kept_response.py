@@ -7,7 +7,10 @@ from gateway.frozen import frozen
 
 @frozen
 class KeptRules:
-    """``keep_days``: how long a response is kept, 0: not at all. ``max_total_bytes``: of an account, 0: no limit."""
+    """``keep_days``: days for which a response is kept; 0 keeps none.
+
+    ``max_total_bytes``: the most that one account's kept responses may occupy; 0: no limit.
+    """
 
     keep_days: float
     max_total_bytes: int

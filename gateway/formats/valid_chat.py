@@ -209,9 +209,10 @@ def _is_blank(part: chat.Part) -> bool:
 
 
 def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
-    """Move system messages to the front; from the first user message after an answer on, turn them into user messages.
+    """Move system messages to the front, but only those before the first user message that follows an answer.
 
-    Agents add the later ones while they work. Moving these to the front would invalidate the prompt cache each time.
+    Later system messages stay in place and become user messages: agents insert them while they work, and moving them
+    would invalidate the prompt cache each time.
     """
     roles = [message.role for message in messages]
     if "system" not in roles[1:]:

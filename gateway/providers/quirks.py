@@ -112,10 +112,10 @@ def drop_in_calls(*fields: str) -> Quirk:
 
 
 def keep_first_tools(body: Body, _model: str) -> str | None:
-    """Keep only the first tool of each name. Handles the tool lists of all chat formats.
+    """Keep only the first tool with each name, in ``tools`` of the formats of OpenAI and Anthropic.
 
-    DeepSeek rejects duplicates with "Tool names must be unique" (liliMozi/openhanako, issue 789; decolua/9router, pull
-    request 3333, tested at each of its endpoints). Tools without a name stay: they are the vendor's own.
+    DeepSeek rejects duplicates with "Tool names must be unique" at all of its endpoints (liliMozi/openhanako, issue
+    789; decolua/9router, pull request 3333). Tools without a name are kept: they are the provider's built-in tools.
     """
     tools = body.get("tools")
     if not isinstance(tools, list):

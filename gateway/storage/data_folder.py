@@ -155,7 +155,7 @@ def find_holder(path: Path) -> dict[str, Any] | None:
 
 
 def list_parts(path: Path) -> list[str]:
-    """Return the files of ``path``, besides the database, that only an earlier start of a gateway can have created."""
+    """Return the secret files and the journal that exist in ``path``: evidence that a gateway has used the folder."""
     return [name for name in (*SECRETS, JOURNAL) if (path / name).exists()]
 
 

@@ -131,10 +131,11 @@ class LedgerRepository:
     async def _insert_again(
         self, connection: AsyncConnection, rows: Sequence[RequestRecord], charged: Mapping[str, bool]
     ) -> Sequence[str]:
-        """Store the rows that were never stored, or return the ids for which ``charged`` must say so first.
+        """Store those of ``rows`` that were never stored.
 
-        A single process stores an earlier one's rows before it deletes any. In a cluster, retention may already have
-        deleted a key's newer rows, so that only an entry shows whether a row was stored.
+        If ``charged`` lacks some of them, store nothing and return their ids: the caller looks these up and calls
+        again. That happens only in a cluster: retention may have deleted newer rows of the same key, and only the
+        ledger entry of its charge proves that a row was stored.
         """
         found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
         until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}

@@ -251,7 +251,10 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
 
 
 def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise ``RestoreRefused`` if the database is not a gateway's, is damaged, or is of a newer version."""
+    """Drop the triggers and views of the database.
+
+    Raises ``RestoreRefused``: it is not a gateway's, it is damaged, or the manifest names a newer schema.
+    """
     if (schema := str(manifest["schema"])) > REVISION:
         raise RestoreRefused(f"The backup is {describe_newer(schema, str(manifest['version']))}. Nothing was restored")
     try:

@@ -19,7 +19,10 @@ class StoredCredit(Protocol):
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return the stored figures of some balances, inside a write or not; without a limit, of all time."""
+        """Return what ``balances`` have spent, been credited and hold in their period; without a limit, in all time.
+
+        ``connection``: that of a write in progress; None: read separately. Raises ``StoreUnavailable``.
+        """
         ...
 
     async def list_problems(

@@ -85,7 +85,7 @@ class UploadSpool:
                 return os.dup(file.fileno())
 
     def _sweep(self) -> None:
-        # Only a file system without O_TMPFILE gives the file a name, for an instant in which the process may be killed.
+        # Without O_TMPFILE a temporary file has a name for an instant. If the process is killed then, the file stays.
         for path in self._folder.glob(f"{_PREFIX}*"):
             path.unlink(missing_ok=True)
 
@@ -104,7 +104,7 @@ class SpoolQuota:
 
     @asynccontextmanager
     async def arrive(self, wait_s: float) -> AsyncIterator[None]:
-        """Reserve a place among the arriving uploads. Raises ``RateLimited`` if no place becomes free in time."""
+        """Hold a place for an upload until the block ends. Raises ``RateLimited`` if none is free within ``wait_s``."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()

@@ -131,11 +131,11 @@ class Connector:
 
 
 def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """Close a socket after ``loop`` has failed to make a connection of it.
+    """Close ``sock`` after ``loop.create_connection`` has failed.
 
-    asyncio closes the socket object itself. uvloop closes the descriptor. If the other end left before the handshake,
-    uvloop keeps the descriptor's number in ``sock``: closing the object would close any file that has the number by
-    now.
+    asyncio works on the socket object, so closing the object again is harmless. uvloop closes the descriptor beneath.
+    If the peer disconnected before the handshake, ``sock`` still has the descriptor's number, and closing ``sock``
+    could close an unrelated file that has got the number since.
     """
     if isinstance(loop, asyncio.BaseEventLoop):
         sock.close()

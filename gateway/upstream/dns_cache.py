@@ -52,7 +52,7 @@ class DnsCache:
         return await asyncio.shield(task)
 
     def forget(self, host: str, port: int) -> None:
-        """Remove a name whose addresses did not respond."""
+        """Drop the cached addresses of a name after a failed connection: the next one resolves the name again."""
         self._known.pop((host, port), None)
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ Counts = Mapping[bytes, Failures]
 
 
 class FailedSignIns:
-    """The ``failed_sign_ins`` table. Every method raises ``StoreUnavailable``.
+    """The ``failed_sign_ins`` table. Any method may raise ``StoreUnavailable``.
 
     ``kept_ms``: how long failures count after the last one.
     """

@@ -47,7 +47,10 @@ _WAITS = frozenset({429, 503})
 
 
 def list_codes() -> Mapping[int, Mapping[str, str]]:
-    """Return every status with its codes, and what each means by the docstring of its error class."""
+    """Return the error codes of every status, each with its meaning.
+
+    That is the first paragraph of the error class's docstring, unless ``_PLAINER`` or ``_MORE`` gives another text.
+    """
     meanings: dict[str, str] = {}
     for kind in _walk(GatewayError):
         if "code" in vars(kind):

@@ -81,7 +81,7 @@ class SoleUser:
         self._connection = connection
 
     async def close(self) -> None:
-        """Free the lock."""
+        """Release the lock by closing its connection."""
         if self._connection is not None and not self._connection.is_closed():
             try:
                 await self._connection.close(timeout=1)
