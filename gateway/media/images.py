@@ -68,7 +68,7 @@ class ImageService:
         upstream: HttpClient,
         delivery: ImageDelivery,
         *,
-        find_words: Callable[[], WordList | None] = lambda: None,
+        find_words: Callable[[], WordList | None],
         clock: Callable[[], float],
         wait_scale: float = 1.0,
     ) -> None:

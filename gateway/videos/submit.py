@@ -57,7 +57,7 @@ class VideoSubmitter:
         proxy: Proxy,
         video_content: VideoContent,
         references: References,
-        find_words: Callable[[], "WordList | None"] = lambda: None,
+        find_words: Callable[[], "WordList | None"],
     ) -> None:
         self._jobs = jobs
         self._quota = quota

@@ -73,7 +73,7 @@ def _walk_at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _walk_at_run(tree: ast.Module) -> Iterator[ast.AST]:
-    """The imports of ``tree``, also those of functions, but for those that only annotations need."""
+    """the imports of ``tree``, also those of functions, without those that only annotations need."""
     for node in tree.body:
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             yield from (each for each in ast.walk(node) if isinstance(each, ast.Import | ast.ImportFrom))

@@ -23,7 +23,7 @@ def test_no_language_is_named_twice_for_an_operation() -> None:
 
 
 def test_every_operation_has_a_language_of_its_own_which_goes_first() -> None:
-    """But for a remix, which is a submit to who made the video."""
+    """Except for a remix, which is submitted to the provider of the video."""
     own = [facts.formats[0] for operation, facts in OPERATIONS.items() if operation != "video_remixes"]
     assert len(set(own)) == len(OPERATIONS) - 1
 

@@ -201,7 +201,7 @@ def image_services(
     router = Router(catalog, board, PricingPolicy(), models=())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
-    images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    images = ImageService(made, ImageDelivery(table, shelf), find_words=lambda: None, clock=lambda: float(NOW_S))  # type: ignore[arg-type]
     return ImageServices(made, images, shelf, table, router, board)
 
 

@@ -371,6 +371,7 @@ class VideoServices:
             proxy=self.proxy,
             video_content=self.video_content,
             references=References(self.files, None),  # type: ignore[arg-type]
+            find_words=lambda: None,
         )
         self.rung: list[str] = []
         self.events.subscribe(JobStarted, lambda _: self.rung.append("begun"))
