@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 
+from gateway.answer_fields import Count
 from gateway.domain.charged_units import parse_charged
 from gateway.domain.price import (
     NANOS_PER_USD,
@@ -44,11 +45,11 @@ class BillLine:
 
     what: str
     quantity: float
-    per: int
+    per: Count
     unit_usd: float | None
     cost_usd: float
     estimated: bool = False
-    cost_nanos: int = 0
+    cost_nanos: Count = 0
 
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:

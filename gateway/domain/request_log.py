@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import attrs
 
+from gateway.answer_fields import Count
 from gateway.domain.price import ONE_PPM
 from gateway.domain.usage import UsageSource
 from gateway.frozen import frozen, quick_frozen
@@ -134,25 +135,25 @@ class RequestRecord:
     outcome: Outcome
     error_code: str | None
     stream: bool
-    attempts: int
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
+    attempts: Count
+    prompt_tokens: Count
+    completion_tokens: Count
+    cached_tokens: Count
     usage_source: UsageSource
-    cost_nanos: int
-    reserved_nanos: int
-    overrun_nanos: int
+    cost_nanos: Count
+    reserved_nanos: Count
+    overrun_nanos: Count
     first_byte_ms: int | None
     total_ms: int
     client_request_id: str | None = None
     tried: str = ""
-    images: int = 0
-    duration_ms: int = 0
-    characters: int = 0
+    images: Count = 0
+    duration_ms: Count = 0
+    characters: Count = 0
     error: str = ""
     unpriced: bool = False
     batch_id: str | None = None
-    batch_multiplier_ppm: int = ONE_PPM
+    batch_multiplier_ppm: Count = ONE_PPM
     adapted: str = ""
     served_model: str = ""
     units: str = ""

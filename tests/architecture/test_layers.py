@@ -10,6 +10,7 @@ from tests.architecture.source import Module, find_imports, list_names, list_nod
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("frozen",),
     (
+        "answer_fields",
         "errors",
         "error_status",
         "wording",
@@ -60,7 +61,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """Packages and modules of ``gateway``, lowest first. Packages of one layer do not know each other."""
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
-PURE = {"errors", "wording", "parsing", "domain", "formats", "providers"}
+PURE = {"answer_fields", "errors", "wording", "parsing", "domain", "formats", "providers"}
 WITH_AIOHTTP = {"alerts", "server", "cluster", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
 KNOW_CLUSTER = {"services", "doctor"}

@@ -74,7 +74,7 @@ EMPTY: tuple[tuple[str, Any], ...] = (("required", []), ("properties", {}))
 def inline(value: Any, components: Any) -> Any:
     """``value`` with schemas and parameters in the place of references to them, and without empty lists of fields.
 
-    Whether a shape has a name of its own under ``components`` is no change of what clients send and get.
+    Neither a shape's name under ``components`` nor the order of its required fields changes what clients send and get.
     """
     if isinstance(value, list):
         return [inline(item, components) for item in value]
@@ -83,13 +83,18 @@ def inline(value: Any, components: Any) -> Any:
     if value.get("$ref", "").startswith(INLINED):
         _, _, kind, name = value["$ref"].split("/")
         value = components[kind][name] | {key: item for key, item in value.items() if key != "$ref"}
-    return {key: inline(item, components) for key, item in value.items() if (key, item) not in EMPTY}
+    return {
+        key: sorted(item) if key == "required" and isinstance(item, list) else inline(item, components)
+        for key, item in value.items()
+        if (key, item) not in EMPTY
+    }
 
 
 def test_a_reference_is_compared_as_what_it_stands_for() -> None:
     components = {"schemas": {"Name": {"type": "string"}}}
     named = {"properties": {"name": {"$ref": "#/components/schemas/Name"}}, "required": []}
     assert inline(named, components) == {"properties": {"name": {"type": "string"}}}
+    assert inline({"required": ["b", "a"]}, components) == inline({"required": ["a", "b"]}, components)
 
 
 def list_parts(document: Any) -> dict[str, Any]:

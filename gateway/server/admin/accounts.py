@@ -5,10 +5,11 @@ from typing import Literal
 
 import attrs
 
+from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.domain.account import Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.frozen import frozen
-from gateway.server.admin.answer import OMITTED, Count, InForceField, Moment
+from gateway.server.admin.answer import InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields
 from gateway.server.openapi import schema as s

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from gateway.alerts.watcher import AlertWatcher
+from gateway.answer_fields import Count, Moment, Shaped
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Count, Moment, Shaped
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.openapi import schema as s
 

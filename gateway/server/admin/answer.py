@@ -1,6 +1,6 @@
 """Answer classes: one attrs class defines a handler's result, its JSON and its schema in the OpenAPI document.
 
-The JSON has the fields in the order of the class. A field marked ``OMITTED`` is left out while it is None.
+The JSON has the fields in the order of the class. See ``gateway.answer_fields`` for the marks of fields.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,23 +10,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
+from gateway.answer_fields import Count, Shaped
 from gateway.frozen import frozen
 from gateway.server.openapi import schema as s
 
-
-@frozen(eq=False)
-class Shaped:
-    """Annotation that sets the schema of a type in ``Annotated``."""
-
-    shape: s.Shape
-
-
-Count = Annotated[int, Shaped(s.COUNT)]
-"""A non-negative integer."""
-Moment = Annotated[str, Shaped(s.MOMENT)]
-"""A time such as ``2027-01-31T12:00:00Z``."""
-OMITTED: Mapping[str, bool] = {"omitted": True}
-"""Metadata of a field that is left out of the JSON while it is None."""
 IN_FORCE = s.explain(
     s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
@@ -39,9 +26,9 @@ _PLAIN: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int
 class InForce:
     """At how many nodes of a cluster a change is in force, after so many milliseconds."""
 
-    nodes: int
-    of: int
-    ms: int
+    nodes: Count
+    of: Count
+    ms: Count
 
 
 InForceField = Annotated[InForce, Shaped(IN_FORCE)]
@@ -58,8 +45,13 @@ def write_answer(answer: Any) -> dict[str, Any]:
 def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
     if not attrs.has(kind):
         raise TypeError(f"{kind.__name__} is not JSON")
-    fields = attrs.fields(kind)
+    fields = list_fields(kind)
     return tuple(one.name for one in fields), frozenset(one.name for one in fields if one.metadata.get("omitted"))
+
+
+def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
+    """Return the fields of a class in the order of the JSON."""
+    return sorted(attrs.fields(kind), key=lambda one: not one.metadata.get("first"))
 
 
 def build_answer(kind: Any) -> s.Shape:
@@ -100,7 +92,7 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
 
 
 def _build_record(kind: type) -> s.Shape:
-    fields = attrs.fields(kind)
+    fields = list_fields(kind)
     always = {one.name: build_shape(one.type) for one in fields if not one.metadata.get("omitted")}
     sometimes = {
         one.name: build_shape(next(each for each in get_args(one.type) if each is not NoneType))

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import orjson
 
+from gateway.answer_fields import Moment, Shaped
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Moment, Shaped
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, parse_limit
 from gateway.server.openapi import schema as s

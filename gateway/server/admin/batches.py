@@ -5,13 +5,13 @@ from typing import get_args
 
 import attrs
 
+from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s

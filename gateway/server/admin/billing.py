@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import CreditSpec
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
-from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change
 

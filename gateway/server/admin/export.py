@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -18,15 +19,21 @@ from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.request_history import walk
-from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
+from gateway.server.admin.requests import FILTERS, RequestView, build_row, parse_filter
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
 from gateway.server.sessions import check_still_signed
 
-_COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
+_COLUMNS = (
+    "sequence", "id", "started_at", "settled_at", "started_ms", "settled_ms", "operation", "account_id", "account",
+    "key_id", "key_name", "model", "channel", "status", "outcome", "error_code", "error", "stream", "attempts", "tried",
+    "prompt_tokens", "completion_tokens", "cached_tokens", "usage_source", "usage_capped", "usage_implausible",
+    "images", "duration_ms", "characters", "cost_usd", "cost_nanos", "reserved_nanos", "overrun_nanos",
+    "first_byte_ms", "total_ms", "client_request_id", "unpriced", "batch_id", "batch_multiplier_ppm", "adapted",
+    "served_model", "units",
+)  # fmt: skip
+_read_row = attrgetter(*_COLUMNS)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-Row = dict[str, Any]
 
 
 @frozen
@@ -35,7 +42,7 @@ class Format:
 
     media_type: str
     head: bytes
-    write: Callable[[Sequence[Row]], bytes]
+    write: Callable[[Sequence[RequestView]], bytes]
 
 
 def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
@@ -57,12 +64,12 @@ def _format_cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _format_csv_rows(rows: Sequence[Row]) -> bytes:
-    return format_csv([[row[name] for name in _COLUMNS] for row in rows])
+def _format_csv_rows(rows: Sequence[RequestView]) -> bytes:
+    return format_csv([_read_row(row) for row in rows])
 
 
-def _format_lines(rows: Sequence[Row]) -> bytes:
-    return b"".join(orjson.dumps({name: row[name] for name in _COLUMNS}) + b"\n" for row in rows)
+def _format_lines(rows: Sequence[RequestView]) -> bytes:
+    return b"".join(orjson.dumps(dict(zip(_COLUMNS, _read_row(row), strict=True))) + b"\n" for row in rows)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -104,7 +111,7 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     return response
 
 
-def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
+def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[RequestView]:
     return [build_row(stored, actor) for stored in page]
 
 

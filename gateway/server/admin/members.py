@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.answer_fields import Moment
 from gateway.domain.account import Status
 from gateway.domain.member import LinkKind, Role
 from gateway.domain.member_spec import InviteSpec, MemberSpec
@@ -9,7 +10,6 @@ from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
-from gateway.server.admin.answer import Moment
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.server.admin.passkeys import PasskeyView

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import build_change
 from gateway.domain.ledger import OnCrash
@@ -11,7 +12,6 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
-from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.storage.nodes import list_nodes as read_nodes

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from gateway.answer_fields import Moment
 from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
 from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
 from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small
 from gateway.server.openapi import schema as s

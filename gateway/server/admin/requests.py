@@ -1,10 +1,11 @@
 """Admin API: the request log. A member sees the requests of its account."""
 
-from collections.abc import Iterable
-from typing import cast, get_args
+from collections.abc import Iterable, Sequence
+from typing import Literal, cast, get_args
 
 import attrs
 
+from gateway.answer_fields import FIRST, Count, Moment
 from gateway.billing.cost_breakdown import BillLine
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
@@ -16,14 +17,13 @@ from gateway.domain.request_log import (
     FailedAttempt,
     Outcome,
     RequestFilter,
-    RequestPage,
     RequestRecord,
     StoredRequest,
     Verdict,
     parse_tried,
 )
-from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen, quick_frozen
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
@@ -32,65 +32,56 @@ from gateway.server.query import is_number, parse_moment, parse_number
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-ROW = s.record(
-    sequence=s.INTEGER,
-    id=s.TEXT,
-    started_at=s.MOMENT,
-    settled_at=s.MOMENT,
-    started_ms=s.INTEGER,
-    settled_ms=s.INTEGER,
-    operation=s.TEXT,
-    account_id=s.INTEGER,
-    account=s.TEXT,
-    key_id=s.INTEGER,
-    key_name=s.TEXT,
-    model=s.TEXT,
-    channel=s.maybe(s.TEXT),
-    status=s.INTEGER,
-    outcome=s.one_of(*_OUTCOMES),
-    error_code=s.maybe(s.TEXT),
-    error=s.TEXT,
-    stream=s.FLAG,
-    attempts=s.COUNT,
-    tried=s.TEXT,
-    prompt_tokens=s.COUNT,
-    completion_tokens=s.COUNT,
-    cached_tokens=s.COUNT,
-    usage_source=s.one_of(*get_args(UsageSource)),
-    usage_capped=s.FLAG,
-    usage_implausible=s.FLAG,
-    images=s.COUNT,
-    duration_ms=s.COUNT,
-    characters=s.COUNT,
-    cost_usd=s.NUMBER,
-    cost_nanos=s.COUNT,
-    reserved_nanos=s.COUNT,
-    overrun_nanos=s.COUNT,
-    first_byte_ms=s.maybe(s.INTEGER),
-    total_ms=s.INTEGER,
-    client_request_id=s.maybe(s.TEXT),
-    unpriced=s.FLAG,
-    batch_id=s.maybe(s.TEXT),
-    batch_multiplier_ppm=s.COUNT,
-    adapted=s.TEXT,
-    served_model=s.TEXT,
-    units=s.TEXT,
-)
-_LINE = s.record(
-    what=s.TEXT,
-    quantity=s.NUMBER,
-    per=s.COUNT,
-    unit_usd=s.maybe(s.NUMBER),
-    cost_usd=s.NUMBER,
-    estimated=s.FLAG,
-    cost_nanos=s.COUNT,
-)
-_WHOLE_ROW = s.extend(
-    ROW,
-    attempts_made=s.array(s.record(channel=s.maybe(s.TEXT), error_code=s.maybe(s.TEXT), ms=s.COUNT)),
-    lines=s.array(_LINE),
-    timing=s.record(first_byte_ms=s.maybe(s.INTEGER), total_ms=s.INTEGER),
-)
+
+@quick_frozen(kw_only=True)
+class RequestView(RequestRecord):
+    """A request."""
+
+    sequence: int = attrs.field(metadata=FIRST)
+    started_at: Moment
+    settled_at: Moment
+    usage_capped: bool
+    usage_implausible: bool
+    cost_usd: float
+
+
+@frozen(kw_only=True)
+class RequestPageView:
+    """A page of the request log."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[RequestView]
+    more: bool
+    next: str | None
+    searched_to: Moment | None
+    newest: str
+
+
+@frozen(kw_only=True)
+class AttemptView:
+    """An attempt of a request. ``error_code`` is null if it was answered."""
+
+    channel: str | None
+    error_code: str | None
+    ms: Count
+
+
+@frozen(kw_only=True)
+class Timing:
+    """The durations of a request."""
+
+    first_byte_ms: int | None
+    total_ms: int
+
+
+@quick_frozen(kw_only=True)
+class RequestDetails(RequestView):
+    """A request with its attempts and its cost breakdown."""
+
+    attempts_made: Sequence[AttemptView]
+    lines: Sequence[BillLine]
+    timing: Timing
+
 
 STATUS = Query("status", "Only this status (429); `error`: requests that failed or were refused; `ok`: the others.")
 FILTERS = (
@@ -114,11 +105,8 @@ _PAGING = (
 )
 
 
-@admin_operation(
-    query=(*_PAGING, *FILTERS),
-    answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.TEXT), searched_to=s.maybe(s.MOMENT), newest=s.TEXT),
-)
-async def list_requests(request: AdminRequest) -> Fields:
+@admin_operation(query=(*_PAGING, *FILTERS))
+async def list_requests(request: AdminRequest) -> RequestPageView:
     """List requests, the newest first; with `after` the oldest after it first.
 
     One page searches a limited number of rows: if `more` is true, `next` continues (as `before`, or `after`), and
@@ -131,11 +119,17 @@ async def list_requests(request: AdminRequest) -> Fields:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
     page = await request.services.admin.history.log.list_requests(wanted, parse_limit(request))
     rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
-    return _build_page(page, [build_row(stored, request.actor) for stored in rows])
+    return RequestPageView(
+        data=[build_row(stored, request.actor) for stored in rows],
+        more=page.more,
+        next=page.next,
+        searched_to=None if page.searched_ms is None else build_time(page.searched_ms // 1000),
+        newest=page.newest,
+    )
 
 
-@admin_operation(answer=_WHOLE_ROW)
-async def get_request(request: AdminRequest) -> Fields:
+@admin_operation()
+async def get_request(request: AdminRequest) -> RequestDetails:
     """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
     `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
@@ -146,12 +140,12 @@ async def get_request(request: AdminRequest) -> Fields:
     actor, history = request.actor, request.services.admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row
-    return {
-        **build_row(stored, actor),
-        "attempts_made": [_build_attempt(one, actor) for one in _list_attempts(row)],
-        "lines": [_build_line(line) for line in history.list_lines(row)],
-        "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
-    }
+    return RequestDetails(
+        **_build_fields(stored, actor),
+        attempts_made=[_build_attempt(one, actor) for one in _list_attempts(row)],
+        lines=history.list_lines(row),
+        timing=Timing(first_byte_ms=row.first_byte_ms, total_ms=row.total_ms),
+    )
 
 
 async def parse_filter(request: AdminRequest) -> RequestFilter:
@@ -200,8 +194,12 @@ def parse_channel(request: AdminRequest) -> str | None:
     return request.query.get("channel")
 
 
-def build_row(stored: StoredRequest, actor: Actor) -> Fields:
-    """Return the fields of a row that ``actor`` may see, for lists and exports."""
+def build_row(stored: StoredRequest, actor: Actor) -> RequestView:
+    """Return what ``actor`` may see of a request, for lists and exports."""
+    return RequestView(**_build_fields(stored, actor))
+
+
+def _build_fields(stored: StoredRequest, actor: Actor) -> Fields:
     row = stored.row
     fields = {
         "sequence": stored.sequence,
@@ -215,18 +213,6 @@ def build_row(stored: StoredRequest, actor: Actor) -> Fields:
     return fields if actor.scope is None else fields | {"channel": None, "tried": "", "served_model": ""}
 
 
-def _build_page(page: RequestPage, rows: list[Fields]) -> Fields:
-    searched_ms = page.searched_ms
-    return {
-        "object": "list",
-        "data": rows,
-        "more": page.more,
-        "next": page.next,
-        "searched_to": None if searched_ms is None else build_time(searched_ms // 1000),
-        "newest": page.newest,
-    }
-
-
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Return all attempts of a request. A single attempt is stored in the request's own fields."""
     if row.tried or row.channel is None or not row.attempts:
@@ -235,13 +221,6 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     return (FailedAttempt(row.channel, code, row.total_ms),)
 
 
-def _build_attempt(tried: FailedAttempt, actor: Actor) -> Fields:
-    return {
-        "channel": tried.channel if actor.scope is None else None,
-        "error_code": None if tried.code == ANSWERED else tried.code,
-        "ms": tried.ms,
-    }
-
-
-def _build_line(line: BillLine) -> Fields:
-    return attrs.asdict(line)
+def _build_attempt(tried: FailedAttempt, actor: Actor) -> AttemptView:
+    channel, code = tried.channel if actor.scope is None else None, None if tried.code == ANSWERED else tried.code
+    return AttemptView(channel=channel, error_code=code, ms=tried.ms)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from gateway.answer_fields import Count, Moment
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
 from gateway.domain.account_spec import build_time
 from gateway.domain.member import LinkKind, Role, Session
@@ -23,7 +24,6 @@ from gateway.domain.member_spec import (
 from gateway.errors import RequestTooLarge
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
-from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.client_ip import find_client_ip, find_origin
 from gateway.server.request_body import read_json

@@ -1,8 +1,8 @@
 """Admin API: the version and size of the gateway."""
 
 from gateway import __version__
+from gateway.answer_fields import Count
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Count
 from gateway.server.admin.handler import AdminRequest, admin_operation
 
 

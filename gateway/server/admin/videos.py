@@ -5,6 +5,7 @@ from typing import Any, TypeVar, get_args
 
 import attrs
 
+from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.price import NANOS_PER_USD
@@ -13,7 +14,6 @@ from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
-from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit
 from gateway.server.openapi import schema as s

@@ -26,4 +26,4 @@ async def load_channel(request: web.Request) -> Data:
         ask(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
         list_live_nodes(request),
     )
-    return {"channel": channel, "providers": providers, "latest": latest["data"], "nodes": nodes}
+    return {"channel": channel, "providers": providers, "latest": latest.data, "nodes": nodes}

@@ -1,10 +1,10 @@
 """Latency and error figures computed from the latest requests."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gateway.domain.request_log import UNHARMED
+from gateway.server.admin.requests import RequestView
 from gateway.server.console.page import Data
 
 SAMPLE = 1000
@@ -12,14 +12,14 @@ SAMPLE = 1000
 _TOP = 6
 
 
-def measure_speed(rows: Sequence[Mapping[str, Any]]) -> Data:
+def measure_speed(rows: Sequence[RequestView]) -> Data:
     """Return medians and 95th percentiles in milliseconds; None if no request completed."""
-    completed = [row for row in rows if row["outcome"] == "completed"]
+    completed = [row for row in rows if row.outcome == "completed"]
     return {
         "requests": len(rows),
-        "latency": find_percentiles(row["total_ms"] for row in completed),
+        "latency": find_percentiles(row.total_ms for row in completed),
         "first_byte": find_percentiles(
-            row["first_byte_ms"] for row in completed if row["stream"] and row["first_byte_ms"] is not None
+            row.first_byte_ms for row in completed if row.stream and row.first_byte_ms is not None
         ),
     }
 
@@ -30,7 +30,7 @@ def find_percentiles(values: Iterable[int]) -> dict[str, int | None]:
     return {f"p{percent}": ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None for percent in (50, 95)}
 
 
-def count_errors(rows: Iterable[Mapping[str, Any]]) -> list[Data]:
+def count_errors(rows: Iterable[RequestView]) -> list[Data]:
     """Count failures by code and outcome, the most frequent first."""
-    found = Counter((row["error_code"] or "", row["outcome"]) for row in rows if row["outcome"] not in UNHARMED)
+    found = Counter((row.error_code or "", row.outcome) for row in rows if row.outcome not in UNHARMED)
     return [{"code": code, "outcome": outcome, "requests": count} for (code, outcome), count in found.most_common(_TOP)]

@@ -43,7 +43,7 @@ async def load_key(request: web.Request) -> Data:
     return {
         "key": key,
         "models": models,
-        "latest": latest["data"],
+        "latest": latest.data,
         "credits": credits_,
         "accounts": accounts,
         "own_account": request[SIGNED].account.name,

@@ -82,9 +82,9 @@ async def load_overview(request: web.Request) -> Data:
         **draw_charts(span, places, times["data"], stacks, partial(gettext, request[LANGUAGE])),
         "models": models["data"][:_TOP],
         "keys": keys["data"][:_TOP],
-        "speed": measure_speed(sample["data"]),
-        "errors": count_errors(sample["data"]),
-        "latest": latest["data"],
+        "speed": measure_speed(sample.data),
+        "errors": count_errors(sample.data),
+        "latest": latest.data,
         "unpriced": {model["id"] for model in listed if model["price"] is None},
     }
 

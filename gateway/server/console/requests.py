@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import Outcome
+from gateway.server.admin.requests import RequestDetails
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR
@@ -34,10 +35,9 @@ async def load_requests(request: web.Request) -> Data:
         ask(request, "/requests/facets", **times),
         ask(request, "/keys"),
     )
-    rows: list[dict[str, Any]] = found["data"]
-    older = {**wanted, "before": found["next"]} if found["more"] else None  # a page may be empty without being the last
+    older = {**wanted, "before": found.next} if found.more else None  # a page may be empty without being the last
     return {
-        "rows": rows,
+        "rows": found.data,
         "wanted": wanted,
         "since": complete_time(wanted.get("since", ""), "00:00:00"),
         "until": complete_time(wanted.get("until", ""), "23:59:59"),
@@ -47,7 +47,7 @@ async def load_requests(request: web.Request) -> Data:
         "key_names": {key.id: f"{key.account}/{key.name}" if everyone else key.name for key in keys},
         "older": None if older is None else f"{ROOT}/requests?{urlencode(older)}",
         "newest": f"{ROOT}/requests?{urlencode(wanted)}" if "before" in request.query else None,
-        "searched_to": found["searched_to"],
+        "searched_to": found.searched_to,
         "export": urlencode(wanted),
         "everyone": everyone,
     }
@@ -66,15 +66,15 @@ def complete_time(given: str, clock: str) -> str:
     return f"{given}Z" if given[-1:].isdigit() and not _ZONE.search(given) else given
 
 
-def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
+def build_time_segments(row: RequestDetails) -> list[Data]:
     """Return a request's failed attempts, wait and answer as segments of a time bar from 0 to 1,000."""
-    total = max(row["total_ms"], 1)
+    total = max(row.total_ms, 1)
     stretches: list[tuple[str, str, float]] = []
     at = 0.0
-    for attempt in row["attempts_made"][:-1]:
-        stretches.append((f"{attempt['channel']}: {attempt['error_code']}", "bad", attempt["ms"]))
-        at += attempt["ms"]
-    first = row["timing"]["first_byte_ms"]
+    for attempt in row.attempts_made[:-1]:
+        stretches.append((f"{attempt.channel}: {attempt.error_code}", "bad", attempt.ms))
+        at += attempt.ms
+    first = row.timing.first_byte_ms
     if first is None:
         stretches.append((mark("no answer"), "series-3", max(total - at, 0)))
     else:

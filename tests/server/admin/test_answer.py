@@ -7,17 +7,8 @@ import attrs
 import orjson
 import pytest
 
-from gateway.server.admin.answer import (
-    OMITTED,
-    Count,
-    InForce,
-    InForceField,
-    Moment,
-    Shaped,
-    build_answer,
-    build_shape,
-    write_answer,
-)
+from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
+from gateway.server.admin.answer import InForce, InForceField, build_answer, build_shape, write_answer
 from gateway.server.openapi import schema as s
 
 
@@ -32,6 +23,12 @@ class Thing:
     name: str
     parts: Sequence[Part]
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
+
+
+@attrs.frozen(kw_only=True)
+class Numbered(Part):
+    number: int = attrs.field(metadata=FIRST)
+    name: str
 
 
 PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
@@ -56,6 +53,7 @@ PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
         (Mapping[str, Part], s.table(PART)),
         (Part | str, s.either(PART, s.TEXT)),
         (Part, PART),
+        (Numbered, s.record(number=s.INTEGER, size=s.COUNT, at=s.maybe(s.MOMENT), name=s.TEXT)),
     ],
 )
 def test_a_type_has_its_schema(kind: Any, shape: s.Shape) -> None:
@@ -74,6 +72,7 @@ def test_a_field_that_may_be_left_out_is_not_required() -> None:
     ("thing", "body"),
     [
         (Thing(name="a", parts=[]), b'{"name":"a","parts":[]}'),
+        (Numbered(number=7, size=1, at=None, name="b"), b'{"number":7,"size":1,"at":null,"name":"b"}'),
         (Thing(name="a", parts=(Part(size=1, at=None),)), b'{"name":"a","parts":[{"size":1,"at":null}]}'),
         (
             Thing(name="a", parts=[], in_force=InForce(1, 2, 3)),
@@ -81,7 +80,7 @@ def test_a_field_that_may_be_left_out_is_not_required() -> None:
         ),
     ],
 )
-def test_the_json_has_the_fields_in_their_order(thing: Thing, body: bytes) -> None:
+def test_the_json_has_the_fields_in_their_order(thing: Thing | Numbered, body: bytes) -> None:
     assert orjson.dumps(thing, default=write_answer) == body
 
 

@@ -21,11 +21,11 @@ from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
-from gateway.server.admin.export import format_csv
+from gateway.server.admin.export import FORMATS, format_csv
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
-from gateway.server.admin.requests import build_row
+from gateway.server.admin.requests import RequestView, build_row
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.ledger import LedgerRepository
@@ -399,8 +399,13 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
 @table_rows(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
-    fields = build_row(StoredRequest(1, row), OPERATOR)
-    assert (fields["usage_capped"], fields["usage_implausible"]) == (implausible, implausible)
+    view = build_row(StoredRequest(1, row), OPERATOR)
+    assert (view.usage_capped, view.usage_implausible) == (implausible, implausible)
+
+
+def test_an_export_has_every_field_of_a_row() -> None:
+    header = FORMATS["csv"].head.decode().strip().split(",")
+    assert sorted(header) == sorted(field.name for field in attrs.fields(RequestView))
 
 
 @given(st.integers(0, 10**18))
