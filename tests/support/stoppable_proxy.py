@@ -1,6 +1,7 @@
 """A TCP proxy that can stop passing bytes, as a network does that loses every packet: no end, no reset, no answer."""
 
 import asyncio
+from contextlib import closing
 from typing import Self
 
 
@@ -44,17 +45,16 @@ class StoppableProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await self._there.wait()
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pipe(reader, back, self._there))
-                group.create_task(self._pipe(there, writer, self._back))
-        except* OSError:
-            pass
-        finally:
-            back.close()
-            writer.close()
+        with closing(writer):
+            await self._there.wait()
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            with closing(back):
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._pipe(reader, back, self._there))
+                        group.create_task(self._pipe(there, writer, self._back))
+                except* OSError:
+                    pass
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event) -> None:
         while data := await reader.read(65_536):

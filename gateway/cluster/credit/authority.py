@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import structlog
 
 from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, find_leases, give_credit, release_leases, take_credit
@@ -13,6 +12,7 @@ from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.hosts import FAILURES
 
 STATEMENT_S = 2.0
 """Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
@@ -133,7 +133,7 @@ class PostgresCreditAuthority:
                     self._former_pid = self._connection.get_server_pid()
                     self._connection.terminate()
                     self._connection = None
-                if not isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+                if not isinstance(error, FAILURES):
                     raise
                 log.warning("credit_unanswered", error=str(error) or type(error).__name__)
                 raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from error

@@ -20,7 +20,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.line import FAILURES
+from gateway.storage.postgres.hosts import FAILURES
 
 STATEMENT_S = 2.0
 """Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""

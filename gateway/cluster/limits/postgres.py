@@ -5,12 +5,11 @@ import time
 from statistics import median
 from typing import Any
 
-import asyncpg
-
 from gateway.cluster.limits.postgres_sql import CLOCK, LOCK, TABLES, build_functions
 from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.hosts import FAILURES
 
 SWEEP_S = 60.0
 _TRIES = 5
@@ -43,7 +42,7 @@ class PostgresLimitServer:
                 if not await self._connection.fetchval(self._has_functions):
                     for statement in self._functions:
                         await self._connection.execute(statement)
-        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*FAILURES, ValueError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
 
     async def run(self, command: bytes) -> bytes:
@@ -52,7 +51,7 @@ class PostgresLimitServer:
             if time.monotonic() > self._sweep_at:
                 self._sweep_at = time.monotonic() + SWEEP_S
                 await self._connection.execute(self._sweep)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.IncompleteReadError) as error:
+        except (*FAILURES, asyncio.IncompleteReadError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
         return str(answer).encode()
 
@@ -76,6 +75,6 @@ async def inspect_database(url: str) -> LimitServerState:
                 took_ms.append((time.perf_counter() - began) * 1000)
         finally:
             connection.terminate()
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*FAILURES, ValueError) as error:
         raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
     return LimitServerState(address.name, f"PostgreSQL {version.partition(' ')[0]}", median(took_ms))

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
-import asyncpg
 import attrs
 import structlog
 from sqlalchemy import Executable, text
@@ -21,8 +20,9 @@ from gateway.domain.node import Change, Heartbeat, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import CHANGES, RINGS
+from gateway.storage.postgres.hosts import FAILURES, Connection
 from gateway.storage.postgres.incarnation import read_generation
-from gateway.storage.postgres.line import Connection, DedicatedConnection, describe
+from gateway.storage.postgres.line import DedicatedConnection, describe
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
 
 STATEMENT_S = 2.0
@@ -112,8 +112,8 @@ class NodeSession:
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
         self._name = f"{address.user} control"
-        self._own = DedicatedConnection(self._connect)
-        self._log = DedicatedConnection(self._listen)
+        self._own = DedicatedConnection(self._connect, address.suspect)
+        self._log = DedicatedConnection(self._listen, address.suspect)
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
@@ -264,12 +264,12 @@ class NodeSession:
         """Keep other nodes from starting during the block."""
         try:
             connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except FAILURES as error:
             raise describe(error) from error
         try:
             try:
                 await connection.execute("SELECT pg_advisory_lock($1)", _START_LOCK)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except FAILURES as error:
                 raise describe(error) from error
             yield
         finally:

@@ -10,6 +10,7 @@ from gateway.storage.copying.tables import CopiedTable, Row
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_postgres
+from gateway.storage.postgres.hosts import FAILURES
 from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 
@@ -120,6 +121,6 @@ def _explain(address: Address) -> Iterator[None]:
         yield
     except (DatabaseInUse, DatabaseStartupError) as error:
         raise CopyFailed(str(error)) from None
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*FAILURES, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CopyFailed(f"The database {address.name} cannot be used: {reason}. Nothing was copied") from error

@@ -3,12 +3,14 @@
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-CONNECT_S = 3.0
+from gateway.storage.postgres.hosts import CONNECT_S, FAILURES, Host, share_hosts
+
 NODE = "gateway node "
 """The prefix of the names of all connections of a node; its id and a space follow."""
 _CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
@@ -34,20 +36,30 @@ class Address:
     def __init__(self, url: str, node: str = "") -> None:
         self._url = url
         self._options = parse_qs(urlsplit(url).query)
+        self._hosts = share_hosts(url)
+        # Of several servers at most one takes writes, and its standbys answer as quickly.
+        unchosen = self._hosts.several and "target_session_attrs" not in self._options
+        self._attributes = {"target_session_attrs": "read-write"} if unchosen else {}
         self.name = describe_url(url)
         place = f"{NODE}{node}" if node else f"gateway {socket.gethostname()[:30]}"
         self.user = f"{place} {os.getpid()} {secrets.token_hex(4)}"
 
     async def connect(self, **settings: str) -> asyncpg.Connection:
-        """Open a connection with these server ``settings``.
-
-        Raises asyncpg's errors, ``OSError`` and ``ValueError``.
-        """
+        """Open a connection with these server ``settings``. Raises ``FAILURES`` and ``ValueError``."""
         # JIT compilation pays off only for statements that take seconds, and the gateway has none.
         wanted = {"jit": "off", **_KEEP_ALIVE, **settings}
         own = {name: value for name, value in wanted.items() if name not in self._options}
         own["application_name"] = settings.get("application_name", self.user)
-        return await asyncpg.connect(dsn=self._url, timeout=CONNECT_S, server_settings=own)
+        return await self._hosts.connect(partial(self._open, own))
+
+    def suspect(self, connection: asyncpg.Connection) -> None:
+        """Check the server of a ``connection`` whose statement takes long: ``Hosts.suspect``."""
+        self._hosts.suspect(connection, partial(self._open, {"application_name": self.user}))
+
+    async def _open(self, settings: Mapping[str, str], host: Host) -> asyncpg.Connection:
+        return await asyncpg.connect(
+            dsn=self._url, timeout=CONNECT_S, server_settings=dict(settings), **host.arguments, **self._attributes
+        )
 
     async def connect_reader(self, **settings: str) -> asyncpg.Connection:
         """Open a connection that refuses every write. Otherwise like ``connect``."""
@@ -76,7 +88,7 @@ async def find_schema(url: str) -> str | Exception:
             return ""
         finally:
             connection.terminate()
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*FAILURES, ValueError) as error:
         return error
 
 
@@ -88,5 +100,5 @@ async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception
             return [tuple(row) for row in await connection.fetch(_CONFIGURATIONS)]
         finally:
             connection.terminate()
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*FAILURES, ValueError) as error:
         return error

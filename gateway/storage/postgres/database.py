@@ -20,6 +20,7 @@ from gateway.storage.data_folder import DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
+from gateway.storage.postgres.hosts import FAILURES, SUSPECT_S, Connection
 from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
@@ -67,6 +68,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, address: Address, user: DatabaseUser) -> None:
         super().__init__(address.name)
+        self._address = address
         self._writer = _make_engine(address, 1)
         self._reader = _make_engine(address, READERS, read_only=True)
         long = {"statement_timeout": f"{LONG_READ_S:.0f}s"}
@@ -173,7 +175,7 @@ class PostgresDatabase(Database):
         """Begin the transaction of a write; commit it unless the block raises."""
         connection, locked = await self._start(self._writer, self._user.lock(alone=alone))
         try:
-            with _limit(await _find_driver(connection)):
+            with self._limit(await _find_driver(connection)):
                 if locked.alive is None:
                     raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
@@ -198,13 +200,13 @@ class PostgresDatabase(Database):
 
     async def _try_read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
         async with engine.connect() as connection:
-            with _limit(await _find_driver(connection), most_s):
+            with self._limit(await _find_driver(connection), most_s):
                 return (await connection.execute(statement)).all()
 
     async def _read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
         options = {"isolation_level": "REPEATABLE READ"}
         async with self._long_reader.execution_options(**options).connect() as connection:
-            with _limit(await _find_driver(connection), LONG_READ_S):
+            with self._limit(await _find_driver(connection), LONG_READ_S):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
@@ -215,7 +217,7 @@ class PostgresDatabase(Database):
         for is_last in (False, True):
             connection = await engine.connect()
             try:
-                with _limit(await _find_driver(connection)):
+                with self._limit(await _find_driver(connection)):
                     found = (await connection.execute(first)).one()
             except BaseException as error:
                 if _is_broken(error):
@@ -227,8 +229,19 @@ class PostgresDatabase(Database):
                 return connection, found
         raise AssertionError
 
+    @contextmanager
+    def _limit(self, driver: Connection, most_s: float = WORK_S) -> Iterator[None]:
+        """Close the connection if the block takes longer than ``most_s``, or if its server has fallen silent."""
+        loop = asyncio.get_running_loop()
+        timers = loop.call_later(SUSPECT_S, self._address.suspect, driver), loop.call_later(most_s, driver.terminate)
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
 
-_FAILURES = (DBAPIError, PoolTimeout, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+_FAILURES = (DBAPIError, PoolTimeout, *FAILURES)
 """Errors raised if a server cannot be reached or refuses a statement. A time-out is an ``OSError``."""
 
 
@@ -253,7 +266,7 @@ async def open_address(address: Address, user: DatabaseUser, check: Check | None
     except (DatabaseStartupError, DataFolderDamaged):
         await database.close()
         raise
-    except (SQLAlchemyError, OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (SQLAlchemyError, ValueError, *FAILURES) as error:
         await database.close()
         raise DatabaseStartupError(f"The database {address.name} cannot be used: {_describe(error)}") from error
     except DatabaseInUse as error:
@@ -289,18 +302,8 @@ def _make_engine(
     )
 
 
-async def _find_driver(connection: AsyncConnection) -> asyncpg.Connection:
+async def _find_driver(connection: AsyncConnection) -> Connection:
     return (await connection.get_raw_connection()).driver_connection
-
-
-@contextmanager
-def _limit(driver: asyncpg.Connection, most_s: float = WORK_S) -> Iterator[None]:
-    """Close the connection if the block takes longer than ``most_s``: the server may no longer respond."""
-    timer = asyncio.get_running_loop().call_later(most_s, driver.terminate)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _mend_parameters(*, statement: str, parameters: Any, executemany: bool, **_: object) -> tuple[str, Any]:
@@ -312,6 +315,8 @@ def _mend_parameters(*, statement: str, parameters: Any, executemany: bool, **_:
 
 def _is_broken(error: BaseException) -> bool:
     """Return whether the connection was lost, as opposed to a refused statement."""
+    if isinstance(error, asyncpg.InternalClientError):  # which SQLAlchemy does not translate
+        return True
     state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
     return getattr(error, "connection_invalidated", False) or state.startswith(("08", "57P"))
 

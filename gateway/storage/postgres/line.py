@@ -3,27 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
 
-import asyncpg
 import structlog
 
 from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.hosts import FAILURES, Connection
 from gateway.storage.postgres.sole_user import DatabaseInUse
-
-Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which is untyped."""
-FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""asyncpg's exceptions if a server ends, restarts or does not answer. The last one occurs in the middle of a reply."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class DedicatedConnection:
-    """A single connection, made by ``connect``."""
+    """A single connection, made by ``connect``.
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+    ``suspect``: called with a connection whose statements have taken too long.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], suspect: Callable[[Connection], None]) -> None:
         self._connect = connect
+        self._suspect = suspect
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
 
@@ -41,6 +39,8 @@ class DedicatedConnection:
                         self._connection = await self._connect()
                     yield self._connection
             except BaseException as error:
+                if isinstance(error, TimeoutError) and self._connection is not None:
+                    self._suspect(self._connection)
                 self.close()
                 if isinstance(error, (*FAILURES, DatabaseInUse)):
                     raise describe(error) from error

@@ -8,7 +8,8 @@ import asyncpg
 import structlog
 from sqlalchemy import Executable, text
 
-from gateway.storage.postgres.address import CONNECT_S, Address
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.hosts import CONNECT_S, FAILURES
 
 SOLE_USER_LOCK = 7_130_000
 """A single gateway holds this lock exclusively; the nodes of a cluster share it."""
@@ -85,7 +86,7 @@ class SoleUser:
         if self._connection is not None and not self._connection.is_closed():
             try:
                 await self._connection.close(timeout=1)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except FAILURES:
                 self._connection.terminate()
 
     async def _wait(self, connection: asyncpg.Connection, wait_s: float) -> None:

@@ -1,0 +1,182 @@
+"""The servers of one database: a primary and its standbys, of which at most one takes writes.
+
+``asyncpg`` gives all hosts of a URL one time limit, so a host that drops packets would use up the time of the others.
+Here the host that answered last is tried first, and after ``HEAD_START_S`` all others at once.
+
+A server that stops without closing its connections leaves statements waiting. ``Hosts.suspect`` then opens a new
+connection; if the server does not answer that either, all its connections are closed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+from weakref import WeakKeyDictionary
+
+import asyncpg
+import structlog
+
+from gateway.frozen import frozen
+
+Connection: TypeAlias = Any
+"""asyncpg's ``Connection``, which is untyped."""
+HEAD_START_S = 1.0
+"""How long the preferred host is tried alone, in seconds."""
+CONNECT_S = 3.0
+"""How long each host is tried, in seconds."""
+SUSPECT_S = 2.0
+"""How long a statement runs before its server is tried with a new connection, in seconds."""
+FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""asyncpg's exceptions if a server ends, restarts or does not answer. The last one occurs in the middle of a reply."""
+_PORT = 5432
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@frozen
+class Host:
+    """A server. ``name`` empty: the URL names none, and asyncpg's default or ``PGHOST`` applies."""
+
+    name: str = ""
+    port: int = _PORT
+
+    def __str__(self) -> str:
+        return f"{self.name or 'the host of the URL'}:{self.port}"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``asyncpg.connect``, which take precedence over the URL."""
+        return {"host": self.name, "port": self.port} if self.name else {}
+
+
+class Hosts:
+    """The servers named by a URL. Their order, and what is known of them, is shared by all pools of the process."""
+
+    def __init__(self, hosts: Sequence[Host], head_start_s: float = HEAD_START_S) -> None:
+        self._hosts = list(hosts)
+        self._head_start_s = head_start_s
+        self._connections: WeakKeyDictionary[Connection, Host] = WeakKeyDictionary()
+        self._checks: dict[Host, asyncio.Task[None]] = {}
+
+    @property
+    def several(self) -> bool:
+        return len(self._hosts) > 1
+
+    async def connect(self, open_one: Callable[[Host], Awaitable[Connection]]) -> Connection:
+        """Return the first connection that any host opens.
+
+        Raises what ``open_one`` raised at the host that failed first, unless another one gave a better reason than
+        being out of reach.
+        """
+        preferred, *others = self._hosts
+        if not others:
+            return self._note(await open_one(preferred), preferred)
+        tasks: dict[asyncio.Task[Connection], Host] = {asyncio.ensure_future(open_one(preferred)): preferred}
+        winner: asyncio.Task[Connection] | None = None
+        try:
+            await asyncio.wait(tasks, timeout=self._head_start_s)
+            if (winner := _find_winner(tasks)) is None:
+                tasks |= {asyncio.ensure_future(open_one(host)): host for host in others}
+                winner = await _await_winner(tasks)
+            if winner is None:
+                raise _pick_error([task.exception() for task in tasks])
+            self._prefer(tasks[winner])
+            return self._note(winner.result(), tasks[winner])
+        finally:
+            await _abandon([task for task in tasks if task is not winner])
+
+    def suspect(self, connection: Connection, open_one: Callable[[Host], Awaitable[Connection]]) -> None:
+        """Check the server of a ``connection`` whose statement takes long, unless a check is running."""
+        host = self._connections.get(connection)
+        if host is None or ((check := self._checks.get(host)) is not None and not check.done()):
+            return
+        self._checks[host] = asyncio.get_running_loop().create_task(self._check(host, open_one))
+
+    async def _check(self, host: Host, open_one: Callable[[Host], Awaitable[Connection]]) -> None:
+        try:
+            (await open_one(host)).terminate()
+        except FAILURES as error:
+            self._drop(host, error)
+
+    def _drop(self, host: Host, error: Exception) -> None:
+        """Close all connections to a server that takes no new ones, and try it last."""
+        lost = [connection for connection, its in self._connections.items() if its == host]
+        for connection in lost:
+            connection.terminate()
+        self._hosts.sort(key=lambda other: other == host)
+        reason = str(error) or type(error).__name__
+        log.warning("store_silent", address=str(host), error=reason)
+
+    def _prefer(self, host: Host) -> None:
+        if self._hosts[0] != host:
+            log.warning("store_host_changed", address=str(host))
+            self._hosts.sort(key=lambda other: other != host)
+
+    def _note(self, connection: Connection, host: Host) -> Connection:
+        self._connections[connection] = host
+        return connection
+
+
+@lru_cache(maxsize=16)
+def share_hosts(url: str) -> Hosts:
+    """Return the servers of ``url``: the same object for every pool, because a server fails for all of them."""
+    return Hosts(parse_hosts(url))
+
+
+def parse_hosts(url: str) -> Sequence[Host]:
+    """Return the hosts of a URL in order. asyncpg reports what is wrong with them."""
+    parts = urlsplit(url)
+    options = parse_qs(parts.query)
+    netloc = parts.netloc.rpartition("@")[2]
+    if netloc:
+        names = [split_port(each) for each in netloc.split(",")]
+    elif "host" in options:
+        names = [(name, "") for name in options["host"][-1].split(",")]
+    else:
+        return [Host()]
+    ports = options["port"][-1].split(",") if "port" in options else []
+    if len(ports) == 1:
+        ports *= len(names)
+    ports += [""] * len(names)
+    found = [(unquote(name), port or other) for (name, port), other in zip(names, ports, strict=False)]
+    if len(found) < 2 or not all(name and (port or "1").isdecimal() for name, port in found):  # noqa: PLR2004
+        return [Host()]
+    return list(dict.fromkeys(Host(name, int(port or _PORT)) for name, port in found))
+
+
+def split_port(text: str) -> tuple[str, str]:
+    """Return the name and port of ``host:port``, ``[::1]:port`` or a host alone; the port is empty if missing."""
+    if text.startswith("["):
+        name, _, rest = text[1:].partition("]")
+        return name, rest.removeprefix(":")
+    name, _, port = text.partition(":")
+    return name, port
+
+
+def _find_winner(tasks: dict[asyncio.Task[Connection], Host]) -> asyncio.Task[Connection] | None:
+    return next((task for task in tasks if task.done() and task.exception() is None), None)
+
+
+async def _await_winner(tasks: dict[asyncio.Task[Connection], Host]) -> asyncio.Task[Connection] | None:
+    while (winner := _find_winner(tasks)) is None:
+        running = [task for task in tasks if not task.done()]
+        if not running:
+            return None
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    return winner
+
+
+def _pick_error(errors: Sequence[BaseException | None]) -> BaseException:
+    """Return the first error that a server has sent, such as a wrong password; else the first error."""
+    found = [error for error in errors if error is not None]
+    return next((error for error in found if isinstance(error, asyncpg.PostgresError)), found[0])
+
+
+async def _abandon(tasks: Sequence[asyncio.Task[Connection]]) -> None:
+    """End the attempts at other hosts, and close the connections that they have opened meanwhile."""
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if not isinstance(ended, BaseException):
+            ended.terminate()
