@@ -138,7 +138,7 @@ class LineRequest:
     def address(self) -> None:
         return None
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         return False
 
     def cancel(self) -> bool:

@@ -122,12 +122,12 @@ class DemoImages:
 class Files:
     """Images by name, stored for a few minutes. If there are too many, the oldest are deleted first.
 
-    ``keep_s``: storage time in seconds. ``most``: maximum number of images. ``most_bytes``: maximum of their total
+    ``keep_s``: storage time in seconds. ``most``: maximum number of images. ``max_bytes``: maximum of their total
     size.
     """
 
-    def __init__(self, *, keep_s: float = 600.0, most: int = 256, most_bytes: int = 32 * 1024 * 1024) -> None:
-        self._keep_s, self._most, self._most_bytes = keep_s, most, most_bytes
+    def __init__(self, *, keep_s: float = 600.0, most: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:
+        self._keep_s, self._most, self._max_bytes = keep_s, most, max_bytes
         self._data: dict[str, tuple[bytes, asyncio.TimerHandle]] = {}
         self._bytes = 0
 
@@ -137,7 +137,7 @@ class Files:
         timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)
         self._data[name] = (data, timer)
         self._bytes += len(data)
-        while len(self._data) > self._most or (self._bytes > self._most_bytes and len(self._data) > 1):
+        while len(self._data) > self._most or (self._bytes > self._max_bytes and len(self._data) > 1):
             self._drop(next(iter(self._data)))
         return name
 

@@ -70,9 +70,9 @@ class _Filler:
     def _fill_array(self, schema: Json, depth: int) -> list[Any]:
         places, items = schema.get("prefixItems"), schema.get("items", {})
         first = places if isinstance(places, list) else []
-        least = _size(schema, "minItems", depth < _OPTIONAL_DEPTH)
-        most = _size(schema, "maxItems", _MOST_VALUES)
-        wanted = min(max(least, len(first)), most)
+        minimum = _size(schema, "minItems", depth < _OPTIONAL_DEPTH)
+        maximum = _size(schema, "maxItems", _MOST_VALUES)
+        wanted = min(max(minimum, len(first)), maximum)
         return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
 
     def _plain(self, schema: Any) -> Json:
@@ -143,11 +143,11 @@ def _size(schema: Json, name: str, otherwise: int) -> int:
 
 def _fill_number(schema: Json, *, whole: bool) -> float:
     """Return 1, or the nearest number that the schema allows."""
-    step, least, most = (_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
+    step, minimum, maximum = (_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
     above, below = _number(schema, "exclusiveMinimum"), _number(schema, "exclusiveMaximum")
     step = step if step and step > 0 else 1 if whole else 0
-    low = max((edge for edge in (least, above) if edge is not None), default=None)
-    high = min((edge for edge in (most, below) if edge is not None), default=None)
+    low = max((edge for edge in (minimum, above) if edge is not None), default=None)
+    high = min((edge for edge in (maximum, below) if edge is not None), default=None)
     value: float = 1
     if low is not None and (value < low or value == above):
         value = low if low != above else low + (step or (1 if high is None else (high - low) / 2))
@@ -169,10 +169,10 @@ def _fill_text(schema: Json, words: Iterator[str]) -> str:
     wanted = schema.get("format")
     if isinstance(wanted, str) and wanted in _FORMATS:
         return _FORMATS[wanted]
-    text, least = next(words), _size(schema, "minLength", 0)
-    while len(text) < least:
+    text, minimum = next(words), _size(schema, "minLength", 0)
+    while len(text) < minimum:
         text = f"{text} {next(words)}"
-    return text[: max(least, _size(schema, "maxLength", len(text)))]
+    return text[: max(minimum, _size(schema, "maxLength", len(text)))]
 
 
 def _order_words(prompt: str) -> tuple[str, ...]:

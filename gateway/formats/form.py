@@ -27,7 +27,7 @@ class ReceivedForm:
 
 
 @frozen
-class Kinds:
+class FieldTypes:
     """Names of the form fields that are not plain text, by type. ``lists`` may repeat, with or without ``[]``."""
 
     integers: Collection[str] = ()
@@ -36,7 +36,7 @@ class Kinds:
     lists: Collection[str] = ()
 
 
-def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
+def parse_fields(form: ReceivedForm, kinds: FieldTypes) -> Body:
     """Convert the fields into the equivalent JSON body. Empty numbers and flags, and ``_charset_``, are ignored.
 
     ``_charset_`` gives the form's encoding (RFC 7578, 4.6), which is always UTF-8: other forms are rejected earlier.
@@ -70,7 +70,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _parse_value(name: str, text: str, kinds: Kinds) -> Any:
+def _parse_value(name: str, text: str, kinds: FieldTypes) -> Any:
     if name in kinds.integers:
         return _read(name, text, _INTEGER, int, "an integer")
     if name in kinds.numbers:
@@ -90,11 +90,11 @@ def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str
     return kind(text)
 
 
-def parse_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
-    """Return the files of ``field`` in order. Raises ``InvalidRequest`` for more than ``most`` or for an empty file."""
+def parse_files(form: ReceivedForm, field: str, maximum: int) -> tuple[Upload, ...]:
+    """Return the files of ``field``. Raises ``InvalidRequest`` for more than ``maximum`` or for an empty file."""
     found = tuple(file for file in form.files if file.field == field)
-    if len(found) > most:
-        raise InvalidRequest(f"'{field}' takes at most {most} file{'s' if most > 1 else ''}", param=field)
+    if len(found) > maximum:
+        raise InvalidRequest(f"'{field}' takes at most {maximum} file{'s' if maximum > 1 else ''}", param=field)
     empty = next((file for file in found if not file.size), None)
     if empty is not None:
         raise InvalidRequest(f"'{field}' is an empty file", param=field)

@@ -22,9 +22,9 @@ class ProviderRequest:
         path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
             percent-encoded; None for the endpoint's own path.
         wait_s: seconds to wait before sending.
-        passing: whether the request polls or cancels a task. Its failure does not affect the task and is retried.
-        begins: whether the request starts a task whose id is only in the answer. The gateway waits for the answer even
-            if the client disconnects; otherwise the task could never be cancelled.
+        repeatable: whether the request polls or cancels a task. Its failure does not affect the task and is retried.
+        starts_task: whether the task's id is only in the answer. The gateway waits for the answer even if the client
+            disconnects; otherwise the task could never be cancelled.
         headers: additional headers, which override the default ones.
         host: the server that the vendor names for this request; used only if it shares the channel's domain.
     """
@@ -33,8 +33,8 @@ class ProviderRequest:
     method: Literal["POST", "GET", "PUT", "DELETE"] = "POST"
     path: str | None = None
     wait_s: float = 0.0
-    passing: bool = False
-    begins: bool = False
+    repeatable: bool = False
+    starts_task: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     host: str | None = None
 

@@ -78,21 +78,21 @@ class ImageTask:
             if not isinstance(found, str) or not _ID.match(found):
                 raise ProviderBadResponse("The provider gave its task no usable id")
             self._id = found
-        return self.ask_after()
+        return self.build_poll_request()
 
-    def ask_after(self) -> ProviderRequest:
+    def build_poll_request(self) -> ProviderRequest:
         """Return the next poll request for a task with an id. The wait grows with each call."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
         return ProviderRequest(
-            method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, passing=True, host=self.host
+            method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, repeatable=True, host=self.host
         )
 
     def build_cancel_request(self) -> ProviderRequest | None:
         """Return the request that cancels the task; None if the task has ended or has no id."""
         if self._id is None or self.ended:
             return None
-        return ProviderRequest(path=f"{self._place}{self._id}/cancel", passing=True)
+        return ProviderRequest(path=f"{self._place}{self._id}/cancel", repeatable=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:

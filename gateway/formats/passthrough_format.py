@@ -42,7 +42,7 @@ class PassthroughFormat:
     find_path: Callable[[InferenceRequest, str], str] | None = None
 
 
-def untouched(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
+def unchanged_answer(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
     """Wrap a function that only reads the usage, for answers that are forwarded unchanged."""
     return lambda raw, inference, _identity, secrets: (raw, read(raw, inference, secrets))
 
@@ -52,12 +52,14 @@ def without_identity(parse: BuildWhole) -> ParseAnswer:
     return lambda raw, inference, _identity, secrets: parse(raw, inference, secrets)
 
 
-def uncounted(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
+def free_answer(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
     """Wrap the conversion of an answer that is free of charge."""
     return lambda raw, _inference, _identity, secrets: (convert(raw, secrets), NO_USAGE)
 
 
-def refuse_whole(_raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets) -> Parsed:
+def reject_unstreamed(
+    _raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets
+) -> Parsed:
     """Reject an unstreamed answer of a format that is only streamed or uses an image backend."""
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
@@ -66,5 +68,5 @@ def _refuse_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
     raise InvalidRequest("A call of this kind is not said in one body")
 
 
-IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, refuse_whole)
+IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, reject_unstreamed)
 """For images from an image backend (``formats/image_backends.py``), which may take several requests and answers."""

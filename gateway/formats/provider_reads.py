@@ -116,7 +116,7 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
         if (name not in known or (isinstance(value, str) and name in _LISTS)) and not (earlier and name == CONTINUED)
     )
     fields = prompt.intersection(body) if prompt else body.keys() - _SETTINGS
-    walk = _Walk({name: body[name] for name in fields}, images_by_address=not prompt)
+    walk = _PromptScan({name: body[name] for name in fields}, images_by_address=not prompt)
     tools = walk.tools or bool(body.get("prompt") and inference.operation == "responses")  # a template has tools
     tools = tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
     unbounded, images = unknown or walk.unbounded, walk.images + len(inference.files)
@@ -139,7 +139,7 @@ def _is_number(name: str, value: Any) -> bool:
     return type(value) is int and name not in _OWN_IDS and _POINTER.search(name) is not None
 
 
-class _Walk:
+class _PromptScan:
     """Scans the prompt of a body, without recursion because a client decides how deeply it is nested.
 
     ``images_by_address``: an image URL counts as one image; otherwise it counts as unbounded.

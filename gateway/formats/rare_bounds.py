@@ -73,11 +73,11 @@ def _has_media(body: dict[str, Any]) -> bool:
 
 def _count_searches(body: dict[str, Any]) -> int:
     """Return the maximum number of searches that a request's tools and options allow."""
-    most = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
+    maximum = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
     for tool in list_objects(body.get("tools")):
         if str(tool.get("type")).startswith(_SEARCH_TOOLS) or any(name in tool for name in _SEARCH_TOOLS):
-            most += parse_count(tool.get("max_uses")) or USUAL_SEARCHES
-    return most
+            maximum += parse_count(tool.get("max_uses")) or USUAL_SEARCHES
+    return maximum
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:

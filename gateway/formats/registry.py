@@ -18,9 +18,15 @@ from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.adaptations import LEFT_OUT
+from gateway.formats.call_conversion import (
+    NO_CONVERSION,
+    CallConversion,
+    CallConverter,
+    ConvertingParser,
+    find_call_conversion,
+)
 from gateway.formats.chat import Event, UsageReport
 from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_FORMATS
-from gateway.formats.fitted_answer import NOT_FITTED, CallFitter, FittedCalls, FittingParser, find_fitted
 from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
 from gateway.formats.openai.chat import ChatPassthrough
 from gateway.formats.openai.custom_tools import has_custom
@@ -62,10 +68,10 @@ class _Passthrough:
     def open_transform(self, secrets: Secrets) -> StreamTransform:
         transform = self.direct.transform(self.inference, secrets)
         if type(transform) is ChatPassthrough:
-            transform.note_mended = self._note_mended
+            transform.note_repaired = self._note_repaired
         return transform
 
-    def _note_mended(self) -> None:
+    def _note_repaired(self) -> None:
         """Record that tool calls of the answer were repaired: as sent, client libraries would misread them."""
         self.adapted = tuple(dict.fromkeys((*self.adapted, "answer.tool_calls")))
 
@@ -81,7 +87,7 @@ class _Passthrough:
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
         if parsed[0] is not raw and self.inference.operation == "chat":
-            self._note_mended()
+            self._note_repaired()
         return parsed
 
 
@@ -89,7 +95,7 @@ class _Passthrough:
 class _ChatTranslation:
     """``Translator`` between two formats through the common chat model.
 
-    ``_fitted``: data for converting the answer's tool calls, set by ``write_body``.
+    ``_conversion``: data for converting the answer's tool calls, set by ``write_body``.
     """
 
     inference: InferenceRequest
@@ -97,7 +103,7 @@ class _ChatTranslation:
     client: ClientFormat
     provider: ProviderFormat
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
-    _fitted: FittedCalls = attrs.field(default=NOT_FITTED, init=False, eq=False)
+    _conversion: CallConversion = attrs.field(default=NO_CONVERSION, init=False, eq=False)
 
     @property
     def mode(self) -> ResponseMode:
@@ -112,7 +118,7 @@ class _ChatTranslation:
         try:
             request = self.client.parse_chat_request(self.inference.body)
             valid = make_valid(request, self.provider.find_rules(model), model)
-            self._fitted = find_fitted(valid)
+            self._conversion = find_call_conversion(valid)
             self.adapted = tuple(dict.fromkeys((*self.adapted, *valid.request.adapted)))
             return self.provider.write_body(valid.request, self.inference, model)
         except InvalidRequest as refused:
@@ -132,14 +138,14 @@ class _ChatTranslation:
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
         events = self.provider.parse_answer(raw, self.identity, secrets, self.inference.choices)
-        if self._fitted is not NOT_FITTED:
-            events = CallFitter(self._fitted, self.identity.id).fit(events)
+        if self._conversion is not NO_CONVERSION:
+            events = CallConverter(self._conversion, self.identity.id).fit(events)
         return keep_first_call(events) if self._must_choose else events
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
         reader = self.provider.open_reader(self.inference, self.identity, secrets)
-        if self._fitted is not NOT_FITTED:
-            reader = FittingParser(reader, CallFitter(self._fitted, self.identity.id))
+        if self._conversion is not NO_CONVERSION:
+            reader = ConvertingParser(reader, CallConverter(self._conversion, self.identity.id))
         return TranslatingStream(
             OneCallParser(reader) if self._must_choose else reader,
             self.client.open_writer(self.inference, self.identity),

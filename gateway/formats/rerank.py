@@ -17,7 +17,7 @@ from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
-from gateway.formats.passthrough_format import PassthroughFormat, untouched, without_identity
+from gateway.formats.passthrough_format import PassthroughFormat, unchanged_answer, without_identity
 from gateway.formats.prompt_tokens import estimate_prompt
 
 MAX_DOCUMENTS = 10_000
@@ -52,13 +52,13 @@ def parse_rerank_inference(body: Body) -> InferenceRequest:
     parse_integer(body, "top_n", 1, MAX_TOKENS)
     # The provider reads the query once per document.
     pieces = sum(-(-max(query_bound + bound, 1) // _DOCUMENT_TOKENS) for _, bound in counts)
-    most = sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts)
+    maximum = sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts)
     return InferenceRequest(
         operation="rerank",
         model=model,
         body=body,
         prompt_chars=sum(query_chars + chars for chars, _ in counts),
-        max_prompt_tokens=most,
+        max_prompt_tokens=maximum,
         searches=-(-pieces // _DOCUMENTS_PER_SEARCH),
     )
 
@@ -135,5 +135,5 @@ def _find(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-RERANK = PassthroughFormat(build_rerank_body, untouched(parse_rerank_answer))
+RERANK = PassthroughFormat(build_rerank_body, unchanged_answer(parse_rerank_answer))
 RERANK_DATA = PassthroughFormat(build_rerank_body, without_identity(parse_data_answer))

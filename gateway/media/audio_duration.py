@@ -229,11 +229,11 @@ def _parse_length(partial: "_PartialFile") -> float | None:
     partial.seek(0)
     try:
         return TinyTag.get(file_obj=cast("BinaryIO", partial), tags=False).duration
-    except (TinyTagException, _NotThereError):  # the parser converts all other errors to the first of these
+    except (TinyTagException, _MissingBytesError):  # the parser converts all other errors to the first of these
         return None
 
 
-class _NotThereError(OSError):
+class _MissingBytesError(OSError):
     """A block must be loaded first, or the headers are too long."""
 
 
@@ -261,7 +261,7 @@ class _PartialFile:
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
         at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
         if at < 0:
-            raise _NotThereError
+            raise _MissingBytesError
         self._at = at
         return at
 
@@ -269,16 +269,16 @@ class _PartialFile:
         self._reads += 1
         end = min(self._at + size, self._size)
         if self._missing is not None or self._reads > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
-            raise _NotThereError
+            raise _MissingBytesError
         pieces = []
         while self._at < end:
             number, skipped = divmod(self._at, BLOCK_BYTES)
             if number not in self.blocks:
                 self._missing = number
-                raise _NotThereError
+                raise _MissingBytesError
             piece = self.blocks[number][skipped : skipped + end - self._at]
             if not piece:  # the file has become shorter
-                raise _NotThereError
+                raise _MissingBytesError
             pieces.append(piece)
             self._at += len(piece)
         return b"".join(pieces)

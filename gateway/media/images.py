@@ -177,7 +177,7 @@ class ImageService:
         done = False
         try:
             while isinstance(result, ProviderRequest):
-                step = self._step if not result.begins else self._step_for_sure
+                step = self._step if not result.starts_task else self._step_uncancelled
                 result = await step(attempt, image_backend, result)
             done = True
         finally:
@@ -194,7 +194,7 @@ class ImageService:
     ) -> Images | ProviderRequest:
         return image_backend.read(await self._ask(attempt, provider_request), attempt.channel.secrets)
 
-    async def _step_for_sure(
+    async def _step_uncancelled(
         self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
     ) -> Images | ProviderRequest:
         """Run the step to its end even if the client disconnects; then cancel the task that it started."""
@@ -213,10 +213,12 @@ class ImageService:
         while True:
             await asyncio.sleep(wait_s * self._wait_scale)
             try:
-                return await self._send(attempt, provider_request, POLL_TIMEOUT_S if provider_request.passing else None)
+                return await self._send(
+                    attempt, provider_request, POLL_TIMEOUT_S if provider_request.repeatable else None
+                )
             except (errors.ProviderBadResponse, errors.ProviderTimeout, errors.ProviderRejected) as fault:
                 failures += 1
-                if not provider_request.passing or isinstance(fault, errors.ImageBlocked):
+                if not provider_request.repeatable or isinstance(fault, errors.ImageBlocked):
                     raise
                 if failures > MOST_FAILURES:
                     raise _as_provider_error(fault) from fault
@@ -241,7 +243,7 @@ class ImageService:
                 raw = await response.read(MAX_ANSWER_BYTES)
                 check_parts(raw)
                 return raw
-            attempt.pending &= provider_request.passing
+            attempt.pending &= provider_request.repeatable
             raw = await response.read(MAX_ERROR_BYTES)
             provider_retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
             path = provider_request.path or attempt.target.endpoint.path
@@ -283,12 +285,12 @@ def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
         raise errors.UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _split(inference: InferenceRequest, most: int | None) -> list[int]:
+def _split(inference: InferenceRequest, maximum: int | None) -> list[int]:
     """Return the number of images for each provider request."""
     count = inference.image.count if inference.image else 1
-    if most is None or count <= most:
+    if maximum is None or count <= maximum:
         return [count]
-    return [min(most, count - done) for done in range(0, count, most)]
+    return [min(maximum, count - done) for done in range(0, count, maximum)]
 
 
 def _join(parts: Sequence[Images]) -> Images:

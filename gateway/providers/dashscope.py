@@ -23,10 +23,10 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import enable_thinking_false, rest_when_forced
+from gateway.providers.efforts import disable_when_forced, enable_thinking_false
 from gateway.providers.priced_fields import EVERYWHERE
 
-_rest_when_forced = rest_when_forced(
+_disable_when_forced = disable_when_forced(
     "enable_thinking", False, r"qwen3-((0\.6|1\.7|4|8|14|32|30b-a3|235b-a22)b)|qwen3\.[5-9]-.*"
 )
 """The models that think by default (.../deep-thinking)."""
@@ -69,7 +69,7 @@ DASHSCOPE = Provider(
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(enable_thinking_false, _rest_when_forced)),
+        attrs.evolve(CHAT, quirks=(enable_thinking_false, _disable_when_forced)),
         EMBEDDINGS,
         RESPONSES,
         IMAGES,

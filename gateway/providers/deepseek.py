@@ -9,11 +9,11 @@ channel's own ``base_url`` must not end in ``/v1``.
 import attrs
 
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import Words, fit_effort, fit_reasoning, rest_when_forced, thinking_disabled
+from gateway.providers.efforts import Words, disable_when_forced, fit_effort, fit_reasoning, thinking_disabled
 from gateway.providers.message_order import limit_stops, think_before_calls
 from gateway.providers.quirks import developer_as_system, keep_first_tools, limit_as_max_tokens
 
-_rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
+_disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
 _WORDS: Words = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
 """Same page: the efforts are low, high and max, with two aliases; chats turn reasoning off by another field."""
@@ -31,7 +31,7 @@ DEEPSEEK = Provider(
             CHAT.path,
             quirks=(
                 thinking_disabled,
-                _rest_when_forced,
+                _disable_when_forced,
                 fit_effort(*_WORDS),
                 limit_as_max_tokens,
                 developer_as_system,

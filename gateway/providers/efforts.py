@@ -100,7 +100,7 @@ def _find_nearest(effort: str, known: Sequence[str]) -> str:
     return min(known, key=lambda word: (abs(_ORDER.index(word) - place), abs(_ORDER.index(word) - _MIDDLE)))
 
 
-def spell_off(field: str, value: Any) -> Quirk:
+def disable_thinking_by(field: str, value: Any) -> Quirk:
     """Replace the effort "none" with ``field`` set to ``value``. A ``field`` set by the client stays."""
 
     def quirk(body: Body, _model: str) -> None:
@@ -111,7 +111,7 @@ def spell_off(field: str, value: Any) -> Quirk:
     return quirk
 
 
-def rest_when_forced(field: str, value: Any, models: str) -> Quirk:
+def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
     """Turn reasoning off by setting ``field`` if the request forces a tool call.
 
     ``models`` matches models that reason by default and reject a forced tool call while they do. A ``field`` set by the
@@ -129,20 +129,20 @@ def rest_when_forced(field: str, value: Any, models: str) -> Quirk:
     return quirk
 
 
-thinking_disabled = spell_off("thinking", {"type": "disabled"})
+thinking_disabled = disable_thinking_by("thinking", {"type": "disabled"})
 """DeepSeek (api-docs.deepseek.com/guides/thinking_mode), Kimi (platform.kimi.ai/docs/api/models-overview), Zhipu
 (docs.z.ai/guides/capabilities/thinking-mode), Volcengine (volcengine.com/docs/82379/1449737), TokenHub
 (www.tencentcloud.com/document/product/1300/80637)."""
-enable_thinking_false = spell_off("enable_thinking", value=False)
+enable_thinking_false = disable_thinking_by("enable_thinking", value=False)
 """DashScope (alibabacloud.com/help/en/model-studio/deep-thinking), SiliconFlow (docs.siliconflow.cn, chat completions),
 Qianfan (cloud.baidu.com/doc/qianfan-docs, "deep thinking")."""
-reasoning_none = spell_off("reasoning", {"effort": "none"})
+reasoning_none = disable_thinking_by("reasoning", {"effort": "none"})
 """OpenRouter (openrouter.ai/docs/use-cases/reasoning-tokens)."""
-reasoning_disabled = spell_off("reasoning", {"enabled": False})
+reasoning_disabled = disable_thinking_by("reasoning", {"enabled": False})
 """Together (docs.together.ai/docs/reasoning-overview)."""
 
 
-def tell_template_off(body: Body, _model: str) -> None:
+def disable_template_thinking(body: Body, _model: str) -> None:
     """Turn reasoning off by chat template arguments: ``enable_thinking`` for Qwen and GLM, ``thinking`` for DeepSeek.
 
     docs.vllm.ai/en/stable/features/reasoning_outputs; llama.cpp, tools/server/README.md, ``chat_template_kwargs``.

@@ -6,7 +6,7 @@ Its default port, 8080, is the gateway's too; beside the gateway it uses 8081.
 import attrs
 
 from gateway.providers.base import CHAT, COMPLETIONS, COUNT_TOKENS, EMBEDDINGS, MESSAGES, RERANK, RESPONSES, Provider
-from gateway.providers.efforts import tell_template_off
+from gateway.providers.efforts import disable_template_thinking
 
 LLAMA_CPP = Provider(
     slug="llama_cpp",
@@ -14,7 +14,7 @@ LLAMA_CPP = Provider(
     base_url="http://127.0.0.1:8081/v1",
     local_port=8081,
     endpoints=(
-        attrs.evolve(CHAT, quirks=(tell_template_off,)),
+        attrs.evolve(CHAT, quirks=(disable_template_thinking,)),
         MESSAGES,
         COUNT_TOKENS,
         EMBEDDINGS,

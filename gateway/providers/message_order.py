@@ -69,13 +69,13 @@ def _lacks_thought(message: Any) -> bool:
     return isinstance(message, dict) and bool(message.get("tool_calls")) and not message.get("reasoning_content")
 
 
-def limit_stops(most: int) -> Quirk:
-    """Reject more than ``most`` stop sequences, because the answer would not stop at the excess ones."""
+def limit_stops(maximum: int) -> Quirk:
+    """Reject more than ``maximum`` stop sequences, because the answer would not stop at the excess ones."""
 
     def quirk(body: Body, _model: str) -> None:
         stop = body.get("stop")
-        if isinstance(stop, list) and len(stop) > most:
-            raise InvalidRequest(f"This provider takes at most {most} stop sequences", param="stop")
+        if isinstance(stop, list) and len(stop) > maximum:
+            raise InvalidRequest(f"This provider takes at most {maximum} stop sequences", param="stop")
 
     return quirk
 

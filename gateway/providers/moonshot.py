@@ -10,14 +10,14 @@ Anthropic's messages are at another address: provider "anthropic" with ``base_ur
 import re
 
 from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
-from gateway.providers.efforts import rest_when_forced, thinking_disabled
+from gateway.providers.efforts import disable_when_forced, thinking_disabled
 from gateway.providers.message_order import limit_stops, think_before_calls
 from gateway.providers.quirks import developer_as_system, drop
 
 _THINKS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
 _FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
-_rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"kimi-k(2\.[5-9]|[3-9]).*")
+_disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"kimi-k(2\.[5-9]|[3-9]).*")
 """platform.kimi.ai/docs/guide/use-kimi-k2-thinking-model."""
 _five_stops = limit_stops(5)
 """platform.kimi.ai/docs/api/chat, ``stop``."""
@@ -45,7 +45,7 @@ MOONSHOT = Provider(
             CHAT.path,
             quirks=(
                 thinking_disabled,
-                _rest_when_forced,
+                _disable_when_forced,
                 _leave_sampling,
                 developer_as_system,
                 _think_before_calls,

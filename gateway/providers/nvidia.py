@@ -9,7 +9,7 @@ is at another address, in another format, and is not supported.
 import attrs
 
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Provider
-from gateway.providers.efforts import ORDINARY, fit_effort, tell_template_off
+from gateway.providers.efforts import ORDINARY, disable_template_thinking, fit_effort
 from gateway.providers.message_order import order_turns
 from gateway.providers.quirks import DROP_FOREIGN
 
@@ -19,7 +19,9 @@ NVIDIA = Provider(
     base_url="https://integrate.api.nvidia.com/v1",
     env_key="NVIDIA_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)), order_turns, *DROP_FOREIGN)),
+        attrs.evolve(
+            CHAT, quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY)), order_turns, *DROP_FOREIGN)
+        ),
         COMPLETIONS,
         EMBEDDINGS,
     ),

@@ -62,8 +62,8 @@ def replace(field: str, name: str) -> Quirk:
     return quirk
 
 
-def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
-    """Replace end-user names in ``fields`` with their SHA-256 unless they have ``least`` to ``most`` characters.
+def hash_user(maximum: int, *fields: str, minimum: int = 0) -> Quirk:
+    """Replace end-user names in ``fields`` with their SHA-256 unless they have ``minimum`` to ``maximum`` characters.
 
     Vendors reject long names, but some clients send them (Claude Code's have 150
     characters). The hash has 64 hexadecimal characters; equal names have equal hashes.
@@ -72,7 +72,7 @@ def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
             name = body.get(field)
-            if isinstance(name, str) and not least <= len(name) <= most:
+            if isinstance(name, str) and not minimum <= len(name) <= maximum:
                 body[field] = sha256(name.encode(errors="surrogatepass")).hexdigest()
 
     return quirk

@@ -18,11 +18,11 @@ def _describe() -> Iterator[Capability]:
         able = Capability(
             name,
             sizes=None if model.sizes is None else tuple(model.sizes),
-            max_n=model.most,
+            max_n=model.maximum,
             response_formats=(),
             edits=model.source_field is not None,
             masks=False,
-            max_sources=model.most_sources if model.source_field else None,
+            max_sources=model.max_sources if model.source_field else None,
             streams=False,
         )
         yield able

@@ -10,7 +10,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers import base
-from gateway.providers.efforts import ORDINARY, fit_effort, tell_template_off
+from gateway.providers.efforts import ORDINARY, disable_template_thinking, fit_effort
 from gateway.providers.quirks import ask_for_times, drop
 
 VLLM = base.Provider(
@@ -19,7 +19,7 @@ VLLM = base.Provider(
     base_url="http://127.0.0.1:8000/v1",
     local_port=8000,
     endpoints=(
-        attrs.evolve(base.CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)))),
+        attrs.evolve(base.CHAT, quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY)))),
         base.MESSAGES,
         base.COUNT_TOKENS,
         base.EMBEDDINGS,

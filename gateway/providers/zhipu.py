@@ -14,7 +14,7 @@ from gateway.providers.message_order import limit_stops
 from gateway.providers.quirks import developer_as_system, drop, hash_user, limit_as_max_tokens, rename
 
 _NAME_USER = rename("user", "user_id")
-_FIT_USER = hash_user(128, "user_id", least=6)
+_FIT_USER = hash_user(128, "user_id", minimum=6)
 """docs.bigmodel.cn/api-reference, chat completion: ``user_id`` has 6 to 128 characters."""
 _one_stop = limit_stops(1)
 """docs.bigmodel.cn/api-reference and docs.z.ai/api-reference, chat completion: ``stop`` has one word."""

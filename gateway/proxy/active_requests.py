@@ -33,7 +33,7 @@ class ActiveRequest(Protocol):
         """The client's IP address; None if the client has disconnected."""
         ...
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         """Handle a disconnected client. Return whether the request continues, to be charged for its reported usage."""
         ...
 

@@ -29,7 +29,7 @@ class ClientStream(Protocol):
         """Wait until the client has read. Raises ``ClientDisconnected`` if it disconnects or does not read in time."""
         ...
 
-    def note_page(self, error: GatewayError) -> None:
+    def add_doc_url(self, error: GatewayError) -> None:
         """Add the documentation link to an error that ends the stream."""
         ...
 
@@ -37,10 +37,10 @@ class ClientStream(Protocol):
         """End the wait in ``drain``: the stream has been aborted."""
         ...
 
-    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
         """Discard all further writes: the client has disconnected while the answer is read to its end.
 
-        From then on no method raises ``ClientDisconnected``. ``give_up`` is called after more than ``most_bytes``.
+        From then on no method raises ``ClientDisconnected``. ``give_up`` is called after more than ``max_bytes``.
         """
         ...
 
@@ -48,6 +48,6 @@ class ClientStream(Protocol):
         """Send the last bytes and end the answer. Raises ``ClientDisconnected``."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Break the connection, which shows the client that the answer is incomplete."""
         ...

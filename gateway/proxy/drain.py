@@ -17,15 +17,15 @@ class DrainService:
     """The drains in progress, and their limits.
 
     Attributes:
-        most: maximum number of drains.
-        most_bytes: limit in bytes for the rest of a stream; an answer that is not streamed has ``MAX_ANSWER_BYTES``.
+        max_drains: maximum number of drains.
+        max_bytes: limit in bytes for the rest of a stream; an answer that is not streamed has ``MAX_ANSWER_BYTES``.
         longest_s: time limit of a drain; the channel's total timeout may be shorter.
         attempts: the attempts being drained.
     """
 
     def __init__(self) -> None:
-        self.most = 64
-        self.most_bytes = 64 * MIB
+        self.max_drains = 64
+        self.max_bytes = 64 * MIB
         self.longest_s = 60.0
         self.attempts: set[Attempt] = set()
 
@@ -37,7 +37,7 @@ class DrainService:
         ``total_s``: the channel's total timeout. ``first_byte_at``: when the first byte was sent to the client (loop
         time); None before the first byte. ``whole``: ignore ``longest_s``.
         """
-        if len(self.attempts) >= self.most:
+        if len(self.attempts) >= self.max_drains:
             return None
         return DrainedStream(self, attempt, total_s if whole else min(total_s, self.longest_s), first_byte_at)
 
@@ -56,7 +56,7 @@ class DrainedStream:
         self.first_byte_at = first_byte_at
         self._timer = asyncio.get_running_loop().call_later(longest_s, self._give_up)
         drains.attempts.add(attempt)
-        attempt.drain(drains.most_bytes, self._give_up)
+        attempt.drain(drains.max_bytes, self._give_up)
 
     def _give_up(self) -> None:
         """End the attempt at a limit. This is no failure of the channel: with a client it would have had more time."""

@@ -47,7 +47,7 @@ class IdempotencyService:
         """Record a request. Return its record, and the earlier record with the same key, if any.
 
         The earlier request is either answered or lost, that is, its outcome is unknown here. If a lost request had no
-        effect, ``take`` claims it for another try. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
+        effect, ``claim_lost`` claims it for another try. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
         """
         now_ms = int(self._clock() * 1000)
         mine = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
@@ -77,7 +77,7 @@ class IdempotencyService:
             )
         return mine, known
 
-    async def take(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
+    async def claim_lost(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
         """Claim a lost request to process it again. Raises ``IdempotencyConflict`` if it is already claimed."""
         self._running.add(mine.request_id)
         taken = False
@@ -89,7 +89,7 @@ class IdempotencyService:
         if not taken:
             raise _make_running()
 
-    async def end(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
+    async def record_answer(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
         """Record the answer. Never raises: the client gets its answer even if recording fails."""
         kept = len(body) <= MAX_ANSWER_BYTES
         answered = attrs.evolve(
@@ -97,11 +97,11 @@ class IdempotencyService:
         )
         await self._note(self._store.end_replay, answered)
 
-    async def lose(self, mine: IdempotencyRecord) -> None:
+    async def mark_lost(self, mine: IdempotencyRecord) -> None:
         """Mark the request as lost: its outcome is unknown, or recorded elsewhere."""
         await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
 
-    async def forget(self, mine: IdempotencyRecord) -> None:
+    async def delete(self, mine: IdempotencyRecord) -> None:
         """Delete the record: the request failed and may be sent again."""
         await self._note(self._store.forget_replay, mine)
 

@@ -66,7 +66,7 @@ class StreamTimeouts:
         self.event_at: float | None = None
         self.written_at: float | None = None
         self.due_at = 0.0
-        self.wind()
+        self.set_timer()
 
     def find_silence_s(self) -> float:
         """Return the seconds until the first comment. After a comment no other attempt is possible.
@@ -77,7 +77,7 @@ class StreamTimeouts:
         first_s = self._timeouts.first_byte_s
         return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
 
-    def wind(self) -> None:
+    def set_timer(self) -> None:
         """Set the deadline to the next possible expiry. Call this again once the response has begun."""
         due, _ = self._deadline()
         self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
@@ -87,7 +87,7 @@ class StreamTimeouts:
         """Switch to a complete answer instead of events: only the total timeout applies from now on."""
         total_s = self._timeouts.total_s
         self._timeouts = attrs.evolve(self._timeouts, first_byte_s=total_s, idle_s=total_s)
-        self.wind()
+        self.set_timer()
 
     def stop(self) -> None:
         """Stop all timeouts."""
@@ -111,7 +111,7 @@ class StreamTimeouts:
         if self.written_at is not None and now >= self.written_at + KEEPALIVE_AFTER_S:
             self.written_at = now
             self._keep_alive()
-        self.wind()
+        self.set_timer()
 
 
 class ProviderStream:
@@ -268,7 +268,7 @@ class ProviderStream:
         self.timeouts.stop()
         await share.wait()
         self.timeouts.event_at = self.timeouts.written_at = self._time()
-        self.timeouts.wind()
+        self.timeouts.set_timer()
 
     def _hold(self, data: bytes, _raw_chunks: bytes | None) -> bool:
         """The sink before the response to the client has begun."""
@@ -342,7 +342,7 @@ class OpenStream:
         self._timeouts.stop()  # nothing is read from the provider any more
         settle(error)
         if error is not None and self._sound_type is not None:
-            self._client_stream.cut()
+            self._client_stream.abort()
             return error
         await self._client_stream.finish(self._last)
         return error
@@ -358,7 +358,7 @@ class OpenStream:
             self._last, first = (rest, first) if rest else (first, b"")
         self._client_stream.open(self._sound_type or EVENTS, first)
         self._ctx.first_byte_at = self._timeouts.written_at = self._time()
-        self._timeouts.wind()
+        self._timeouts.set_timer()
 
     async def _push(self) -> PumpResult:
         """Relay up to the end mark or the end of the provider's response, no faster than the client reads."""
@@ -385,7 +385,7 @@ class OpenStream:
         self._timeouts.stop()
         await self._client_stream.drain()
         self._timeouts.event_at = self._timeouts.written_at = self._time()
-        self._timeouts.wind()
+        self._timeouts.set_timer()
 
     def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
         """The sink of the hot path: each function call in here is paid for every event."""
@@ -426,7 +426,7 @@ class OpenStream:
     def _write_error(self, met: GatewayError, error: ProviderError) -> None:
         """Add the error event to the output, and set the error in the transform, whose usage depends on it."""
         if self._sound_type is None:
-            self._client_stream.note_page(met)
+            self._client_stream.add_doc_url(met)
             written = self._transform.write_error(met, self._ctx.id)
             self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
         if self._transform.error is None:

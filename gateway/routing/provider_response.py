@@ -38,7 +38,7 @@ async def ask_provider(
     path = f"{endpoint.path}/{quote(response_id, safe='')}{below}"
     access = ProviderAccess(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
     http_request = access.build_request(
-        ProviderRequest({} if method == "POST" else None, method, path, passing=True), now_s
+        ProviderRequest({} if method == "POST" else None, method, path, repeatable=True), now_s
     )
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -11,7 +11,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
-from gateway.formats.kept_names import KeptName, list_kept_names
+from gateway.formats.stored_references import StoredReference, list_stored_references
 from gateway.large_work import call_on_loop
 from gateway.memory_budget import Borrower
 from gateway.routing.item_references import is_own
@@ -95,7 +95,7 @@ class ResponseOwners:
         responds = inference.operation == _RESPONSES
         if responds:
             inference = await self._kept.inline(inference, account_id, borrower)
-        if kept := list_kept_names(inference.body, items=responds):
+        if kept := list_stored_references(inference.body, items=responds):
             inference = await self._check_names(inference, kept, account_id)
         if not responds:
             return inference
@@ -112,7 +112,7 @@ class ResponseOwners:
         return attrs.evolve(inference, keep=keep)
 
     async def _check_names(
-        self, inference: InferenceRequest, names: list[KeptName], account_id: int
+        self, inference: InferenceRequest, names: list[StoredReference], account_id: int
     ) -> InferenceRequest:
         """Bind the request to the channel of the objects that it names, and list the unknown ones in ``foreign``.
 

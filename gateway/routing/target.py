@@ -162,8 +162,8 @@ class AbortableStream(Protocol):
         """Stop waiting for the client to read."""
         ...
 
-    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Discard all further writes, and call ``give_up`` once they exceed ``most_bytes``."""
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
+        """Discard all further writes, and call ``give_up`` once they exceed ``max_bytes``."""
         ...
 
 
@@ -262,10 +262,10 @@ class Attempt:
         if self.client is not None:
             self.client.wake()
 
-    def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """Continue without the client. Call ``give_up`` if the stream has more than ``most_bytes`` left."""
+    def drain(self, max_bytes: int, give_up: Callable[[], None]) -> None:
+        """Continue without the client. Call ``give_up`` if the stream has more than ``max_bytes`` left."""
         if self.client is not None:
-            self.client.leave(most_bytes, give_up)
+            self.client.discard_writes(max_bytes, give_up)
 
     def note_written(self) -> None:
         """Record that the request was written to the provider."""
@@ -324,7 +324,7 @@ class Attempt:
         http_request = self.access.build_request(
             provider_request,
             self.identity.now_s,
-            once=provider_request.method == "POST" and not provider_request.passing,
+            once=provider_request.method == "POST" and not provider_request.repeatable,
         )
         return attrs.evolve(http_request, on_written=self.note_written)
 

@@ -19,7 +19,7 @@ from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NAMELESS, find_name
 from gateway.server.multipart import MultipartReader
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
@@ -70,7 +70,7 @@ class ActiveInference:
             self.stopped = self.task.cancel()
         return True
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         """Handle a disconnected client. Return whether the provider's response is still read to its end."""
         ctx, services = self.context, self.services
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
@@ -83,7 +83,7 @@ class ActiveInference:
 
     async def note_body_read(self) -> None:
         """Check the caller again after the body, which may have taken minutes to arrive."""
-        await check_still_signed(self.request)
+        await check_still_signed_in(self.request)
         context = self.context
         context.read_at = monotonic()
         before = context.caller
@@ -138,4 +138,4 @@ def leave_request(request: BaseRequest) -> bool:
     if not isinstance(request, web.Request) or CALLER not in request or CONTEXT not in request:
         return False
     active = request.app[SERVICES].active_requests.calls.get(request[CONTEXT].id)
-    return active is not None and active.leave()
+    return active is not None and active.handle_disconnect()

@@ -31,7 +31,7 @@ from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import find_set_url
 from gateway.server.context import SERVICES, Services
-from gateway.server.error_responses import note_page
+from gateway.server.error_responses import add_doc_url
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.stream_response import LargeResponse
 
@@ -197,5 +197,5 @@ def _find_active(services: Services, response_id: str) -> Any:
 
 
 def _build_error(error: GatewayError, active: ActiveInference) -> Body:
-    note_page(error, active.request)
+    add_doc_url(error, active.request)
     return {"code": "server_error", "message": error.message, **build_page(error)}

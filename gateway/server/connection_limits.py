@@ -46,11 +46,11 @@ class LimitedConnection(Protocol):
         """Whether the connection has carried a request."""
 
     @property
-    def waits_since(self) -> float | None:
+    def idle_since(self) -> float | None:
         """When the connection became idle (loop time); None while a request is under way."""
 
     @property
-    def strange_since(self) -> float | None:
+    def unauthenticated_since(self) -> float | None:
         """Start of the wait for the current request (loop time) if that request has no valid key; None otherwise."""
 
     def force_close(self) -> None: ...
@@ -143,9 +143,7 @@ class ConnectionLimiter:
         """Close connections that have sent no request within ``FIRST_REQUEST_TIMEOUT_S``."""
         until = self._clock() - FIRST_REQUEST_TIMEOUT_S
         overdue = [
-            each
-            for each in self._open
-            if not each.served and (since := each.waits_since) is not None and since <= until
+            each for each in self._open if not each.served and (since := each.idle_since) is not None and since <= until
         ]
         self._close(overdue)
         if len(self._open) < self.limits.total * EASED:
@@ -196,9 +194,9 @@ def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None
 
     Recently served connections rank higher, and connections whose request has no valid key highest.
     """
-    since = connection.waits_since
+    since = connection.idle_since
     if since is None:
-        since = connection.strange_since
+        since = connection.unauthenticated_since
         return None if since is None or now - since < FIRST_REQUEST_TIMEOUT_S else (4, since)
     if not connection.served:
         return (0 if now - since >= FIRST_REQUEST_TIMEOUT_S else 2), since

@@ -9,7 +9,7 @@ from gateway.error_status import find_page
 from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import SERVICES
-from gateway.server.unserved_paths import find_hint, find_other_words, list_served
+from gateway.server.unserved_paths import describe_unserved_path, find_hint, list_served
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 GOOGLE_ROOT = "/v1beta"
@@ -65,11 +65,11 @@ def answer_error(
     error: errors.GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     """Build the response for ``error`` in the API format of the client, with a documentation link."""
-    note_page(error, request)
+    add_doc_url(error, request)
     return build_error_response(error, request_id, headers, find_error_format(request))
 
 
-def note_page(error: errors.GatewayError, request: web.Request) -> None:
+def add_doc_url(error: errors.GatewayError, request: web.Request) -> None:
     """Add the link to the documentation of an error's code, unless the gateway's address is unknown."""
     if address := find_public_url(request):
         error.doc_url = find_page(error.public_code, address)
@@ -133,7 +133,7 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.G
         allowed = ", ".join(list_served(request))
         return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
     if isinstance(error, web.HTTPNotFound):
-        hint = find_other_words(request.path)
+        hint = describe_unserved_path(request.path)
         similar = None if hint else find_hint(request, find_error_format(request))
         hint = f". Did you mean {similar}?" if similar else hint
         message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"

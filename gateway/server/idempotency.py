@@ -98,7 +98,7 @@ class IdempotencyKey:
         if known is not None and known.state != "answered":
             lost, known = known, await self._find_job(known)
             if known is None:
-                await records.take(mine, lost)
+                await records.claim_lost(mine, lost)
         if known is not None:
             return _write_again(known)
         self._mine = mine
@@ -121,13 +121,15 @@ class IdempotencyKey:
         """Store the response."""
         mine, self._mine = self._mine, None
         if mine is not None:
-            await self._request.app[SERVICES].idempotency.end(mine, status=_OK, media_type=media_type, body=body)
+            await self._request.app[SERVICES].idempotency.record_answer(
+                mine, status=_OK, media_type=media_type, body=body
+            )
 
-    async def lose(self) -> None:
+    async def mark_lost(self) -> None:
         """Mark the request as interrupted: only its job's record, if any, shows the outcome."""
         mine, self._mine = self._mine, None
         if mine is not None:
-            await self._request.app[SERVICES].idempotency.lose(mine)
+            await self._request.app[SERVICES].idempotency.mark_lost(mine)
 
     def hand_over(self) -> "IdempotencyKey":
         """Transfer the key to the task that completes the request. This object becomes inactive."""
@@ -142,7 +144,7 @@ class IdempotencyKey:
         mine, self._mine = self._mine, None
         if mine is not None:
             services = self._request.app[SERVICES]
-            services.videos.jobs.tasks.start(services.idempotency.forget(mine))
+            services.videos.jobs.tasks.start(services.idempotency.delete(mine))
 
 
 class _NoIdempotencyKey(IdempotencyKey):

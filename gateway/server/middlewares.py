@@ -48,7 +48,7 @@ from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
 from gateway.server.realtime_auth import REALTIME_PATH, find_secret_caller, list_protocol_keys
 from gateway.server.request_body import read_arrived_json, read_sized_json
-from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
+from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed_in_user
 from gateway.wording import mask_keys, mask_name
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -249,7 +249,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
     Requests that only read the account's videos need no key; their caller has a placeholder key. Raises ``SignedOut``,
     ``Forbidden``, ``NotFound``, or the error of a key that cannot be used.
     """
-    signed = await find_signed(request)
+    signed = await find_signed_in_user(request)
     if signed is None:
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
     services, key_id = request.app[SERVICES], request.headers.get(KEY_HEADER)

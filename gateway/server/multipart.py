@@ -133,7 +133,7 @@ class MultipartReader:
 
     async def _read(self) -> None:
         parser = PushMultipartParser(_read_boundary(self._request), strict=True)
-        inflow = _Inflow(self._request, self._limits)
+        inflow = _BodyReader(self._request, self._limits)
         ended = False
         try:
             while piece := await inflow.receive():
@@ -267,7 +267,7 @@ class _File:
         await self.spooled.write(data)
 
 
-class _Inflow:
+class _BodyReader:
     """Receives the body within limits of size and time."""
 
     def __init__(self, request: web.Request, limits: FormLimits) -> None:

@@ -113,7 +113,7 @@ class GatewayProtocol(RequestHandler):
         return not self.served and self._made_at > earliest
 
     @property
-    def waits_since(self) -> float | None:
+    def idle_since(self) -> float | None:
         """When the connection became idle (loop time); None while a request is under way.
 
         Reading the rest of a refused request's body counts as idle.
@@ -123,7 +123,7 @@ class GatewayProtocol(RequestHandler):
         return self._next_keepalive_close_time - self._keepalive_timeout
 
     @property
-    def strange_since(self) -> float | None:
+    def unauthenticated_since(self) -> float | None:
         """Start of the wait for the current request (loop time) if that request has no valid key; None otherwise."""
         request = self._current_request
         if request is None or CALLER in request or ACTOR in request:

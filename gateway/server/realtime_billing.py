@@ -103,8 +103,8 @@ class RealtimeBilling:
         context.caller = self._services.auth.api_keys.refresh(context.caller)
         tokens = heard + SPARE_TRANSCRIPT
         context.inference = wire.build_response_inference(model, tokens, tokens)
-        most = target.find_most(wire.bound_transcript(tokens))
-        await self._services.billing.quota.hold_part(context, most)
+        maximum = target.find_most(wire.bound_transcript(tokens))
+        await self._services.billing.quota.hold_part(context, maximum)
         self._release_transcript()  # an event from the other side may have made a reservation meanwhile
         self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
 
@@ -158,10 +158,10 @@ class RealtimeBilling:
         context = self._make_context()
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
-        most, window = self.conversation.bound_prompt(event), self._find_window()
-        most = window if self.conversation.may_read_more(event) else max(prompt, min(most, window))
+        maximum, window = self.conversation.bound_prompt(event), self._find_window()
+        maximum = window if self.conversation.may_read_more(event) else max(prompt, min(maximum, window))
         longest = wire.build_response_inference(
-            self._inference.model, most, self.conversation.find_longest_output(event)
+            self._inference.model, maximum, self.conversation.find_longest_output(event)
         )
         return RealtimeResponse(context, cause, self.conversation.mark(event), longest)
 

@@ -18,9 +18,9 @@ from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
-from gateway.formats.kept_names import ITEM, list_kept_names
 from gateway.formats.openai import realtime as wire
 from gateway.formats.openai.errors import mask
+from gateway.formats.stored_references import ITEM, list_stored_references
 from gateway.frozen import frozen
 from gateway.providers.priced_fields import check_spelling, list_priced
 from gateway.providers.registry import PROVIDERS
@@ -29,7 +29,7 @@ from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
-from gateway.server.error_responses import note_page
+from gateway.server.error_responses import add_doc_url
 from gateway.server.realtime_billing import REFUSED_S, RealtimeBilling
 from gateway.upstream.frame_meter import FRAME_S, FrameMeter
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
@@ -85,7 +85,7 @@ class ActiveRealtime(ActiveInference):
         super().__init__(request, operation)
         self.session: RealtimeSession | None = None
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         return self.session is not None
 
 
@@ -124,7 +124,7 @@ class RealtimeSession:
         elif error is not None:
             self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
 
-    def leave(self, most_bytes: int, give_up: object) -> None:
+    def discard_writes(self, max_bytes: int, give_up: object) -> None:
         """No-op: a session is not drained after its client has disconnected."""
 
     async def run(self, settings: wire.Event) -> None:
@@ -302,7 +302,7 @@ class RealtimeSession:
 
     async def _send_error(self, error: errors.GatewayError, cause: object = None) -> None:
         """Send the client an error event. ``cause``: the ``event_id`` of the client's event that caused the error."""
-        note_page(error, self._active.request)
+        add_doc_url(error, self._active.request)
         await self._send_client(wire.build_error_event(error, self._active.context.id, cause))
 
     async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
@@ -330,7 +330,7 @@ def check_settings(services: Services, caller: Caller, settings: wire.Event, *, 
     Not allowed are: references to objects stored at the provider that this session did not create, fields that change
     the price, and transcription models that the caller may not use or that have no price.
     """
-    for name in list_kept_names({"item": settings}):  # the items of its conversation are a session's own
+    for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
         own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
         if not own and not allows(channel, name.field):
             raise make_unknown(place + name.where.removeprefix("item"), name.field)

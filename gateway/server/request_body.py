@@ -131,10 +131,10 @@ async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
         if not ended and len(body) <= limit:
-            most = min(limit, _MOST_RATIO * len(packed), loan.room)
-            loan.take(most, "The body")
+            maximum = min(limit, _MOST_RATIO * len(packed), loan.room)
+            loan.take(maximum, "The body")
             await work_aside(_append, pieces, body, limit)
-            loan.give_back(max(most - len(body), 0))
+            loan.give_back(max(maximum - len(body), 0))
     except zlib.error:
         raise _make_broken() from None
     if len(body) > limit:
@@ -152,11 +152,11 @@ def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
     inflation.end()
 
 
-def _append(pieces: Iterator[bytes], body: bytearray, most: int) -> bool:
-    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``most`` bytes. Raises ``zlib.error``."""
+def _append(pieces: Iterator[bytes], body: bytearray, maximum: int) -> bool:
+    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``maximum`` bytes. Raises ``zlib.error``."""
     for piece in pieces:
         body += piece
-        if len(body) > most:
+        if len(body) > maximum:
             return False
     return True
 

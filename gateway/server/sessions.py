@@ -27,7 +27,7 @@ KEY_HEADER = "X-Gateway-Key"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-async def find_signed(request: web.Request) -> "CurrentUser | None":
+async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
     """Return the signed-in member; None without a valid session.
 
     Raises ``Forbidden`` if a browser sent the request from a page of another site.
@@ -39,7 +39,7 @@ async def find_signed(request: web.Request) -> "CurrentUser | None":
     return await request.app[SERVICES].auth.sessions.find(reference)
 
 
-async def check_still_signed(request: web.Request) -> None:
+async def check_still_signed_in(request: web.Request) -> None:
     """Raise ``SignedOut`` if the session has ended since a long response began.
 
     Reading the response does not extend the session.
@@ -77,7 +77,7 @@ def _name_cookie(request: web.Request) -> str:
     return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
-def get_signed(request: web.Request) -> "CurrentUser":
+def get_signed_in_user(request: web.Request) -> "CurrentUser":
     """Return the signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
     if SIGNED not in request:
         raise Forbidden("Only a member who is signed in can do this", should_retry=False)

@@ -15,7 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.errors import ClientDisconnected, GatewayError
 from gateway.memory_budget import Loan
-from gateway.server.error_responses import note_page
+from gateway.server.error_responses import add_doc_url
 from gateway.server.responses import SMALL, BufferedResponse, RawResponse, await_reader, send, watch
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -28,14 +28,14 @@ _PIECE_BYTES = 1024 * 1024
 class DiscardingTransport(asyncio.Transport):
     """Stands in for the transport of a disconnected client: counts and discards what is written.
 
-    ``most_bytes``: the limit of written bytes. ``give_up``: called once by the event loop when the limit is exceeded.
+    ``max_bytes``: the limit of written bytes. ``give_up``: called once by the event loop when the limit is exceeded.
     """
 
     writing_paused = False
 
-    def __init__(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+    def __init__(self, max_bytes: int, give_up: Callable[[], None]) -> None:
         super().__init__()
-        self._left_bytes = most_bytes
+        self._left_bytes = max_bytes
         self._give_up = give_up
 
     def is_closing(self) -> bool:
@@ -131,21 +131,21 @@ class EventStreamResponse:
         while self._reading is not None:  # wake() ended the wait early: the process is stopping
             await self.drain()
 
-    def note_page(self, error: GatewayError) -> None:
+    def add_doc_url(self, error: GatewayError) -> None:
         """Add the documentation link to an error that ends the stream."""
-        note_page(error, self._request)
+        add_doc_url(error, self._request)
 
     def wake(self) -> None:
         """End a ``drain()`` in progress."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
         """Discard further writes: the client has disconnected while the provider's response is read to its end."""
-        self._protocol = self._transport = DiscardingTransport(most_bytes, give_up)
+        self._protocol = self._transport = DiscardingTransport(max_bytes, give_up)
         self.wake()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Abort the connection. Without chunks, reset it: a regular close would mark the body as complete."""
         if self._transport is None:
             return

@@ -89,14 +89,14 @@ class Handshake:
     """A connection between its acceptance and the end of its TLS handshake, counted by ``ConnectionLimiter``."""
 
     served = False
-    strange_since = None
+    unauthenticated_since = None
 
     def __init__(self, server: GatewayServer, connection: socket.socket) -> None:
         self._server = server
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self.waits_since = self._loop.time()
+        self.idle_since = self._loop.time()
 
     def start(self, context: ssl.SSLContext, address: object) -> None:
         """Count the connection and start the handshake. Beyond the limit, close it without an error response.

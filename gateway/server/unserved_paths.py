@@ -56,7 +56,7 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
     raise ApiNotImplemented(f"{request.method} {request.path[:_MOST_CHARS]} is not implemented by this gateway")
 
 
-def find_other_words(path: str) -> str:
+def describe_unserved_path(path: str) -> str:
     """Return advice for a path of another product's API; empty for an unknown path."""
     if path == "/api" or path.startswith("/api/"):
         return ". This gateway speaks OpenAI's API and not Ollama's: use a base URL that ends with /v1"

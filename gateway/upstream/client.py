@@ -88,7 +88,7 @@ class PooledHttpResponse:
             else:
                 paused = await connection.follow(sink if self._inflation is None else None)
                 # The sink's decision takes precedence over any later event.
-                if connection.met is None and paused:
+                if connection.sink_error is None and paused:
                     return interface.PumpResult.PAUSED
 
     def abort(self, error: ProviderError) -> None:
@@ -166,7 +166,7 @@ class PooledHttpClient:
             data = head.build(None if rest is None else rest.length)
         written = self._loop.time()
         deadline = written + http_request.timeouts.total_s
-        connection = None if http_request.once else self._pool.take(head.origin, deadline)
+        connection = None if http_request.once else self._pool.acquire(head.origin, deadline)
         kept = connection is not None
         while True:
             if connection is None:
@@ -174,7 +174,7 @@ class PooledHttpClient:
             framing = connection.framing
             try:
                 connection.ask(data)
-                written = written if rest is None else await _pour(connection, rest)
+                written = written if rest is None else await _send_content(connection, rest)
                 if http_request.on_written is not None and connection.sent and not connection.gone:
                     http_request.on_written()
                 while not (framing.headed or connection.gone):
@@ -184,7 +184,7 @@ class PooledHttpClient:
             except BaseException:
                 connection.abort()
                 raise
-            _check_unheard(connection, http_request.method, kept=kept, since_s=self._loop.time() - written)
+            _check_resendable(connection, http_request.method, kept=kept, since_s=self._loop.time() - written)
             connection, kept = None, False
 
     async def close(self) -> None:
@@ -212,7 +212,7 @@ class PooledHttpClient:
         return connection
 
 
-def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
+def _check_resendable(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
     """Return if an unanswered idempotent request may be sent again at once, because a reused connection broke.
 
     Else raise the error: ``StaleConnection`` if the provider cannot have processed the request, because the connection
@@ -221,7 +221,7 @@ def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: 
     """
     connection.check()
     broken = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
-    if not kept or connection.heard:
+    if not kept or connection.response_begun:
         raise broken
     if method in interface.IDEMPOTENT:
         return
@@ -230,7 +230,7 @@ def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: 
     raise interface.StaleConnection(broken.message, phase="headers") from broken.__cause__
 
 
-async def _pour(connection: Connection, content: Content) -> float:
+async def _send_content(connection: Connection, content: Content) -> float:
     """Send a body in pieces, as fast as the provider reads, until it refuses. Raises file reading errors.
 
     Returns the time at which sending ended (loop time).
@@ -239,7 +239,9 @@ async def _pour(connection: Connection, content: Content) -> float:
     connection.sent = False
     async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:
-            while connection.choked and not (connection.gone or connection.refused or connection.framing.complete):
+            while connection.write_paused and not (
+                connection.gone or connection.refused or connection.framing.complete
+            ):
                 await connection.wait()
             if await is_refused(connection) or connection.gone or connection.framing.complete:
                 return loop.time()

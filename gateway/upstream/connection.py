@@ -31,7 +31,7 @@ Peek = Callable[[float], Sequence[object]]
 class ConnectionOwner(Protocol):
     """The interface of the pool that its connections use."""
 
-    def rest(self, connection: "Connection") -> None:
+    def keep_idle(self, connection: "Connection") -> None:
         """Take back a reusable connection."""
         ...
 
@@ -50,20 +50,20 @@ class Connection(asyncio.Protocol):
     Attributes:
         idle: the idle connections of its origin.
         due_at: the deadline of the request, of the idle time or of the wait for the response's end (loop time).
-        heard: a byte of the response to the last request has arrived.
+        response_begun: a byte of the response to the last request has arrived.
         gone: the connection is closed, or being closed.
         peek: see ``find_peek``.
         sent: the whole request has been passed to the transport.
-        choked: the write buffer of the transport is full.
+        write_paused: the write buffer of the transport is full.
         error: the error with which the gateway ended the request, or None.
         broken: the error with which the provider ended the connection, or None.
-        met: the exception that the sink raised, or None.
+        sink_error: the exception that the sink raised, or None.
     """
 
     __slots__ = (
-        "_divided", "_ending", "_held", "_loop", "_owner", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
-        "due_at", "error", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
-        "waiting_bytes",
+        "_divided", "_ending", "_held", "_loop", "_owner", "_sink", "_waiter", "backlog", "broken", "busy", "due_at",
+        "error", "framing", "gone", "idle", "peek", "response_begun", "sent", "sink_error", "transport",
+        "waiting_bytes", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport | None
@@ -78,13 +78,15 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes = 0
         self.due_at = NEVER
         self._sink: Sink | None = None
-        self.peek: Peek = see_nothing
+        self.peek: Peek = find_no_data
         self._waiter: asyncio.Future[None] | None = None
-        self._divided = self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
+        self._divided = self._held = self._ending = self.write_paused = self.gone = self.busy = self.response_begun = (
+            False
+        )
         self.sent = True
         self.error: ProviderError | None = None
         self.broken: ProviderError | None = None
-        self.met: Exception | None = None
+        self.sink_error: Exception | None = None
 
     @property
     def refused(self) -> bool:
@@ -95,8 +97,8 @@ class Connection(asyncio.Protocol):
         """Send a request, or the first part of one."""
         self.framing.begin()
         self.busy = True
-        self.heard = False
-        self.met = None
+        self.response_begun = False
+        self.sink_error = None
         if self.transport is not None and not self.gone:
             self.transport.write(data)
 
@@ -125,9 +127,9 @@ class Connection(asyncio.Protocol):
         """Raise the error with which the gateway ended the request, or the sink's exception."""
         if self.error is not None:
             raise self.error
-        if self.met is not None:
-            met, self.met = self.met, None
-            raise met
+        if self.sink_error is not None:
+            sink_error, self.sink_error = self.sink_error, None
+            raise sink_error
 
     def pop(self) -> bytes:
         """Return the next piece of the backlog; empty if the backlog is."""
@@ -162,7 +164,7 @@ class Connection(asyncio.Protocol):
             self.busy = self._ending = False
             if self._held:
                 self._let_flow()
-            self._owner.rest(self)
+            self._owner.keep_idle(self)
         else:
             self.abort()
 
@@ -203,7 +205,7 @@ class Connection(asyncio.Protocol):
                     try:
                         enough = sink(payload, data)
                     except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
-                        self.met, enough = error, True
+                        self.sink_error, enough = error, True
                     if enough:
                         self._sink = None
                         self._wake()
@@ -224,10 +226,10 @@ class Connection(asyncio.Protocol):
         self._owner.forget(self)
 
     def pause_writing(self) -> None:
-        self.choked = True
+        self.write_paused = True
 
     def resume_writing(self) -> None:
-        self.choked = False
+        self.write_paused = False
         self._wake()
 
     def _push(self, sink: Sink, payload: bytes) -> None:
@@ -235,14 +237,14 @@ class Connection(asyncio.Protocol):
         try:
             enough = sink(payload, None)
         except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
-            self.met, enough = error, True
+            self.sink_error, enough = error, True
         if enough:
             self._sink = None
             self._wake()
 
     def _receive(self, data: bytes) -> None:
         framing = self.framing
-        self.heard = True
+        self.response_begun = True
         payload = framing.take(data)
         if framing.complete:
             unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
@@ -343,12 +345,12 @@ def find_peek(transport: asyncio.Transport) -> Peek:
     """Return a function that, called with 0, tells whether unread data or the end of the stream is in the socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
-        return see_nothing
+        return find_no_data
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return poll.poll
 
 
-def see_nothing(_: float) -> Sequence[object]:
+def find_no_data(_: float) -> Sequence[object]:
     """Return no data; the ``Peek`` of a transport without a socket."""
     return ()

@@ -126,11 +126,11 @@ class Connector:
                 await loop.create_connection(lambda: connection, sock=sock)
         except BaseException:
             connection.abort()
-            _let_go(sock, loop)
+            _close_after_failure(sock, loop)
             raise
 
 
-def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+def _close_after_failure(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
     """Close ``sock`` after ``loop.create_connection`` has failed.
 
     asyncio works on the socket object, so closing the object again is harmless. uvloop closes the descriptor beneath.

@@ -47,7 +47,7 @@ class DnsCache:
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = loop.create_task(self._ask(key))
-            task.add_done_callback(_look_away)
+            task.add_done_callback(_retrieve_exception)
         # Cancelling one waiter does not cancel the query of the others.
         return await asyncio.shield(task)
 
@@ -75,7 +75,7 @@ class DnsCache:
         return infos
 
 
-def _look_away(task: asyncio.Task[Sequence[AddrInfoType]]) -> None:
+def _retrieve_exception(task: asyncio.Task[Sequence[AddrInfoType]]) -> None:
     """Retrieve the exception, which asyncio would log otherwise: all waiters may have been cancelled."""
     if not task.cancelled():
         task.exception()

@@ -46,7 +46,7 @@ class Pool:
         connection.due_at = deadline
         self._timer.enter(connection)
 
-    def take(self, origin: Origin, deadline: float) -> Connection | None:
+    def acquire(self, origin: Origin, deadline: float) -> Connection | None:
         """Return an idle connection for a request that must end by ``deadline``; None if there is none.
 
         A connection with unread bytes in the kernel is closed instead: these bytes arrived before the request and would
@@ -63,7 +63,7 @@ class Pool:
             connection.abort()
         return None
 
-    def rest(self, connection: Connection) -> None:
+    def keep_idle(self, connection: Connection) -> None:
         """Keep an idle connection for a later request."""
         if self.closed:
             connection.abort()

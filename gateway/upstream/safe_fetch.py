@@ -33,7 +33,7 @@ from gateway.upstream.safe_fetch_response import (
     FetchErrorTexts,
     FetchProtocol,
     SafeFetchResponse,
-    hear_out,
+    discard_body,
     open_file,
     raise_translated,
     read_whole,
@@ -156,7 +156,7 @@ class SafeFetcher:
         except FOREIGN as error:
             raise_translated(error, HOOK, "headers")
         try:
-            await hear_out(response, timeout_s)
+            await discard_body(response, timeout_s)
         finally:
             response.close()
         return response.status

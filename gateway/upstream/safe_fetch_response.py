@@ -144,7 +144,7 @@ async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
     return b"".join(pieces)
 
 
-async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
+async def discard_body(response: aiohttp.ClientResponse, timeout_s: float) -> None:
     """Read the body of a webhook's answer, up to a limit, and discard it. Errors are ignored."""
     left = MAX_HEARD
     with contextlib.suppress(*FOREIGN):

@@ -91,14 +91,14 @@ class PollResult:
     poll_after_s: float | None = None
 
 
-def build_print(key: str) -> str:
+def fingerprint_key(key: str) -> str:
     """Return a fingerprint of a channel's key. Providers find a task only with the key that created it."""
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
 
 
 def find_key(channel: Channel, key_print: str, other: str) -> str:
     """Return the channel's key with that fingerprint, or ``other`` if there is none."""
-    return next((key for key in channel.api_keys if build_print(key) == key_print), other)
+    return next((key for key in channel.api_keys if fingerprint_key(key) == key_print), other)
 
 
 class VideoProviderApi:

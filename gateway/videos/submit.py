@@ -31,7 +31,7 @@ from gateway.videos.content import VideoContent
 from gateway.videos.events import JobChanged, JobStarted
 from gateway.videos.job_tasks import LEASE_MS
 from gateway.videos.jobs import VideoJobs
-from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print, find_key, must_fetch
+from gateway.videos.provider_api import SubmitOutcomeUnknown, find_key, fingerprint_key, must_fetch
 from gateway.videos.reference_image import References
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class VideoSubmitter:
             provider=attempt.channel.provider,
             wire=attempt.target.endpoint.wire,
             upstream_model=attempt.target.model,
-            key_print=build_print(_find_key(attempt, original)),
+            key_print=fingerprint_key(_find_key(attempt, original)),
             lease_until_ms=self._jobs.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
             seconds=original.seconds if original else str(video.seconds or ""),
             size=original.size if original else video.size or "",

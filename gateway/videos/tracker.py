@@ -79,7 +79,7 @@ class VideoTracker:
             return None
         access = self._jobs.provider_api.find_access(job)
         if access is None:
-            return await self._put_off_without_channel(job)
+            return await self._postpone_without_channel(job)
         try:
             checked = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
         except ProviderAnswerUnusable as error:
@@ -94,19 +94,19 @@ class VideoTracker:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
             await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE, message))
             return None
-        later = await self._put_off(job, error, TIMEOUT)
+        later = await self._postpone(job, error, TIMEOUT)
         if later is not None:
             self._unusable[job.id] = count
             if len(self._unusable) > MOST_COUNTED:  # cancelled jobs leave their counts here
                 del self._unusable[next(iter(self._unusable))]
         return later
 
-    async def _put_off_without_channel(self, job: VideoJob) -> VideoJob | None:
+    async def _postpone_without_channel(self, job: VideoJob) -> VideoJob | None:
         """Postpone a job whose channel is missing. An operator may have removed the channel by mistake."""
         if job.failures + 1 >= MOST_MISSED:
             await self._jobs.fail(job, CHANNEL_GONE)
             return None
-        return await self._put_off(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
+        return await self._postpone(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
 
     async def _poll(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         jobs = self._jobs
@@ -115,7 +115,7 @@ class VideoTracker:
         except ProviderAnswerUnusable:
             raise
         except ProviderError as error:
-            return await self._put_off(job, error, TIMEOUT)
+            return await self._postpone(job, error, TIMEOUT)
         status = polled.status
         if status.state == "failed":
             await jobs.fail(job, status.error or VideoError("upstream_error", NO_REASON))
@@ -153,11 +153,11 @@ class VideoTracker:
             if job.polls + 1 >= MOST_GONE:
                 await jobs.fail(job, CONTENT_LOST)
                 return None
-            return await self._put_off(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
+            return await self._postpone(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
         except ProviderAnswerUnusable:
             raise
         except (ProviderError, StoreUnavailable) as error:
-            return await self._put_off(attrs.evolve(job, polls=0), error, CONTENT_LOST)
+            return await self._postpone(attrs.evolve(job, polls=0), error, CONTENT_LOST)
         await self._complete(job, media)
         return None
 
@@ -167,7 +167,7 @@ class VideoTracker:
         if not await self._jobs.complete(done):  # the job was cancelled, or an earlier commit has reached the database
             await self._video_content.remove(media.id)
 
-    async def _put_off(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
+    async def _postpone(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
         """Postpone a job whose state is unknown; end it after its deadline."""
         jobs = self._jobs
         now_ms = jobs.now_ms

@@ -148,7 +148,7 @@ class WebhookWorker:
             if await host.enter(PLACE_S * self._wait_scale):
                 delivery = await self._send(delivery, host)
             else:
-                delivery = host.put_off(delivery, self._now_ms())
+                delivery = host.postpone(delivery, self._now_ms())
             await self._store_outcome(delivery)
         finally:
             host.deliveries -= 1
@@ -222,7 +222,7 @@ class _Host:
         self._stuck = False
         self._places.release()
 
-    def put_off(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
+    def postpone(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
         """Return the delivery without an attempt, due after the earlier postponed deliveries."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
         self.turn_ms = max(self.turn_ms, now_ms) + took_ms // MAX_PER_HOST

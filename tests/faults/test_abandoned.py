@@ -561,7 +561,7 @@ async def test_a_stream_without_an_end_is_left_at_so_many_bytes(
     provider = Provider([SSE_HEAD, chunk(WORDS[0])], [Flood(word, 10_000)])
     async with provider.up as up:
         gateway = await standing_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
-        monkeypatch.setattr(find_drains(gateway), "most_bytes", 1_000_000)
+        monkeypatch.setattr(find_drains(gateway), "max_bytes", 1_000_000)
         await send_and_leave(gateway, up, STREAM, heard=True)
         provider.go_on()
         await check_left(gateway, usage_source="estimate", prompt_tokens=1)

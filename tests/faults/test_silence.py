@@ -36,7 +36,7 @@ class Watched:
 
     def answered(self) -> None:
         self.pulse.written_at = self._loop.time()
-        self.pulse.wind()
+        self.pulse.set_timer()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_stopped_pulse_says_nothing_until_it_is_wound_again() -> None:
         watched.pulse.stop()
         await asyncio.sleep(100)
         before = len(watched.expired)
-        watched.pulse.wind()
+        watched.pulse.set_timer()
         await asyncio.sleep(1)
         return before, len(watched.expired)
 

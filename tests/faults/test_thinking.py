@@ -44,7 +44,7 @@ class Paper:
     def _note(self, data: bytes) -> None:
         self.written.append((round(self._loop.time() - self._began), data))
 
-    def note_page(self, error: GatewayError) -> None:
+    def add_doc_url(self, error: GatewayError) -> None:
         """Nothing: no request has an address here."""
 
     def open(self, media_type: str, data: bytes) -> None:
@@ -63,14 +63,14 @@ class Paper:
     def wake(self) -> None:
         return
 
-    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
         raise NotImplementedError
 
     async def finish(self, data: bytes) -> None:
         self.write(data)
         self._note(b"end")
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self._note(b"cut")
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 from tests.support.table_rows import table_rows
 
-KINDS = Kinds(integers=("n",), numbers=("temperature",), flags=("stream",), lists=("include",))
+KINDS = FieldTypes(integers=("n",), numbers=("temperature",), flags=("stream",), lists=("include",))
 
 
 class Sized:

@@ -163,7 +163,7 @@ def build_raw(wire: Wire, answer: Any) -> bytes:
 def describe(found: Images | ProviderRequest) -> dict[str, Any]:
     """Return what a table says of it."""
     if isinstance(found, ProviderRequest):
-        assert found.passing
+        assert found.repeatable
         reported: dict[str, Any] = {"next": f"{found.method} {found.path}", "wait_s": found.wait_s}
         return reported | ({"host": found.host} if found.host else {})
     usage = found.usage
@@ -215,7 +215,7 @@ def test_begin_builds_the_providers_request(wire: Wire, row: Any) -> None:
     assert (
         provider_request.method,
         provider_request.path,
-        provider_request.passing,
+        provider_request.repeatable,
         dict(provider_request.headers),
     ) == ("POST", path, False, headers)
     assert read_sent(provider_request) == body
@@ -264,7 +264,7 @@ def test_begin_sends_the_prompt_and_keeps_the_request(wire: Wire) -> None:
     before = dict(inference.body)
     provider_request = backend.begin(1)
     assert provider_request.body is not None
-    assert (provider_request.method, provider_request.passing, provider_request.wait_s) == ("POST", False, 0)
+    assert (provider_request.method, provider_request.repeatable, provider_request.wait_s) == ("POST", False, 0)
     body, _ = build_payload(provider_request.body, "mark")
     pieces = [body] if isinstance(body, bytes) else [piece for piece in body.pieces if isinstance(piece, bytes)]
     assert b"a cat" in b"".join(pieces)
@@ -319,7 +319,7 @@ def test_read_returns_images_or_the_next_request_or_raises(wire: Wire, row: Any)
         check_error(raised.value, *expected)
     stop = backend.build_cancel_request()
     assert (stop and f"{stop.method} {stop.path}") == cancel
-    assert stop is None or stop.passing
+    assert stop is None or stop.repeatable
 
 
 def check_error(error: ProviderError, kind: str, message: str, public_code: str | None = None) -> None:
@@ -402,7 +402,7 @@ async def send(
     async with session.request(
         http_request.method, http_request.url, data=body, headers=http_request.headers
     ) as answer:
-        if answer.status >= 300 and provider_request.passing:
+        if answer.status >= 300 and provider_request.repeatable:
             return None
         assert answer.status < 300, await answer.text()
         return await answer.read()

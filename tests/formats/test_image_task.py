@@ -29,10 +29,10 @@ PNG = draw()
 
 def test_a_task_is_asked_after_less_and_less_often() -> None:
     task = ImageTask("/tasks", 1.0)
-    asks = [task.follow("t-1"), *(task.ask_after() for _ in range(4))]
+    asks = [task.follow("t-1"), *(task.build_poll_request() for _ in range(4))]
     assert [provider_request.wait_s for provider_request in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
     assert {
-        (provider_request.method, provider_request.path, provider_request.passing, provider_request.body)
+        (provider_request.method, provider_request.path, provider_request.repeatable, provider_request.body)
         for provider_request in asks
     } == {("GET", "/tasks/t-1", True, None)}
 
@@ -56,7 +56,7 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
     task.follow("t-1")
     provider_request = task.build_cancel_request()
     assert provider_request is not None
-    assert (provider_request.method, provider_request.path, provider_request.body, provider_request.passing) == (
+    assert (provider_request.method, provider_request.path, provider_request.body, provider_request.repeatable) == (
         "POST",
         "/tasks/t-1/cancel",
         None,

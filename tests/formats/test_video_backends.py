@@ -102,7 +102,7 @@ def build_spec(wire: str, fields: dict[str, Any]) -> VideoSpec:
 def describe(found: TaskStatus | ContentLocation | ProviderRequest | None) -> Any:
     """Return what a table says of it."""
     if isinstance(found, ProviderRequest):
-        assert found.passing
+        assert found.repeatable
         return f"{found.method} {found.path}"
     if found is None:
         return None
@@ -198,12 +198,12 @@ def test_capabilities_say_whether_videos_can_be_remixed(provider: Provider, endp
 def test_submit_builds_the_providers_request(wire: str, row: Any) -> None:
     spec, path, body = row
     provider_request = VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
-    assert (provider_request.method, provider_request.path, provider_request.begins, provider_request.passing) == (
-        "POST",
-        path,
-        True,
-        False,
-    )
+    assert (
+        provider_request.method,
+        provider_request.path,
+        provider_request.starts_task,
+        provider_request.repeatable,
+    ) == ("POST", path, True, False)
     assert read_sent(provider_request) == orjson.loads(orjson.dumps(body).replace(b"{png}", CODED.encode()))
 
 
@@ -226,7 +226,7 @@ def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint
     provider_request = backend.submit(
         VideoSpec(model, "a cat", "mark", video_request.seconds, video_request.size, IMAGE if needed else None)
     )
-    assert provider_request.begins
+    assert provider_request.starts_task
     body, _ = build_payload(provider_request.body or {}, "mark")
     assert body
 
@@ -305,7 +305,7 @@ def test_requests_go_to_the_providers_addresses(wire: str, row: Any) -> None:
     body = {"operationName": task_id.replace("~", "/")} if wire == "vertex_videos" else None
     assert all(
         provider_request is None
-        or (provider_request.passing, provider_request.begins, provider_request.body) == (True, False, body)
+        or (provider_request.repeatable, provider_request.starts_task, provider_request.body) == (True, False, body)
         for provider_request in asks.values()
     )
     submit = access.build_request(backend.submit(build_spec(wire, {"model": model})), 1_700_000_000)
@@ -326,8 +326,8 @@ def test_requests_after_the_submit_pass_and_name_the_task(wire: str) -> None:
         backend.find_content(TASK, "video"),
     ):
         if isinstance(provider_request, ProviderRequest):
-            assert provider_request.passing
-            assert not provider_request.begins
+            assert provider_request.repeatable
+            assert not provider_request.starts_task
             assert provider_request.path is not None
     poll = backend.poll(TASK)
     if wire == "vertex_videos":

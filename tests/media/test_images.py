@@ -592,7 +592,7 @@ class Ear:
         self.finished = False
         self.full = False
 
-    def note_page(self, error: GatewayError) -> None:
+    def add_doc_url(self, error: GatewayError) -> None:
         """Nothing: no request has an address here."""
 
     def open(self, media_type: str, data: bytes) -> None:
@@ -609,13 +609,13 @@ class Ear:
 
     def wake(self) -> None: ...
 
-    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None: ...
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None: ...
 
     async def finish(self, data: bytes) -> None:
         self.write(data)
         self.finished = True
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         raise AssertionError("a stream of events is not cut")
 
 

@@ -204,7 +204,7 @@ def test_replicate_has_every_model_in_every_version() -> None:
         for called in (name, f"{name}:0123abcd"):
             able = REPLICATE.find_capability(called)
             assert able is not None
-            assert (able.max_n, able.edits, able.masks) == (model.most, model.source_field is not None, False)
+            assert (able.max_n, able.edits, able.masks) == (model.maximum, model.source_field is not None, False)
     unknown = REPLICATE.find_capability("somebody/flux-schnell")
     assert unknown is not None
     assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)

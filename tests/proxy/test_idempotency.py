@@ -71,7 +71,7 @@ async def refuse(idempotency: IdempotencyService, digest: str = "ab") -> Idempot
 async def test_a_call_that_is_made_again_has_the_answer_of_the_first(idempotency: IdempotencyService) -> None:
     mine = await begin(idempotency)
     assert mine == IdempotencyRecord(5, "order-1", "ab", "req_1", int(NOW_S * 1000), "me")
-    await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
+    await idempotency.record_answer(mine, status=200, media_type="application/json", body=b"{}")
     for _ in range(3):
         again, known = await idempotency.begin(*NAME, "ab", "req_2")
         assert known == attrs.evolve(mine, state="answered", status=200, media_type="application/json", body=b"{}")
@@ -90,7 +90,7 @@ async def test_another_body_under_the_same_name_is_another_call(
 ) -> None:
     mine = await begin(idempotency)
     if answered:
-        await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
+        await idempotency.record_answer(mine, status=200, media_type="application/json", body=b"{}")
     refused = await refuse(idempotency, "cd")
     assert (refused.retry_after_s, refused.should_retry) == (None, False)
 
@@ -101,13 +101,13 @@ async def test_a_name_is_one_of_its_key_alone(idempotency: IdempotencyService) -
 
 
 async def test_a_call_that_came_to_nothing_may_be_made_again(idempotency: IdempotencyService) -> None:
-    await idempotency.forget(await begin(idempotency))
+    await idempotency.delete(await begin(idempotency))
     await begin(idempotency, "req_2", digest="another body, too")
 
 
 async def test_an_answer_is_kept_for_a_day(idempotency: IdempotencyService, clock: Clock) -> None:
     mine = await begin(idempotency)
-    await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
+    await idempotency.record_answer(mine, status=200, media_type="application/json", body=b"{}")
     clock.now_s += KEEP_MS / 1000 - 1
     assert (await idempotency.begin(*NAME, "ab", "req_2"))[1] is not None
     clock.now_s += 1
@@ -116,7 +116,7 @@ async def test_an_answer_is_kept_for_a_day(idempotency: IdempotencyService, cloc
 
 async def test_what_is_too_large_is_not_kept_and_not_made_twice(idempotency: IdempotencyService) -> None:
     mine = await begin(idempotency)
-    await idempotency.end(mine, status=200, media_type="application/json", body=b"x" * (MAX_ANSWER_BYTES + 1))
+    await idempotency.record_answer(mine, status=200, media_type="application/json", body=b"x" * (MAX_ANSWER_BYTES + 1))
     refused = await refuse(idempotency)
     assert refused.should_retry is False
     assert "too large" in refused.message
@@ -124,7 +124,7 @@ async def test_what_is_too_large_is_not_kept_and_not_made_twice(idempotency: Ide
 
 async def test_the_largest_answer_is_kept(idempotency: IdempotencyService) -> None:
     body = b"x" * MAX_ANSWER_BYTES
-    await idempotency.end(await begin(idempotency), status=200, media_type="application/json", body=body)
+    await idempotency.record_answer(await begin(idempotency), status=200, media_type="application/json", body=body)
     known = (await idempotency.begin(*NAME, "ab", "req_2"))[1]
     assert known is not None
     assert known.body == body
@@ -132,15 +132,17 @@ async def test_the_largest_answer_is_kept(idempotency: IdempotencyService) -> No
 
 async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(idempotency: IdempotencyService) -> None:
     mine = await begin(idempotency)
-    await idempotency.lose(mine)
+    await idempotency.mark_lost(mine)
     one, lost = await idempotency.begin(*NAME, "ab", "req_2")
     other, same = await idempotency.begin(*NAME, "ab", "req_3")
     assert lost is not None
     assert lost == same == attrs.evolve(mine, state="lost")
-    outcomes = await asyncio.gather(idempotency.take(one, lost), idempotency.take(other, lost), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        idempotency.claim_lost(one, lost), idempotency.claim_lost(other, lost), return_exceptions=True
+    )
     assert [type(outcome) for outcome in outcomes] == [type(None), IdempotencyConflict]
     await refuse(idempotency)
-    await idempotency.end(one, status=200, media_type="application/json", body=b"{}")
+    await idempotency.record_answer(one, status=200, media_type="application/json", body=b"{}")
     assert (await idempotency.begin(*NAME, "ab", "req_4"))[1] is not None
 
 
@@ -160,17 +162,17 @@ async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock
 
 async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(idempotency: IdempotencyService) -> None:
     mine = await begin(idempotency)
-    await idempotency.lose(mine)
+    await idempotency.mark_lost(mine)
     other, lost = await idempotency.begin(*NAME, "ab", "req_2")
     assert lost is not None
-    await idempotency.take(other, lost)
-    await idempotency.end(mine, status=200, media_type="text/plain", body=b"late")
-    await idempotency.forget(mine)
+    await idempotency.claim_lost(other, lost)
+    await idempotency.record_answer(mine, status=200, media_type="text/plain", body=b"late")
+    await idempotency.delete(mine)
     await refuse(idempotency)
 
 
 async def test_old_calls_are_swept(idempotency: IdempotencyService) -> None:
-    await idempotency.end(await begin(idempotency), status=200, media_type="application/json", body=b"{}")
+    await idempotency.record_answer(await begin(idempotency), status=200, media_type="application/json", body=b"{}")
     assert await idempotency.sweep(int(NOW_S * 1000)) == 0
     assert await idempotency.sweep(int(NOW_S * 1000) + 1) == 1
     await begin(idempotency, "req_2")
@@ -182,7 +184,7 @@ async def test_an_answer_that_cannot_be_kept_is_its_callers_all_the_same(clock: 
     mine = await begin(idempotency)
     store.failing = True
     with capture_logs() as lines:
-        await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
-        await idempotency.lose(mine)
-        await idempotency.forget(mine)
+        await idempotency.record_answer(mine, status=200, media_type="application/json", body=b"{}")
+        await idempotency.mark_lost(mine)
+        await idempotency.delete(mine)
     assert [(line["event"], line["request_id"]) for line in lines] == [("idempotency_record_not_stored", "req_1")] * 3

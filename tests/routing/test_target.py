@@ -236,7 +236,7 @@ def as_bytes(body: bytes | Content | None) -> bytes:
 
 def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
     made = attempt(images(), "replicate", "replicate_images", "owner/name")
-    http_request = made.build_provider_request(ProviderRequest(method="GET", path="/predictions/abc", passing=True))
+    http_request = made.build_provider_request(ProviderRequest(method="GET", path="/predictions/abc", repeatable=True))
     assert (http_request.method, http_request.url, http_request.body) == ("GET", "http://up/v1/predictions/abc", None)
     assert "Content-Type" not in http_request.headers
     assert http_request.headers["Authorization"] == "Bearer key-of-up"
@@ -264,7 +264,7 @@ def test_a_poll_goes_to_another_server_only_in_the_channels_domain(base: str, ho
     """A key is for the vendor whose address the operator gave: not for one that an answer names."""
     made = attempt(images(), "bfl", "bfl_images", "flux-2-pro", base_url=base)
     http_request = made.build_provider_request(
-        ProviderRequest(path="/get_result?id=1", method="GET", passing=True, host=host)
+        ProviderRequest(path="/get_result?id=1", method="GET", repeatable=True, host=host)
     )
     assert (http_request.url, http_request.headers["x-key"]) == (url, "key-of-up")
 

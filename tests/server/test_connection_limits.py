@@ -34,9 +34,9 @@ HOME, AWAY = "192.0.2.1", "198.51.100.1"
 class Fake:
     """A connection that says of itself what a test wants."""
 
-    waits_since: float | None = 0.0
+    idle_since: float | None = 0.0
     served: bool = False
-    strange_since: float | None = None
+    unauthenticated_since: float | None = None
     closed: bool = False
 
     def force_close(self) -> None:
@@ -61,7 +61,7 @@ class ConnectionScenario:
     def come(self, address: str = HOME, count: int = 1, **body: object) -> list[Fake]:
         came = []
         for _ in range(count):
-            one = Fake(**{"waits_since": self.clock.now, **body})  # type: ignore[arg-type]
+            one = Fake(**{"idle_since": self.clock.now, **body})  # type: ignore[arg-type]
             if self.limiter.admit(one, address) != "none":
                 came.append(one)
         return came
@@ -108,21 +108,21 @@ def test_strangers_keep_a_connection_for_less_long_than_a_proxy(section: ServerS
 
 def test_one_address_does_not_take_everybodys_room() -> None:
     scenario = ConnectionScenario()
-    assert len(scenario.come(HOME, 50, waits_since=None)) == LIMITS.per_address
+    assert len(scenario.come(HOME, 50, idle_since=None)) == LIMITS.per_address
     assert len(scenario.come(AWAY, 3)) == 3
     assert scenario.limiter.refused == 40
 
 
 def test_an_address_of_ipv6_is_its_64_bits() -> None:
     scenario = ConnectionScenario()
-    came = sum(len(scenario.come(f"2001:db8:0:1::{number:x}", waits_since=None)) for number in range(1, 50))
+    came = sum(len(scenario.come(f"2001:db8:0:1::{number:x}", idle_since=None)) for number in range(1, 50))
     assert came == LIMITS.per_address
     assert scenario.come("2001:db8:0:2::1")
 
 
 def test_a_trusted_proxy_speaks_for_many_and_has_no_limit_of_its_own() -> None:
     scenario = ConnectionScenario(trusted=("192.0.2.0/24",))
-    assert len(scenario.come(HOME, 15, waits_since=None)) == 15
+    assert len(scenario.come(HOME, 15, idle_since=None)) == 15
 
 
 def test_who_waits_makes_room_for_who_comes() -> None:
@@ -139,18 +139,18 @@ def test_who_waits_makes_room_for_who_comes() -> None:
 def test_first_strangers_that_say_nothing_go_then_the_longest_idle_then_new_ones_and_the_busy_never() -> None:
     scenario = ConnectionScenario()
     scenario.clock.now = 100.0
-    busy = [one for address in many(8) for one in scenario.come(address, waits_since=None)]
+    busy = [one for address in many(8) for one in scenario.come(address, idle_since=None)]
     order = [
-        *scenario.come("198.51.100.2", waits_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
-        *scenario.come("198.51.100.3", waits_since=1.0, served=True),
-        *scenario.come("198.51.100.4", waits_since=2.0, served=True),
-        *scenario.come("198.51.100.5", waits_since=98.0),
-        *scenario.come("198.51.100.6", waits_since=97.0, served=True),
+        *scenario.come("198.51.100.2", idle_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
+        *scenario.come("198.51.100.3", idle_since=1.0, served=True),
+        *scenario.come("198.51.100.4", idle_since=2.0, served=True),
+        *scenario.come("198.51.100.5", idle_since=98.0),
+        *scenario.come("198.51.100.6", idle_since=97.0, served=True),
     ]
-    scenario.come("198.51.100.7", 3, waits_since=None)
+    scenario.come("198.51.100.7", 3, idle_since=None)
     assert len(scenario.limiter) == SERVED
     for index in range(len(order)):
-        scenario.come("198.51.100.8", waits_since=None)
+        scenario.come("198.51.100.8", idle_since=None)
         assert [each.closed for each in order] == [True] * (index + 1) + [False] * (len(order) - index - 1)
     assert not any(each.closed for each in busy)
 
@@ -159,19 +159,19 @@ def test_where_all_are_busy_one_more_is_refused_and_a_stranger_that_is_slow_goes
     scenario = ConnectionScenario()
     scenario.clock.now = 100.0
     for address in many(LIMITS.total - 1):
-        scenario.come(address, waits_since=None)
-    (slow,) = scenario.come("198.51.100.2", waits_since=None, strange_since=99.0)
-    assert not scenario.come(AWAY, waits_since=None)
+        scenario.come(address, idle_since=None)
+    (slow,) = scenario.come("198.51.100.2", idle_since=None, unauthenticated_since=99.0)
+    assert not scenario.come(AWAY, idle_since=None)
     scenario.clock.now += FIRST_REQUEST_TIMEOUT_S
-    assert scenario.come(AWAY, waits_since=None)
+    assert scenario.come(AWAY, idle_since=None)
     assert slow.closed
 
 
 def test_a_look_that_found_nobody_is_not_made_again_at_once() -> None:
     scenario = ConnectionScenario()
-    busy = [one for address in many(LIMITS.total) for one in scenario.come(address, waits_since=None)]
+    busy = [one for address in many(LIMITS.total) for one in scenario.come(address, idle_since=None)]
     assert not scenario.come(AWAY)
-    busy[0].waits_since = 0.0
+    busy[0].idle_since = 0.0
     assert not scenario.come(AWAY)
     scenario.clock.now += FUTILE_S
     assert scenario.come(AWAY)
@@ -186,7 +186,7 @@ def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None
     later = scenario.come(AWAY, 2)
     assert (crowded_early, scenario.limiter.crowded) == (False, True)
     scenario.clock.now = FIRST_REQUEST_TIMEOUT_S
-    later[0].waits_since = 1.0
+    later[0].idle_since = 1.0
     scenario.limiter.sweep()
     assert all(each.closed for each in [*early, *late, later[1]])
     assert not any(each.closed for each in [*served, later[0]])
@@ -195,12 +195,12 @@ def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None
 
 def test_what_is_released_is_forgotten_whole() -> None:
     scenario = ConnectionScenario()
-    came = scenario.come(HOME, 8, waits_since=None)
+    came = scenario.come(HOME, 8, idle_since=None)
     for one in came:
         scenario.limiter.release(one)
         scenario.limiter.release(one)
     assert len(scenario.limiter) == 0
-    assert len(scenario.come(HOME, 20, waits_since=None)) == LIMITS.per_address
+    assert len(scenario.come(HOME, 20, idle_since=None)) == LIMITS.per_address
 
 
 def test_the_log_says_it_once_a_minute() -> None:

@@ -106,7 +106,7 @@ async def test_a_full_gateway_closes_before_the_handshake(secured: Secured) -> N
         writer.write(post(hello())[:-1])
         await writer.drain()
     async with asyncio.timeout(20):
-        while any(each.waits_since is not None for each in limiter._open):  # noqa: ASYNC110 - no event
+        while any(each.idle_since is not None for each in limiter._open):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
     reader, writer = await secured.connect(tls=False)
     assert await reader.read() == b""

@@ -66,7 +66,7 @@ class UnderWay:
     context: RequestContext
     address: str | None = None
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         return False
 
     def cancel(self) -> bool:

@@ -16,7 +16,7 @@ from gateway.domain.channel import Timeouts
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.client import PooledHttpClient
-from gateway.upstream.connection import see_nothing
+from gateway.upstream.connection import find_no_data
 from gateway.upstream.dns_cache import MAX_NAMES, DnsCache, find_literal, resolve
 from tests.support.proxies import make_context, socks, tunnel
 from tests.support.scripted_upstream import FIN, STALL, ScriptedUpstream, answer
@@ -215,7 +215,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
             await get(driver, f"https://127.0.0.1:{up.port}/v1")
         assert [seen.connection for seen in up.received] == [1, 1, 2]
         assert len(trusted) == 1
-        assert all(connection.peek is not see_nothing for connection in list_lines(driver))
+        assert all(connection.peek is not find_no_data for connection in list_lines(driver))
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(

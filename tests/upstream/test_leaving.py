@@ -141,7 +141,7 @@ async def test_a_provider_that_does_not_read_is_not_given_more_than_it_takes(
     async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         sending = asyncio.ensure_future(upstream.send(HttpRequest("POST", url, HEADERS, body, TIMEOUTS)))
-        await until(lambda: any(connection.choked for connection in list_lines(upstream)))
+        await until(lambda: any(connection.write_paused for connection in list_lines(upstream)))
         (connection,) = list_lines(upstream)
         assert connection.transport is not None
         assert connection.transport.get_write_buffer_size() < 1_000_000

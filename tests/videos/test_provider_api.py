@@ -13,7 +13,7 @@ from gateway.domain.upload import Upload
 from gateway.domain.video import Reference, VideoJob
 from gateway.formats.video_backend import TaskStatus
 from gateway.routing.target import ProviderAccess
-from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, build_print, must_fetch
+from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, fingerprint_key, must_fetch
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
@@ -47,7 +47,7 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()), api_keys=("key-1", "key-2"))
         job, access = await begin(services)
-        assert build_print(access.key) == job.key_print
+        assert fingerprint_key(access.key) == job.key_print
         assert (access.channel.name, access.endpoint.wire, access.model, access.mark) == (
             "up",
             "openai_videos",
@@ -55,10 +55,10 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
             job.id,
         )
         for key in ("key-1", "key-2"):
-            theirs = services.provider_api.find_access(attrs.evolve(job, key_print=build_print(key)))
+            theirs = services.provider_api.find_access(attrs.evolve(job, key_print=fingerprint_key(key)))
             assert theirs is not None
             assert theirs.key == key
-        replaced = services.provider_api.find_access(attrs.evolve(job, key_print=build_print("an old key")))
+        replaced = services.provider_api.find_access(attrs.evolve(job, key_print=fingerprint_key("an old key")))
         assert replaced is not None
         assert replaced.key == "key-1", "keys are replaced, and the account stays"
 
@@ -66,10 +66,10 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
 
 
 def test_a_fingerprint_does_not_give_its_key_away() -> None:
-    assert build_print("") == ""
-    assert build_print("key-1") == build_print("key-1") != build_print("key-2")
-    assert len(build_print("x" * 500)) == 12
-    assert "key" not in build_print("key-1")
+    assert fingerprint_key("") == ""
+    assert fingerprint_key("key-1") == fingerprint_key("key-1") != fingerprint_key("key-2")
+    assert len(fingerprint_key("x" * 500)) == 12
+    assert "key" not in fingerprint_key("key-1")
 
 
 def test_a_channel_without_a_key_is_asked_without_one() -> None:

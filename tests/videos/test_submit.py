@@ -15,7 +15,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.video import VideoJob
 from gateway.media.word_filter import WordList
 from gateway.videos.job_tasks import INSIST_S, LEASE_MS
-from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
+from gateway.videos.provider_api import SubmitOutcomeUnknown, fingerprint_key
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs
 from tests.support.video_services import (
@@ -77,7 +77,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
             "custom",
             "openai_videos",
         )
-        assert (requested_job.upstream_model, requested_job.key_print) == ("m", build_print("key-of-up"))
+        assert (requested_job.upstream_model, requested_job.key_print) == ("m", fingerprint_key("key-of-up"))
         assert (requested_job.owner, requested_job.lease_until_ms) == (
             services.tasks.owner,
             requested_job.created_ms + LEASE_MS,

@@ -54,7 +54,7 @@ class ClaudeFeatures:
         return not self._since(4, 7)
 
     @property
-    def thinks_unasked(self) -> bool:
+    def thinks_by_default(self) -> bool:
         """Whether the model thinks by default."""
         return self._since(5, 0)
 
@@ -130,7 +130,7 @@ def build_thinking(request: ChatRequest, features: ClaudeFeatures, *, may_budget
     if tokens == 0 or effort == "none":
         return _build_off(request.max_tokens, features)
     if tokens is None and effort is None:
-        room = EFFORT_TOKENS["high"] if features.thinks_unasked else 0
+        room = EFFORT_TOKENS["high"] if features.thinks_by_default else 0
         return {"max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS + room}
     if features.adapts and not (features.budgets and effort is None and may_budget):
         return _build_effort(effort or _find_effort(tokens or 0), request.max_tokens, features)

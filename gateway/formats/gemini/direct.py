@@ -10,7 +10,13 @@ from gateway.formats.gemini import client_embeddings, embeddings, passthrough, r
 from gateway.formats.gemini import vertex_embeddings as vertex
 from gateway.formats.gemini.passthrough_body import build_passed_body
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.passthrough_format import Parsed, PassthroughFormat, uncounted, untouched, without_identity
+from gateway.formats.passthrough_format import (
+    Parsed,
+    PassthroughFormat,
+    free_answer,
+    unchanged_answer,
+    without_identity,
+)
 from gateway.formats.translator import ResponseIdentity
 from gateway.formats.valid_chat import make_valid
 
@@ -26,7 +32,7 @@ def _parse_count(raw: bytes, _inference: InferenceRequest, _identity: ResponseId
 
 GENERATE = PassthroughFormat(
     build_passed_body,
-    untouched(passthrough.parse_passed_answer),
+    unchanged_answer(passthrough.parse_passed_answer),
     passthrough.GenerateContentPassthrough,
     passthrough.build_whole,
 )
@@ -42,9 +48,9 @@ VERTEX_EMBEDDINGS = PassthroughFormat(
     lambda raw, inference, identity, secrets: vertex.parse_predict_answer(raw, inference, identity.model, secrets),
 )
 # Operations for clients of Gemini's API.
-CONTENT_COUNT = PassthroughFormat(token_counts.build_gemini_body, uncounted(token_counts.check_gemini_answer))
+CONTENT_COUNT = PassthroughFormat(token_counts.build_gemini_body, free_answer(token_counts.check_gemini_answer))
 ANTHROPIC_CONTENT_COUNT = PassthroughFormat(
-    token_counts.build_anthropic_body, uncounted(token_counts.convert_anthropic_answer)
+    token_counts.build_anthropic_body, free_answer(token_counts.convert_anthropic_answer)
 )
 CONTENTS = PassthroughFormat(client_embeddings.build_batch_body, without_identity(client_embeddings.parse_batch_answer))
 OPENAI_CONTENTS = PassthroughFormat(

@@ -98,8 +98,8 @@ def _check_config(config: Body) -> Body:
     named = {f"{CONFIG}.{name}": value for name, value in config.items()}
     for name, low, high in _INTEGERS:
         parse_integer(named, f"{CONFIG}.{name}", low, high)
-    for name, least, most in _NUMBERS:
-        parse_number(named, f"{CONFIG}.{name}", least, most)
+    for name, minimum, maximum in _NUMBERS:
+        parse_number(named, f"{CONFIG}.{name}", minimum, maximum)
     for name in ("stopSequences", "responseModalities"):
         where = f"{CONFIG}.{name}"
         for index, item in enumerate(parse_list(named, where) or ()):

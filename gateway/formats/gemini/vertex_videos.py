@@ -44,7 +44,7 @@ class VertexVideoBackend(GeminiVideoBackend):
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         path = f"/publishers/google/models/{quote(task.model, safe='')}:fetchPredictOperation"
-        return ProviderRequest({"operationName": task.id.replace("~", "/")}, path=path, passing=True)
+        return ProviderRequest({"operationName": task.id.replace("~", "/")}, path=path, repeatable=True)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ProviderRequest | None:
         """Return the request for the video, which is a poll: the answer contains the video."""

@@ -78,7 +78,7 @@ class GeminiVideoBackend(VideoBackend):
         body: Body = {"instances": [instance]}
         if parameters := self.build_parameters(spec):
             body["parameters"] = parameters
-        return ProviderRequest(body, begins=True)
+        return ProviderRequest(body, starts_task=True)
 
     def build_parameters(self, spec: VideoSpec) -> Body:
         """Return the ``parameters`` object of the request. Raises ``InvalidRequest``."""
@@ -104,7 +104,7 @@ class GeminiVideoBackend(VideoBackend):
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))
-        return ProviderRequest(method="GET", path=f"/{name}", passing=True)
+        return ProviderRequest(method="GET", path=f"/{name}", repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)

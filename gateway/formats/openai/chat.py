@@ -32,7 +32,7 @@ from gateway.formats.openai.fields import (
     parse_object,
     read_text,
 )
-from gateway.formats.openai.odd_answers import CallMender
+from gateway.formats.openai.odd_answers import CallRepairer
 from gateway.formats.openai.prompt import measure_prompt
 from gateway.formats.openai.stream_tail import DONE, NOTHING, find_last_usage, parse_choice, parse_chunk, parse_tail
 from gateway.formats.openai.token_bounds import bound_output
@@ -159,17 +159,17 @@ class ChatPassthrough(PassthroughStream):
     differ only in the place of the text.
 
     ``events``: the number of complete events with data so far, from the first choice on and without the end mark.
-    ``note_mended``: called after such a change.
+    ``note_repaired``: called after such a change.
     """
 
-    __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_mender", "_strip", "note_mended")
+    __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_repairer", "_strip", "note_repaired")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
         self._strip = not inference.include_usage
-        self._mender: CallMender | None = None
-        self.note_mended: Callable[[], None] = _ignore
+        self._repairer: CallRepairer | None = None
+        self.note_repaired: Callable[[], None] = _ignore
         self._hollow = False  # a chunk without a choice came before any with one; without choices there is no answer
         self._beginning: bytes | tuple[()] = _UNKNOWN  # the checked beginning of the last chunk, up to its first choice
         self._buffer = HeadTailBuffer()
@@ -251,14 +251,14 @@ class ChatPassthrough(PassthroughStream):
         if no_choice and self._strip and b'"usage"' in payload and _is_usage_frame(payload):
             return b""
         called = _CALLS in payload or _SPACED_CALLS in payload
-        return self._mend(event, payload) if called and self._inference.operation == "chat" else event
+        return self._repair(event, payload) if called and self._inference.operation == "chat" else event
 
-    def _mend(self, event: bytes, payload: bytes) -> bytes:
-        if self._mender is None:
-            self._mender = CallMender(self._inference)
-        written = self._mender.mend(event, payload)
+    def _repair(self, event: bytes, payload: bytes) -> bytes:
+        if self._repairer is None:
+            self._repairer = CallRepairer(self._inference)
+        written = self._repairer.repair(event, payload)
         if written is not event:
-            self.note_mended()
+            self.note_repaired()
         return written
 
     @property

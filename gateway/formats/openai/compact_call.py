@@ -9,12 +9,12 @@ import attrs
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.kept_names import list_made
 from gateway.formats.openai.chat import parse_answer_object, parse_any_object
 from gateway.formats.openai.compaction import TRIGGER
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, parse_flag
 from gateway.formats.openai.responses import build_responses_body, parse_response_usage, parse_responses_inference
+from gateway.formats.stored_references import list_created_ids
 
 OBJECT = "response.compaction"
 _OF_RESPONSES = frozenset({"stream", "store", "background"})
@@ -46,5 +46,5 @@ def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secre
     if value.get("object") != OBJECT:
         parse_answer_object(raw, secrets)
         raise ProviderBadResponse("The provider's answer is not a compacted conversation")
-    inference.made[:] = list_made(value, kept=False)
+    inference.made[:] = list_created_ids(value, kept=False)
     return parse_response_usage(value, inference)

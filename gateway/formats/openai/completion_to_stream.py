@@ -13,7 +13,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.json_values import as_text, list_objects
 from gateway.formats.openai.chat import DONE_EVENT, parse_answer_object, parse_chat_answer
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.odd_answers import mend_calls
+from gateway.formats.openai.odd_answers import repair_calls
 
 _CHUNK = "chat.completion.chunk"
 _OUTER = frozenset({"choices", "usage"})
@@ -30,7 +30,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     head = {name: field for name, field in value.items() if name not in _OUTER}
     if inference.operation == "chat":
         head["object"] = _CHUNK
-        mend_calls(value["choices"], inference, as_text(value.get("id")) or "made")
+        repair_calls(value["choices"], inference, as_text(value.get("id")) or "made")
     frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=inference.operation == "chat")]
     if inference.include_usage:
         frames = [frame | {"usage": None} for frame in frames]

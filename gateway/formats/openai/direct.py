@@ -7,21 +7,21 @@ from gateway.formats.openai.completions import CompletionsPassthrough, build_com
 from gateway.formats.openai.embeddings import build_embeddings_body, parse_embeddings_answer
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.moderations import build_moderations_body, parse_moderations_answer
-from gateway.formats.openai.odd_answers import mend_answer
-from gateway.formats.passthrough_format import Parsed, PassthroughFormat, untouched, without_identity
+from gateway.formats.openai.odd_answers import repair_answer
+from gateway.formats.passthrough_format import Parsed, PassthroughFormat, unchanged_answer, without_identity
 from gateway.formats.translator import ResponseIdentity
 
 
 def _parse_chat(raw: bytes, inference: InferenceRequest, identity: ResponseIdentity, secrets: Secrets) -> Parsed:
-    value = parse_answer_object(raw, secrets)  # hot path: avoids the indirection of ``untouched``
+    value = parse_answer_object(raw, secrets)  # hot path: avoids the indirection of ``unchanged_answer``
     usage = parse_chat_answer(value, inference)
     several = inference.choices == 1 and len(value["choices"]) > 1
     if inference.operation == "chat" and (several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower
-        return mend_answer(raw, inference, identity.id), usage
+        return repair_answer(raw, inference, identity.id), usage
     return raw, usage
 
 
 CHAT = PassthroughFormat(build_chat_body, _parse_chat, ChatPassthrough, build_whole)
 COMPLETIONS = PassthroughFormat(build_completions_body, _parse_chat, CompletionsPassthrough, build_whole)
 EMBEDDINGS = PassthroughFormat(build_embeddings_body, without_identity(parse_embeddings_answer))
-MODERATIONS = PassthroughFormat(build_moderations_body, untouched(parse_moderations_answer))
+MODERATIONS = PassthroughFormat(build_moderations_body, unchanged_answer(parse_moderations_answer))

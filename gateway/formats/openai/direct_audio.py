@@ -2,7 +2,7 @@
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.openai import speech, transcriptions
-from gateway.formats.passthrough_format import PassthroughFormat, refuse_whole, without_identity
+from gateway.formats.passthrough_format import PassthroughFormat, reject_unstreamed, without_identity
 from gateway.formats.translator import PLAIN, ResponseMode
 
 
@@ -29,5 +29,5 @@ TRANSLATIONS = PassthroughFormat(
     find_mode=find_transcript_mode,
 )
 SPEECH = PassthroughFormat(
-    speech.build_speech_body, refuse_whole, speech.open_speech_transform, find_mode=find_speech_mode
+    speech.build_speech_body, reject_unstreamed, speech.open_speech_transform, find_mode=find_speech_mode
 )

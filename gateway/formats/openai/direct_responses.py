@@ -3,9 +3,9 @@
 from gateway.formats.openai.compact_call import build_compact_body, parse_compact_answer
 from gateway.formats.openai.response_to_stream import build_whole
 from gateway.formats.openai.responses import ResponsesPassthrough, build_responses_body, parse_responses_answer
-from gateway.formats.passthrough_format import PassthroughFormat, untouched
+from gateway.formats.passthrough_format import PassthroughFormat, unchanged_answer
 
 RESPONSES = PassthroughFormat(
-    build_responses_body, untouched(parse_responses_answer), ResponsesPassthrough, build_whole
+    build_responses_body, unchanged_answer(parse_responses_answer), ResponsesPassthrough, build_whole
 )
-COMPACT = PassthroughFormat(build_compact_body, untouched(parse_compact_answer))
+COMPACT = PassthroughFormat(build_compact_body, unchanged_answer(parse_compact_answer))

@@ -21,7 +21,7 @@ from gateway.domain.client_file import (
 )
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields
+from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields
 from gateway.formats.request_body import Body
 from gateway.frozen import frozen
 
@@ -30,7 +30,7 @@ _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _NAME_CHARS = 255
 _TYPE_CHARS = 127
 _MD5 = re.compile(r"[0-9a-fA-F]{32}\Z")
-_FORM = Kinds(integers=(_SECONDS,))
+_FORM = FieldTypes(integers=(_SECONDS,))
 
 
 @frozen
@@ -111,10 +111,10 @@ def _parse_purpose(body: Body) -> str:
     return str(purpose)
 
 
-def _parse_text(body: Body, name: str, most: int) -> str:
+def _parse_text(body: Body, name: str, maximum: int) -> str:
     text = body.get(name)
-    if not isinstance(text, str) or not 0 < len(text) <= most or not text.isprintable():
-        raise InvalidRequest(f"'{name}' must be a text of 1 to {most} printable characters", param=name)
+    if not isinstance(text, str) or not 0 < len(text) <= maximum or not text.isprintable():
+        raise InvalidRequest(f"'{name}' must be a text of 1 to {maximum} printable characters", param=name)
     return text
 
 

@@ -16,7 +16,7 @@ from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count, parse_usage, share_prompt
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block
-from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.openai import fields
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
@@ -66,7 +66,7 @@ _INTEGERS = (
     ("frame_count", 2, 16),
     ("frame_duration_ms", 1, 655_350),
 )
-_KINDS = Kinds(integers=("n", *(name for name, _, _ in _INTEGERS)), flags=("stream",))
+_KINDS = FieldTypes(integers=("n", *(name for name, _, _ in _INTEGERS)), flags=("stream",))
 _FILES = ("image", "mask", "markup")
 _REPORTED = {
     "background": frozenset({"transparent", "opaque", "auto"}),

@@ -40,21 +40,21 @@ def join_choices(choices: list[Any]) -> list[Any]:
     return [{**choices[0], "index": 0, "message": joined, "finish_reason": reason}]
 
 
-def mend_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
+def repair_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
     """Return an unstreamed answer to ``inference`` with repairs; the same bytes if none are needed."""
     value = exact_json.loads(raw)
     listed = join_choices(value["choices"]) if inference.choices == 1 else value["choices"]
-    changed = mend_calls(listed, inference, answer_id) or listed is not value["choices"]
+    changed = repair_calls(listed, inference, answer_id) or listed is not value["choices"]
     return exact_json.dumps(value | {"choices": listed}) if changed else raw
 
 
-def mend_calls(choices: list[Any], inference: InferenceRequest, answer_id: str) -> bool:
+def repair_calls(choices: list[Any], inference: InferenceRequest, answer_id: str) -> bool:
     """Repair the tool calls of unstreamed choices in place; return whether any needed a repair."""
     used, changed = find_used_ids(inference), False
     for choice in list_objects(choices):
         known = used.copy()
         for at, called in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
-            changed |= _mend_arguments(called)
+            changed |= _repair_arguments(called)
             name = as_text(called.get("id"))
             if not name or name in known:
                 made = f"call_{answer_id}_{choice.get('index', 0)}_{at}"
@@ -74,7 +74,7 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
     return {name for called in calls if (name := as_text(called.get("id")))}
 
 
-class CallMender:
+class CallRepairer:
     """Repairs the tool-call fragments of one stream."""
 
     __slots__ = ("_calls", "_ids", "_single")
@@ -84,7 +84,7 @@ class CallMender:
         self._calls: dict[int, ChoiceCalls] = {}
         self._ids = find_used_ids(inference)
 
-    def mend(self, event: bytes, payload: bytes) -> bytes:
+    def repair(self, event: bytes, payload: bytes) -> bytes:
         """Return an event with its tool calls repaired; the same bytes if no repair is needed."""
         try:
             value = exact_json.loads(payload)
@@ -93,10 +93,10 @@ class CallMender:
         if not isinstance(value, dict):
             return event
         made = as_text(value.get("id")) or "made"
-        changed = [self._mend_choice(choice, made) for choice in list_objects(value.get("choices"))]
+        changed = [self._repair_choice(choice, made) for choice in list_objects(value.get("choices"))]
         return b"data: " + exact_json.dumps(value) + b"\n\n" if any(changed) else event
 
-    def _mend_choice(self, choice: Json, made: str) -> bool:
+    def _repair_choice(self, choice: Json, made: str) -> bool:
         index = choice.get("index")
         place = index if self._single and type(index) is int else 0
         changed = place > 0
@@ -104,15 +104,15 @@ class CallMender:
             choice["index"] = index = 0
         calls = self._calls.setdefault(index if type(index) is int else 0, ChoiceCalls(f"{made}_"))
         for fragment in list_objects(as_object(choice.get("delta")).get("tool_calls")):
-            changed |= self._mend_fragment(fragment, calls, place)
+            changed |= self._repair_fragment(fragment, calls, place)
         return changed
 
-    def _mend_fragment(self, fragment: Json, calls: ChoiceCalls, place: int) -> bool:
+    def _repair_fragment(self, fragment: Json, calls: ChoiceCalls, place: int) -> bool:
         function = as_object(fragment.get("function") or fragment.get("custom"))
         name, before = as_text(function.get("name")), fragment.copy()
         call = calls.find_call(fragment, name, place)
         fragment["index"] = call.index
-        changed = _mend_arguments(fragment)
+        changed = _repair_arguments(fragment)
         if call.started:  # the library would append a repeated name or id to the first one
             changed |= bool(name)
             function.pop("name", None)
@@ -125,7 +125,7 @@ class CallMender:
         return changed or any(fragment.get(key) != before.get(key) for key in ("index", "id"))
 
 
-def _mend_arguments(call: Json) -> bool:
+def _repair_arguments(call: Json) -> bool:
     """Serialize the arguments of a call if they are an object; return whether they were."""
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):

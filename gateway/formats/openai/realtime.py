@@ -310,13 +310,13 @@ class _Size:
     """A number of tokens: the likely number, and the number that is hardly ever exceeded."""
 
     likely: int = 0
-    most: int = 0
+    maximum: int = 0
 
     def __add__(self, other: "_Size") -> "_Size":
-        return _Size(self.likely + other.likely, self.most + other.most)
+        return _Size(self.likely + other.likely, self.maximum + other.maximum)
 
     def __sub__(self, other: "_Size") -> "_Size":
-        return _Size(self.likely - other.likely, self.most - other.most)
+        return _Size(self.likely - other.likely, self.maximum - other.maximum)
 
 
 @frozen
@@ -359,7 +359,7 @@ class Conversation:
     @property
     def reads_more(self) -> bool:
         """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
-        return self._unbounded_at >= self._counted.most
+        return self._unbounded_at >= self._counted.maximum
 
     def estimate_prompt(self, event: Event | None = None) -> int:
         """Return the likely prompt tokens of the next response. ``event``: its ``response.create``, if there is one."""
@@ -367,7 +367,7 @@ class Conversation:
 
     def bound_prompt(self, event: Event | None = None) -> int:
         """Return the number of prompt tokens that the next response is very unlikely to exceed."""
-        return self._sum_prompt(event).most
+        return self._sum_prompt(event).maximum
 
     def _sum_prompt(self, event: Event | None) -> _Size:
         known = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
@@ -397,7 +397,7 @@ class Conversation:
             return
         settings = sum(self._settings.values(), _Size()).likely
         self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
-        if mark.items.most > self._counted.most:
+        if mark.items.maximum > self._counted.maximum:
             self._counted = mark.items
         self._sound_counted = max(self._sound_counted, mark.sound)
 
@@ -441,7 +441,7 @@ class Conversation:
                 item = event.get("item")
                 self._items += _measure(item, self._heard_bytes)
                 if _reads({"input": [item]}):
-                    self._unbounded_at = self._items.most - 1
+                    self._unbounded_at = self._items.maximum - 1
         if isinstance(event.get("session"), dict):
             session = event["session"]
             self._tools = self._tools or _reads(session)
@@ -476,7 +476,7 @@ class Conversation:
             if name in session:
                 size = _measure_json(session[name])
                 known = self._settings.get(name, size)
-                self._settings[name] = max(size, known, key=lambda one: one.most) if requested else size
+                self._settings[name] = max(size, known, key=lambda one: one.maximum) if requested else size
         heard, spoken = (_find_rate(session, side) for side in ("input", "output"))
         self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if requested else heard or self._heard_bytes
         self._spoken_bytes = spoken or self._spoken_bytes

@@ -29,7 +29,6 @@ from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, Pr
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, list_objects, loads_or_none
-from gateway.formats.kept_names import list_made
 from gateway.formats.openai import errors
 from gateway.formats.openai.chat import check_sampling, find_affinity_key, parse_answer_object, parse_any_object
 from gateway.formats.openai.compaction import asks_for_summary, is_summary
@@ -48,6 +47,7 @@ from gateway.formats.openai.response_reasoning import drop_own
 from gateway.formats.openai.stream_tail import DONE, split_events
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.stored_references import list_created_ids
 from gateway.formats.stream import PassthroughStream
 
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")
@@ -192,7 +192,7 @@ def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: err
     ``ProviderRejected`` if the client's request caused the failure.
     """
     answer = parse_response(raw, secrets)
-    inference.made[:] = list_made(answer, kept=inference.body.get("store") is not False)
+    inference.made[:] = list_created_ids(answer, kept=inference.body.get("store") is not False)
     return parse_response_usage(answer, inference)
 
 
@@ -328,7 +328,7 @@ class ResponsesPassthrough(PassthroughStream):
             self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
-        self._inference.made[:] = list_made(answer, kept=self._inference.body.get("store") is not False)
+        self._inference.made[:] = list_created_ids(answer, kept=self._inference.body.get("store") is not False)
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
             self._usage = parse_response_usage(answer, self._inference)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event

@@ -25,7 +25,7 @@ from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.audio_stream import AudioEventsPassthrough
 from gateway.formats.openai.chat import parse_answer_object
@@ -42,7 +42,7 @@ _LISTS = (
     "known_speaker_names",
     "known_speaker_references",
 )
-_KINDS = Kinds(numbers=("temperature",), flags=("stream",), lists=_LISTS)
+_KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LISTS)
 _TEXTS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 _FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")

@@ -16,7 +16,7 @@ from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
-from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.openai.fields import Body, kind_of, parse_model, parse_prompt, read_text
 from gateway.formats.openai.token_bounds import bound_text
 
@@ -38,7 +38,7 @@ _WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
 _MAX_URL = 8_190
 _SHOWN_CHARS = 64
 _NOTHING = (None, "")
-_KINDS = Kinds()
+_KINDS = FieldTypes()
 
 
 def _fold(name: str) -> str:

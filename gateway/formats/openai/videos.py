@@ -125,10 +125,10 @@ class OpenAiVideoBackend(VideoBackend):
         headers = (("Idempotency-Key", spec.mark),)  # a server that supports it creates only one job for repeats
         if spec.reference is not None and spec.reference.upload is not None:
             form = Form(body, (("input_reference", spec.reference.upload),))
-            return ProviderRequest(form, begins=True, headers=headers)
+            return ProviderRequest(form, starts_task=True, headers=headers)
         if spec.reference is not None:
             body["input_reference"] = {"image_url": spec.reference.url}
-        return ProviderRequest(body, begins=True, headers=headers)
+        return ProviderRequest(body, starts_task=True, headers=headers)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -137,7 +137,7 @@ class OpenAiVideoBackend(VideoBackend):
         return TaskStatus(found.state, task, found.progress, seconds=found.seconds, size=found.size)
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(PATH, task), passing=True)
+        return ProviderRequest(method="GET", path=build_task_path(PATH, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -162,11 +162,11 @@ class OpenAiVideoBackend(VideoBackend):
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:
         headers = (("Idempotency-Key", spec.mark),)
         return ProviderRequest(
-            {"prompt": spec.prompt}, path=f"{build_task_path(PATH, task)}/remix", begins=True, headers=headers
+            {"prompt": spec.prompt}, path=f"{build_task_path(PATH, task)}/remix", starts_task=True, headers=headers
         )
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
-        return ProviderRequest(method="DELETE", path=build_task_path(PATH, task), passing=True)
+        return ProviderRequest(method="DELETE", path=build_task_path(PATH, task), repeatable=True)
 
 
 def _parse_safe_fields(extra: Body) -> Body:

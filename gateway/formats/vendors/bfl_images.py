@@ -67,10 +67,10 @@ _RATIOS = {
 class Sides:
     """Limits of sizes in pixels: the range and step of both sides, and the maximum of their product."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     step: int
-    most_pixels: int
+    max_pixels: int
 
 
 @frozen
@@ -137,7 +137,7 @@ class BflImageBackend(ImageBackend):
         check_format(body.get("output_format"), _FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
-        return ProviderRequest(fields | self._build_sources(), path=f"/{self._model}", begins=True)
+        return ProviderRequest(fields | self._build_sources(), path=f"/{self._model}", starts_task=True)
 
     def _build_sources(self) -> Body:
         files = [file for file in self._inference.files if file.field == "image"]
@@ -149,7 +149,7 @@ class BflImageBackend(ImageBackend):
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
-            return self._task.ask_after()
+            return self._task.build_poll_request()
         state = value.get("status")
         if state == "Pending" or (state is None and "polling_url" in value):
             self._task.host = self._task.host or _find_host(value.get("polling_url"))
@@ -170,12 +170,12 @@ def _build_size(takes: FluxModel, size: str) -> Body:
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     width, height = parse_sides(size)
     sides = takes.sides
-    if any(not sides.least <= side <= sides.most or side % sides.step for side in (width, height)):
+    if any(not sides.minimum <= side <= sides.maximum or side % sides.step for side in (width, height)):
         raise InvalidRequest(
-            f"each side of 'size' must be {sides.least} to {sides.most}, in steps of {sides.step}", param="size"
+            f"each side of 'size' must be {sides.minimum} to {sides.maximum}, in steps of {sides.step}", param="size"
         )
-    if width * height > sides.most_pixels:
-        raise InvalidRequest(f"'size' must have at most {sides.most_pixels:,} pixels", param="size")
+    if width * height > sides.max_pixels:
+        raise InvalidRequest(f"'size' must have at most {sides.max_pixels:,} pixels", param="size")
     return {"width": width, "height": height}
 
 

@@ -128,7 +128,7 @@ class DashScopeImageBackend(ImageBackend):
                 body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else parse_field(value)
                 )
-        return ProviderRequest(body, path=mode.path, begins=mode.task, headers=(_AS_TASK,) if mode.task else ())
+        return ProviderRequest(body, path=mode.path, starts_task=mode.task, headers=(_AS_TASK,) if mode.task else ())
 
     def _build_input(self) -> Body:
         mode = self._mode
@@ -152,7 +152,7 @@ class DashScopeImageBackend(ImageBackend):
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
-            return self._task.ask_after()
+            return self._task.build_poll_request()
         output = as_object(value.get("output"))
         state = output.get("task_status")
         self._task.ended = state in _OVER

@@ -156,7 +156,7 @@ class DashScopeVideoBackend(VideoBackend):
             by_url = model.image == "img_url"
             source |= {"img_url": image} if by_url else {"media": [{"type": "first_frame", "url": image}]}
         body = {"model": spec.model, "input": source, "parameters": _build_parameters(spec, model)}
-        return ProviderRequest(body, path=SYNTHESIS, begins=True, headers=(_AS_TASK,))
+        return ProviderRequest(body, path=SYNTHESIS, starts_task=True, headers=(_AS_TASK,))
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -175,7 +175,7 @@ class DashScopeVideoBackend(VideoBackend):
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True)
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -198,7 +198,7 @@ class DashScopeVideoBackend(VideoBackend):
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel a task. Only a waiting task can be cancelled."""
-        return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", passing=True)
+        return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", repeatable=True)
 
 
 def _build_parameters(spec: VideoSpec, model: WanModel) -> Body:

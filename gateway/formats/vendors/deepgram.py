@@ -17,7 +17,7 @@ from gateway.formats.openai.direct_audio import find_speech_mode, find_transcrip
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.speech import open_speech_transform
-from gateway.formats.passthrough_format import PassthroughFormat, refuse_whole, without_identity
+from gateway.formats.passthrough_format import PassthroughFormat, reject_unstreamed, without_identity
 from gateway.formats.request_body import RawFile
 from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_seconds, parse_word
 
@@ -80,7 +80,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)
 
 
-SPEECH = PassthroughFormat(build_speech_body, refuse_whole, open_speech_transform, find_mode=find_speech_mode)
+SPEECH = PassthroughFormat(build_speech_body, reject_unstreamed, open_speech_transform, find_mode=find_speech_mode)
 TRANSCRIPTIONS = PassthroughFormat(
     build_file,
     without_identity(parse_answer),

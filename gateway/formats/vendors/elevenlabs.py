@@ -19,7 +19,7 @@ from gateway.formats.openai.direct_audio import find_speech_mode, find_transcrip
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.speech import open_speech_transform
-from gateway.formats.passthrough_format import PassthroughFormat, refuse_whole, without_identity
+from gateway.formats.passthrough_format import PassthroughFormat, reject_unstreamed, without_identity
 from gateway.formats.request_body import Form
 from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_word
 
@@ -101,7 +101,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 SPEECH = PassthroughFormat(
-    build_speech_body, refuse_whole, open_speech_transform, find_mode=find_speech_mode, find_path=find_speech_path
+    build_speech_body, reject_unstreamed, open_speech_transform, find_mode=find_speech_mode, find_path=find_speech_path
 )
 TRANSCRIPTIONS = PassthroughFormat(
     build_form, without_identity(parse_answer), transcriptions.TranscriptPassthrough, build_whole, find_transcript_mode

@@ -102,15 +102,15 @@ class FalVideoBackend(VideoBackend):
             if spec.extra.get(name) not in (None, ""):
                 body[name] = spec.extra[name] if name == "negative_prompt" else parse_field(spec.extra[name])
         if spec.reference is None:
-            return ProviderRequest(body, path=f"/{spec.model}", begins=True)
+            return ProviderRequest(body, path=f"/{spec.model}", starts_task=True)
         body["image_url"] = build_reference(spec.reference)
-        return ProviderRequest(body, path=f"/{spec.model}/{_BY_IMAGE}", begins=True)
+        return ProviderRequest(body, path=f"/{spec.model}/{_BY_IMAGE}", starts_task=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=f"{_build_path(task)}/status", passing=True)
+        return ProviderRequest(method="GET", path=f"{_build_path(task)}/status", repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -125,7 +125,7 @@ class FalVideoBackend(VideoBackend):
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """Return the request for the model's answer, which has the video's public URL."""
-        return ProviderRequest(method="GET", path=_build_path(task), passing=True) if variant == "video" else None
+        return ProviderRequest(method="GET", path=_build_path(task), repeatable=True) if variant == "video" else None
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         video: Any = as_object(parse_object(raw).get("video"))
@@ -133,7 +133,7 @@ class FalVideoBackend(VideoBackend):
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel. A running request may continue, because it is only asked to stop."""
-        return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", passing=True)
+        return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", repeatable=True)
 
 
 def _build_path(task: ProviderTask) -> str:

@@ -172,8 +172,10 @@ class KlingVideoBackend(VideoBackend):
     def poll(self, task: ProviderTask) -> ProviderRequest:
         kind, _, older_id = task.id.partition(":")
         if kind in _OLDER_PATHS:
-            return ProviderRequest(method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", passing=True)
-        return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
+            return ProviderRequest(
+                method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", repeatable=True
+            )
+        return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse the task's state. Raises for an unsuccessful answer, which does not reveal the state."""
@@ -220,12 +222,12 @@ def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
         settings["multi_shot"] = several
     body: Body = {"settings": settings} if settings else {}
     if spec.reference is None and not model.omni:
-        return ProviderRequest({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", begins=True)
+        return ProviderRequest({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", starts_task=True)
     contents: list[Body] = [{"type": "prompt", "text": spec.prompt}]
     if spec.reference is not None:
         contents.append({"type": "first_frame", "url": _build_image(spec.reference)})
     path = "omni-video" if model.omni else "image-to-video"
-    return ProviderRequest({"contents": contents, **body}, path=f"/{path}/{spec.model}", begins=True)
+    return ProviderRequest({"contents": contents, **body}, path=f"/{path}/{spec.model}", starts_task=True)
 
 
 def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
@@ -244,7 +246,7 @@ def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
         body["duration"] = str(spec.seconds)
     if spec.reference is not None:
         body["image"] = _build_image(spec.reference)
-    return ProviderRequest(body, path=_OLDER_PATHS[kind], begins=True)
+    return ProviderRequest(body, path=_OLDER_PATHS[kind], starts_task=True)
 
 
 def _build_image(reference: Reference) -> str | Inline:

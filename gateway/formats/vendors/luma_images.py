@@ -68,7 +68,7 @@ class LumaImageBackend(ImageBackend):
             body["aspect_ratio"] = SIZES[self._ask.size]
         if wanted is not None:
             body["output_format"] = wanted
-        return ProviderRequest(body | self._build_source(), path=GENERATIONS, begins=True)
+        return ProviderRequest(body | self._build_source(), path=GENERATIONS, starts_task=True)
 
     def _build_source(self) -> Body:
         files = [file for file in self._inference.files if file.field == "image"]
@@ -80,7 +80,7 @@ class LumaImageBackend(ImageBackend):
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
-            return self._task.ask_after()
+            return self._task.build_poll_request()
         state = value.get("state")
         if state in _UNDER_WAY:
             return self._task.follow(value.get("id"))

@@ -88,14 +88,14 @@ class LumaVideoBackend(VideoBackend):
         if parse_field(spec.extra.get("loop")) is True:
             _check_loop(spec)
             options["loop"] = True
-        return ProviderRequest(body | {"video": options} if options else body, path=GENERATIONS, begins=True)
+        return ProviderRequest(body | {"video": options} if options else body, path=GENERATIONS, starts_task=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         return attrs.evolve(_parse_generation(value, secrets), id=parse_id(value.get("id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(GENERATIONS, task), passing=True)
+        return ProviderRequest(method="GET", path=build_task_path(GENERATIONS, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         return _parse_generation(parse_object(raw), secrets)

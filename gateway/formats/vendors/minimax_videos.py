@@ -150,7 +150,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
 
     def poll(self, task: video_backend.ProviderTask) -> ProviderRequest:
         path = _QUERY_H3 if _is_h3(task.model) else _QUERY
-        return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), passing=True)
+        return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
         """Parse the task's state. Only an error of the content filter means that the task has failed."""
@@ -166,7 +166,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
             return None
         if _is_h3(task.model):
             return self.poll(task)
-        return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
+        return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), repeatable=True)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
         value = video_backend.parse_object(raw)
@@ -187,7 +187,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         """Return the request to delete a task, which works only for H3 and only after the task has ended."""
         if not _is_h3(task.model):
             return None
-        return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", passing=True)
+        return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", repeatable=True)
 
 
 def _is_h3(model: str) -> bool:
@@ -213,7 +213,7 @@ def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRe
         body["duration"] = spec.seconds
     if spec.reference is not None:
         body["first_frame_image"] = _build_image(spec.reference)
-    return ProviderRequest(body, path=TASKS, begins=True)
+    return ProviderRequest(body, path=TASKS, starts_task=True)
 
 
 def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
@@ -231,7 +231,7 @@ def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> Provide
         "duration": spec.seconds or model.seconds[0],
         **_parse_flags(spec.extra, _FLAGS_H3),
     }
-    return ProviderRequest(body, path=_TASKS_H3, begins=True)
+    return ProviderRequest(body, path=_TASKS_H3, starts_task=True)
 
 
 def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:

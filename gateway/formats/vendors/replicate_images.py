@@ -67,9 +67,9 @@ class ReplicateModel:
         sizes: supported sizes -> the fields that request them.
         sides: the shortest and longest side of a model with free sizes; sides are multiples of ``STEP``.
         many_field: the field for the number of images; None if the model makes only one.
-        most: the maximum number of images per request.
+        maximum: the maximum number of images per request.
         source_field: the field for input images; None if not accepted.
-        most_sources: the maximum number of input images; None if not documented. The field is a list unless it is 1.
+        max_sources: the maximum number of input images; None if not documented. The field is a list unless it is 1.
         needs: the model requires an input image.
         formats: output formats; empty if not documented.
     """
@@ -77,9 +77,9 @@ class ReplicateModel:
     sizes: Mapping[str, Mapping[str, str]] | None = None
     sides: tuple[int, int] | None = None
     many_field: str | None = None
-    most: int = 1
+    maximum: int = 1
     source_field: str | None = None
-    most_sources: int | None = 1
+    max_sources: int | None = 1
     needs: bool = False
     formats: tuple[str, ...] = ()
 
@@ -117,10 +117,10 @@ _IDEOGRAM_SIZES = (  # noqa: SIM905 - the format of their documentation
     "1152x896 1216x704 1216x768 1216x832 1248x832 1280x704 1280x768 1280x800 1312x736 1344x640 1344x704 1344x768 "
     "1408x576 1408x640 1408x704 1472x576 1472x640 1472x704 1536x512 1536x576 1536x640"
 ).split()
-_FLUX = ReplicateModel(_list_ratios(_FLUX_RATIOS), many_field="num_outputs", most=4, formats=_ALL_FORMATS)
+_FLUX = ReplicateModel(_list_ratios(_FLUX_RATIOS), many_field="num_outputs", maximum=4, formats=_ALL_FORMATS)
 _KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
 _IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
-_BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", most_sources=None)
+_BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", max_sources=None)
 _IDEOGRAM = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
 _STABLE = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
 _UNKNOWN = ReplicateModel()
@@ -133,14 +133,14 @@ MODELS: Mapping[str, ReplicateModel] = {
     "black-forest-labs/flux-kontext-max": _KONTEXT,
     "black-forest-labs/flux-kontext-dev": _KONTEXT,
     "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs=True),
-    "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", most_sources=4),
-    "black-forest-labs/flux-2-flex": ReplicateModel(sides=(256, 2048), source_field="input_images", most_sources=10),
+    "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", max_sources=4),
+    "black-forest-labs/flux-2-flex": ReplicateModel(sides=(256, 2048), source_field="input_images", max_sources=10),
     "google/imagen-4": _IMAGEN,
     "google/imagen-4-fast": _IMAGEN,
     "google/imagen-4-ultra": _IMAGEN,
     "google/nano-banana": _BANANA,
     "google/gemini-2.5-flash-image": _BANANA,
-    "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, most_sources=14),
+    "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, max_sources=14),
     "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM,
     "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM,
     "ideogram-ai/ideogram-v3-quality": _IDEOGRAM,
@@ -175,8 +175,8 @@ class ReplicateImageBackend(ImageBackend):
         self._count = count
         body: Body = {"input": self._build_input()}
         if named["version"] is None:
-            return ProviderRequest(body, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
-        return ProviderRequest({"version": named["version"], **body}, path=PREDICTIONS, begins=True)
+            return ProviderRequest(body, path=f"/models/{named['owned']}{PREDICTIONS}", starts_task=True)
+        return ProviderRequest({"version": named["version"], **body}, path=PREDICTIONS, starts_task=True)
 
     def _build_input(self) -> Body:
         takes, image_request, body = self._takes, self._ask, self._inference.body
@@ -195,13 +195,13 @@ class ReplicateImageBackend(ImageBackend):
             raise InvalidRequest("'n' must be 1", param="n")
         images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
         if takes.source_field is not None and images:
-            fields[takes.source_field] = images[0] if takes.most_sources == 1 else images
+            fields[takes.source_field] = images[0] if takes.max_sources == 1 else images
         return fields | _build_format(takes, body.get("output_format"))
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
-            return self._task.ask_after()
+            return self._task.build_poll_request()
         state = value.get("status")
         self._task.ended = state in _OVER
         if state in _UNDER_WAY:
@@ -222,11 +222,11 @@ def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
     if takes.sizes is not None and size in takes.sizes:
         return dict(takes.sizes[size])
     if takes.sides is not None:
-        least, most = takes.sides
+        minimum, maximum = takes.sides
         width, height = parse_sides(size)
-        if all(least <= side <= most and side % STEP == 0 for side in (width, height)):
+        if all(minimum <= side <= maximum and side % STEP == 0 for side in (width, height)):
             return {"aspect_ratio": "custom", "width": width, "height": height}
-        raise InvalidRequest(f"each side of 'size' must be {least} to {most}, in steps of {STEP}", param="size")
+        raise InvalidRequest(f"each side of 'size' must be {minimum} to {maximum}, in steps of {STEP}", param="size")
     if takes.sizes is None:
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     raise InvalidRequest(f"'size' must be one of {', '.join(takes.sizes) or 'auto'}", param="size")

@@ -137,7 +137,7 @@ class RunwayVideoBackend(VideoBackend):
             if extra.get(name) is not None:
                 body[name] = extra[name] if name == "negativePrompt" else parse_field(extra[name])
         return ProviderRequest(
-            body, path=BY_WORDS if spec.reference is None else BY_IMAGE, begins=True, headers=(_VERSION,)
+            body, path=BY_WORDS if spec.reference is None else BY_IMAGE, starts_task=True, headers=(_VERSION,)
         )
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
@@ -153,7 +153,7 @@ class RunwayVideoBackend(VideoBackend):
         return error
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True, headers=(_VERSION,))
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse the task's state. The first word of a dotted failure code names the party at fault."""
@@ -178,7 +178,7 @@ class RunwayVideoBackend(VideoBackend):
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel a task, after which the task no longer exists."""
-        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
+        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), repeatable=True, headers=(_VERSION,))
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""

@@ -158,13 +158,13 @@ class VolcengineVideoBackend(VideoBackend):
         for name in _EXTRA_FIELDS:
             if spec.extra.get(name) is not None:
                 body[name] = parse_field(spec.extra[name])
-        return ProviderRequest(body, path=TASKS, begins=True)
+        return ProviderRequest(body, path=TASKS, starts_task=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True)
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -188,7 +188,7 @@ class VolcengineVideoBackend(VideoBackend):
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel a task. Only a waiting task can be cancelled."""
-        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True)
+        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), repeatable=True)
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""

@@ -22,7 +22,7 @@ from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.context import Services
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 from gateway.storage.audit_log import AuditLogRepository
 
 if TYPE_CHECKING:  # used only in a cluster
@@ -101,7 +101,7 @@ async def _send_changes(request: AdminRequest, response: EventSourceResponse) ->
         if loop.time() - checked_at >= live.again_s:
             checked_at = loop.time()
             try:
-                await check_still_signed(request.http)
+                await check_still_signed_in(request.http)
             except GatewayError:
                 return
 

@@ -16,7 +16,7 @@ from gateway.server.admin.operation import OPERATIONS, AdminOperation
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
-from gateway.server.sessions import SAFE, check_own_page, find_signed
+from gateway.server.sessions import SAFE, check_own_page, find_signed_in_user
 
 if TYPE_CHECKING:  # used only in a cluster
     from gateway.cluster.peers import Peers
@@ -49,7 +49,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     elif access == "anyone":
         check_own_page(request)
     else:
-        signed = await find_signed(request)
+        signed = await find_signed_in_user(request)
         if signed is None:
             raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
         if not may(signed.member.role, access):

@@ -22,7 +22,7 @@ from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, RequestView, build_row, parse_filter
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 
 _COLUMNS = (
     "sequence", "id", "started_at", "settled_at", "started_ms", "settled_ms", "operation", "account_id", "account",
@@ -133,5 +133,5 @@ async def _check(request: AdminRequest, checked_at: float) -> float:
     now = asyncio.get_running_loop().time()
     if now - checked_at < request.services.admin.history.again_s:
         return checked_at
-    await check_still_signed(request.http)
+    await check_still_signed_in(request.http)
     return now

@@ -16,7 +16,7 @@ from gateway.frozen import frozen
 from gateway.server.admin.answer import InForce, build_answer, write_answer
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
-from gateway.server.sessions import get_signed
+from gateway.server.sessions import get_signed_in_user
 from gateway.storage.nodes import await_in_force
 
 if TYPE_CHECKING:  # not needed for requests with the admin token
@@ -59,7 +59,7 @@ class AdminRequest:
     @property
     def signed(self) -> "CurrentUser":
         """The signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
-        return get_signed(self.http)
+        return get_signed_in_user(self.http)
 
     @property
     def match_info(self) -> Mapping[str, str]:

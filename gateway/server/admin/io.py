@@ -8,7 +8,7 @@ from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
 from gateway.server.request_body import read_json
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
@@ -34,7 +34,7 @@ async def read_change(request: AdminRequest) -> dict[str, Any]:
         InvalidRequest: the body is not a valid JSON object; see ``read_json``.
     """
     fields = await read_json(request.http)
-    await check_still_signed(request.http)
+    await check_still_signed_in(request.http)
     return fields
 
 

@@ -27,7 +27,7 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.client_ip import find_client_ip, find_origin
 from gateway.server.request_body import read_json
-from gateway.server.sessions import check_still_signed, clear_cookie, find_reference, set_cookie
+from gateway.server.sessions import check_still_signed_in, clear_cookie, find_reference, set_cookie
 
 S = TypeVar("S")
 _MAX_BODY = 16 * 1024
@@ -301,7 +301,7 @@ async def read_small(request: AdminRequest, kind: type[S]) -> S:
         fields = await read_json(request.http.clone(client_max_size=_MAX_BODY))
     except RequestTooLarge:
         raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
-    await check_still_signed(request.http)
+    await check_still_signed_in(request.http)
     return parse_spec(fields, kind)
 
 

@@ -30,7 +30,7 @@ from gateway.server.console.static_files import find_static
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.error_responses import parse_http_error
 from gateway.server.path_prefix import prefix_links
-from gateway.server.sessions import find_signed
+from gateway.server.sessions import find_signed_in_user
 
 Data = dict[str, Any]
 Load = Callable[[web.Request], Awaitable[Data]]
@@ -51,7 +51,7 @@ async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
 
 
 async def _check_access(needs: Role, request: web.Request) -> None:
-    signed = await find_signed(request)
+    signed = await find_signed_in_user(request)
     if signed is None:
         wanted = quote(str(request.rel_url), safe="")
         raise web.HTTPSeeOther(f"{request.app[SERVICES].http.path_prefix}{ROOT}/sign-in?next={wanted}")

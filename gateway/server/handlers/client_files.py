@@ -28,7 +28,7 @@ from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.middlewares import with_middlewares
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.server.request_body import read_json
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 from gateway.server.stream_response import LargeResponse
 from gateway.server.unserved_paths import refuse_unserved
 
@@ -65,7 +65,7 @@ async def _read_form(request: web.Request, received: ReceivedFile, limit: int) -
         services.http.form_limits, max_body_bytes=limit + _FORM_BYTES, max_file_bytes=limit, max_files=1
     )
     form = await _make_reader(request, received, limits).read()
-    await check_still_signed(request)
+    await check_still_signed_in(request)
     refreshed = services.auth.api_keys.refresh(caller)
     if refreshed is not caller:
         request[CALLER] = refreshed
@@ -101,11 +101,11 @@ def _read_page(request: web.Request) -> FileFilter:
     )
 
 
-def read_limit(request: web.Request, usual: int, most: int) -> int:
+def read_limit(request: web.Request, usual: int, maximum: int) -> int:
     """Return a list's page size from the parameter ``limit``. Raises ``InvalidRequest``."""
     text = request.query.get("limit", str(usual))
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and 0 < int(text) <= most):
-        raise InvalidRequest(f"'limit' must be a whole number from 1 to {most}", param="limit")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(maximum)) and 0 < int(text) <= maximum):
+        raise InvalidRequest(f"'limit' must be a whole number from 1 to {maximum}", param="limit")
     return int(text)
 
 

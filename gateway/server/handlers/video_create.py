@@ -60,7 +60,7 @@ class ActiveVideoSubmission(ActiveInference):
         if not self.submitting:
             super().settle(outcome, error)
 
-    def leave(self) -> bool:
+    def handle_disconnect(self) -> bool:
         return False
 
 
@@ -138,7 +138,7 @@ async def _complete_submit(
             key.close()
         raise
     finally:
-        await key.lose()  # the interrupted submission may have created a job: block the key for other requests
+        await key.mark_lost()  # the interrupted submission may have created a job: block the key for other requests
         if form is not None:
             form.close()
         services.active_requests.calls.pop(ctx.id, None)

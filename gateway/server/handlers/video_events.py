@@ -11,7 +11,7 @@ from gateway.domain.video import StatusWords, VideoJob
 from gateway.errors import ClientDisconnected, GatewayError
 from gateway.formats.openai.videos import build_video
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.sessions import check_still_signed
+from gateway.server.sessions import check_still_signed_in
 from gateway.server.subscriber_limit import FOLLOWING
 from gateway.server.video_status import find_status_words
 
@@ -51,7 +51,7 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
                 await changed.wait()
         changed.clear()
         try:  # the key may have been revoked, or the session may have ended
-            await check_still_signed(request)
+            await check_still_signed_in(request)
             if request[CALLER].key.id:
                 services.auth.api_keys.refresh(request[CALLER])
         except GatewayError:

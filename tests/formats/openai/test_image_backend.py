@@ -29,7 +29,7 @@ def open_image_backend(body: dict[str, Any], capability: Capability = UNKNOWN) -
 def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
     """What of the body is sent, besides model and prompt."""
     asked = open_image_backend(body, capability).begin(count)
-    assert (asked.method, asked.path, asked.wait_s, asked.passing, asked.headers) == ("POST", None, 0.0, False, ())
+    assert (asked.method, asked.path, asked.wait_s, asked.repeatable, asked.headers) == ("POST", None, 0.0, False, ())
     assert isinstance(asked.body, dict)
     assert {name: asked.body.pop(name) for name in ASK} == {"model": "gpt", "prompt": "a cat"}
     return asked.body

@@ -146,7 +146,7 @@ def test_submit_sends_a_file_in_a_form() -> None:
 def test_remix_sends_the_prompt_alone() -> None:
     remix = BACKEND.remix(TASK, build_spec(extra={"seconds": "60"}))
     assert remix is not None
-    assert (remix.method, remix.path, remix.begins) == ("POST", f"/videos/{TASK.id}/remix", True)
+    assert (remix.method, remix.path, remix.starts_task) == ("POST", f"/videos/{TASK.id}/remix", True)
     assert read_sent(remix) == {"prompt": "a cat"}
 
 

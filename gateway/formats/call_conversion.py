@@ -11,7 +11,7 @@ from gateway.frozen import frozen
 
 
 @frozen
-class FittedCalls:
+class CallConversion:
     """The data for converting the tool calls of an answer.
 
     ``names``: the client's tool names, by the names in the provider's request. ``taken``: ids of calls in the request's
@@ -25,30 +25,30 @@ class FittedCalls:
     answer_tool: str
 
 
-NOT_FITTED = FittedCalls({}, frozenset(), "")
+NO_CONVERSION = CallConversion({}, frozenset(), "")
 
 
-def find_fitted(valid: ValidChat) -> FittedCalls:
-    """Return the conversion data for the answer to a request; ``NOT_FITTED`` if no conversion is needed."""
+def find_call_conversion(valid: ValidChat) -> CallConversion:
+    """Return the conversion data for the answer to a request; ``NO_CONVERSION`` if no conversion is needed."""
     request = valid.request
     calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
-    found = FittedCalls(valid.names, frozenset(calls), valid.answer_tool)
-    return found if found != NOT_FITTED else NOT_FITTED
+    found = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
+    return found if found != NO_CONVERSION else NO_CONVERSION
 
 
-class CallFitter:
+class CallConverter:
     """Converts the tool calls in the events of one answer.
 
-    ``fitted``: the conversion data. ``answer_id``: the answer's id, which makes generated call ids unique.
+    ``conversion``: the conversion data. ``answer_id``: the answer's id, which makes generated call ids unique.
     """
 
     __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
 
-    def __init__(self, fitted: FittedCalls, answer_id: str) -> None:
-        self._names = fitted.names
-        self._taken = set(fitted.taken)
+    def __init__(self, conversion: CallConversion, answer_id: str) -> None:
+        self._names = conversion.names
+        self._taken = set(conversion.taken)
         self._answer_id = answer_id
-        self._answer_tool = fitted.answer_tool
+        self._answer_tool = conversion.answer_tool
         self._texts: set[tuple[int, int]] = set()  # (choice, index) of the calls converted to text
         self._called: set[int] = set()  # choices with real tool calls
 
@@ -82,12 +82,12 @@ class CallFitter:
         return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
 
 
-class FittingParser:
-    """A ``StreamParser`` that applies a ``CallFitter`` to the events of ``inner``, another parser."""
+class ConvertingParser:
+    """A ``StreamParser`` that applies a ``CallConverter`` to the events of ``inner``, another parser."""
 
     __slots__ = ("_fitter", "_inner")
 
-    def __init__(self, inner: StreamParser, fitter: CallFitter) -> None:
+    def __init__(self, inner: StreamParser, fitter: CallConverter) -> None:
         self._inner = inner
         self._fitter = fitter
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.formats.kept_names import list_kept_names, list_made
+from gateway.formats.stored_references import list_created_ids, list_stored_references
 from tests.support.table_rows import table_rows
 
 GOOGLE = "https://generativelanguage.googleapis.com/v1beta/files/abc"
@@ -74,7 +74,7 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
 
 @table_rows(("body", "field", "where"), NAMED, ids=[where for _, _, where in NAMED])
 def test_every_id_is_found_with_its_place(body: dict[str, Any], field: str, where: str) -> None:
-    (found,) = list_kept_names(body, items="input" in body)
+    (found,) = list_stored_references(body, items="input" in body)
     assert (found.field, found.where) == (field, where)
     assert found.id == "x" or field == "file_uri"
 
@@ -101,7 +101,7 @@ ITEMS: list[tuple[dict[str, Any], bool | None]] = [
 def test_an_item_that_is_hardly_more_than_its_id_names_what_is_kept(
     item: dict[str, Any], reported: bool | None
 ) -> None:
-    found = list_kept_names({"model": "m", "input": [{"role": "user", "content": "hi"}, item]}, items=True)
+    found = list_stored_references({"model": "m", "input": [{"role": "user", "content": "hi"}, item]}, items=True)
     assert [(one.id, one.where, one.given) for one in found] == (
         [] if reported is None else [("x", "input[1]", reported)]
     )
@@ -128,10 +128,10 @@ def test_what_an_earlier_answer_or_the_client_says_itself_names_nothing() -> Non
         {"audio": {"voice": "alloy", "format": "mp3"}, "file_id": None, "container": {"type": "auto"}},
         {"contents": [{"parts": [{"functionCall": {"name": "f", "args": {"fileUri": "files/a"}}}]}]},
     ):
-        assert list_kept_names(body, items=True) == []
+        assert list_stored_references(body, items=True) == []
     asked = {"type": "mcp_approval_request", "id": "r", "server_label": "s", "name": "f", "arguments": "{}"}
     approved = {"type": "mcp_approval_response", "approval_request_id": "r", "approve": True}
-    assert list_kept_names({"input": [asked, approved]}, items=True) == []
+    assert list_stored_references({"input": [asked, approved]}, items=True) == []
 
 
 def test_ids_of_an_answer_are_those_that_a_later_request_may_name() -> None:
@@ -144,14 +144,16 @@ def test_ids_of_an_answer_are_those_that_a_later_request_may_name() -> None:
         None,
         {"id": 5},
     ]
-    assert list_made({"output": output}, kept=True) == ["rs_1", "rs_2", "ci_1", "cntr_1", "msg_1", "mcpr_1"]
-    assert list_made({"output": output}, kept=False) == ["rs_2", "cntr_1", "mcpr_1"]
-    assert list_made({"output": "none"}, kept=True) == []
+    assert list_created_ids({"output": output}, kept=True) == ["rs_1", "rs_2", "ci_1", "cntr_1", "msg_1", "mcpr_1"]
+    assert list_created_ids({"output": output}, kept=False) == ["rs_2", "cntr_1", "mcpr_1"]
+    assert list_created_ids({"output": "none"}, kept=True) == []
 
 
 @table_rows("item_id", [None, ["msg_1"], {"id": "msg_1"}, 5])
 def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: Any) -> None:
-    found = list_kept_names({"input": [{"type": "item_reference", "id": item_id, "item_id": "msg_1"}]}, items=True)
+    found = list_stored_references(
+        {"input": [{"type": "item_reference", "id": item_id, "item_id": "msg_1"}]}, items=True
+    )
     assert [(one.field, one.where, one.given) for one in found] == [("item_reference", "input[0]", False)]
 
 
@@ -165,5 +167,5 @@ def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: An
     ],
 )
 def test_an_address_that_only_the_provider_can_open_names_what_it_keeps(part: dict[str, Any]) -> None:
-    (found,) = list_kept_names(with_content(part))
+    (found,) = list_stored_references(with_content(part))
     assert (found.field, "://" in found.id) == ("file_uri", True)

@@ -66,7 +66,7 @@ _LONGEST_ADDRESS = 2_048
 
 
 @frozen
-class KeptName:
+class StoredReference:
     """The id of a resource stored at a provider.
 
     ``where``: its place in the body. ``field``: the field name that a channel must allow if the resource's owner is
@@ -80,7 +80,7 @@ class KeptName:
     given: bool = False
 
 
-def list_kept_names(body: Body, *, items: bool = False) -> list[KeptName]:
+def list_stored_references(body: Body, *, items: bool = False) -> list[StoredReference]:
     """List the ids of stored resources in ``body``. ``items``: its ``input`` has items of the Responses API."""
     found = list(_list_items(body.get("input"))) if items else []
     if not has_unusual_names(body):
@@ -99,7 +99,7 @@ def _list_requests(items: object) -> frozenset[str]:
     )
 
 
-def list_made(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
+def list_created_ids(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
     """List the ids in a Responses API response that its client may reference later.
 
     ``kept``: the provider stores the response.
@@ -114,7 +114,7 @@ def list_made(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
     return [one for one in ids if isinstance(one, str) and one]
 
 
-def _list_items(items: object) -> Iterator[KeptName]:
+def _list_items(items: object) -> Iterator[StoredReference]:
     """Yield the ids of input items that the request gives without their full content."""
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict):
@@ -122,7 +122,7 @@ def _list_items(items: object) -> Iterator[KeptName]:
         folded = item if item.keys() <= PLAIN_NAMES else {fold_name(name): value for name, value in item.items()}
         item_id, kind = folded.get("id"), folded.get("type")
         if _is_item(kind) and not isinstance(item_id, str):
-            yield KeptName(repr(item_id), f"input[{index}]", ITEM)
+            yield StoredReference(repr(item_id), f"input[{index}]", ITEM)
         if not isinstance(item_id, str) or not item_id:
             continue
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
@@ -130,15 +130,15 @@ def _list_items(items: object) -> Iterator[KeptName]:
         if kind == "reasoning":
             sealed = folded.get("encryptedcontent") or folded.get("encrypted_content")
             if not sealed and not folded.get("content"):
-                yield KeptName(item_id, f"input[{index}]", ITEM, given=full)
+                yield StoredReference(item_id, f"input[{index}]", ITEM, given=full)
         elif kind == "image_generation_call":
             if not folded.get("result"):
-                yield KeptName(item_id, f"input[{index}]", ITEM)
+                yield StoredReference(item_id, f"input[{index}]", ITEM)
         elif kind == ITEM or not full or (not kind and "role" not in folded):
-            yield KeptName(item_id, f"input[{index}]", ITEM)
+            yield StoredReference(item_id, f"input[{index}]", ITEM)
 
 
-def _walk(body: Body) -> Iterator[KeptName]:
+def _walk(body: Body) -> Iterator[StoredReference]:
     rest: list[tuple[str, Any]] = [("", body)]
     while rest:
         where, value = rest.pop()
@@ -159,18 +159,18 @@ def _walk(body: Body) -> Iterator[KeptName]:
                 rest.append((place, item))
 
 
-def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[KeptName]:
+def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[StoredReference]:
     """Yield the ids in a field; ``folded`` is the field's folded name."""
     if folded in _MEDIA or folded.endswith(_ADDRESSES):
         some = value if isinstance(value, list) else [value]
-        yield from (KeptName(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
+        yield from (StoredReference(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
     if folded in _IDS:
         given = value if isinstance(value, list) else [value]
         given = [one.get("id") if isinstance(one, dict) else one for one in given]
         ids = [str(one) for one in given if one and isinstance(one, str | int)]
         if folded == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
-        yield from (KeptName(one, where, _IDS[folded]) for one in ids)
+        yield from (StoredReference(one, where, _IDS[folded]) for one in ids)
     elif folded in _HOLDERS:
         field, alone = _HOLDERS[folded]
         if isinstance(value, dict):
@@ -178,9 +178,9 @@ def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[Kep
         elif not alone:
             return
         if value and isinstance(value, str | int):
-            yield KeptName(str(value), where, field)
+            yield StoredReference(str(value), where, field)
     elif folded == "previousresponseid" and value and isinstance(value, str):
-        yield KeptName(value, where, "previous_response_id")
+        yield StoredReference(value, where, "previous_response_id")
 
 
 def _is_item(kind: object) -> bool:
