@@ -1,7 +1,9 @@
-"""The application: routes, and middlewares from the outermost inwards. ``services.py`` opens their dependencies."""
+"""The application: routes, and middlewares from the outermost inwards, over the services that ``services`` opens."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -13,13 +15,14 @@ from gateway.server.admin.operation import OPERATIONS, register_operations
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.routes import ROOT, add_console
-from gateway.server.context import API, SERVICES, Services
+from gateway.server.context import API, SERVICES, DrainState, Services
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import GOOGLE_ROOT
 from gateway.server.google_api import add_google_routes
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.metrics import add_metrics
 from gateway.server.middlewares import authenticate, error_responses, request_context
+from gateway.server.protocol import GatewayRunner
 from gateway.server.responses import add_common_headers
 from gateway.server.routes import add_api_routes, get_root
 from gateway.server.shutdown import drain
@@ -36,8 +39,26 @@ _PAGES: Mapping[str, str] = {
 }
 
 
-def create_app(options: AppOptions) -> web.Application:
-    """Build the gateway: four sub-applications under one root. Nothing is opened before startup."""
+@asynccontextmanager
+async def open_runner(
+    options: AppOptions, drain_state: DrainState | None = None, **settings: Any
+) -> AsyncIterator[GatewayRunner]:
+    """Open the services, and set up the application on a runner, which listens nowhere yet.
+
+    At the end of the block requests in progress are drained, and the services close. ``settings``: those of
+    ``GatewayRunner``. Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``ConfigError``.
+    """
+    async with open_services(options, drain_state or DrainState()) as services:
+        runner = GatewayRunner(create_app(options, services), access_log=None, **settings)
+        try:
+            await runner.setup()
+            yield runner
+        finally:
+            await runner.cleanup()
+
+
+def create_app(options: AppOptions, services: Services) -> web.Application:
+    """Build the gateway: four sub-applications under one root."""
     server = options.config.server
     app = web.Application(middlewares=[request_context, error_responses], client_max_size=server.max_body_mb * MIB)
     if options.config.tracing.endpoint:
@@ -55,7 +76,6 @@ def create_app(options: AppOptions) -> web.Application:
     add_google_routes(google)
     operations = register_operations(admin, list_admin_operations())
     add_console(console)
-    services = Services(options)
     for part in (app, api, google, admin, console):
         part[SERVICES], part[OPERATIONS] = services, operations
     app.add_subapp("/v1", api)
@@ -69,7 +89,6 @@ def create_app(options: AppOptions) -> web.Application:
     add_metrics(app)
     app.on_response_prepare.append(add_common_headers)
     app.on_shutdown.append(partial(drain, timeout_s=server.drain_timeout_s))
-    app.cleanup_ctx.append(open_services)
     return app
 
 

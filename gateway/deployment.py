@@ -47,6 +47,11 @@ class Deployment(Protocol):
         ...
 
     @property
+    def clock(self) -> Callable[[], float]:
+        """Returns the Unix seconds that all processes of this deployment share."""
+        ...
+
+    @property
     def owner(self) -> str | None:
         """The name of this process in job leases; None: any process may continue a job."""
         ...
@@ -72,7 +77,7 @@ class Deployment(Protocol):
         """Return a function that decides whether this process does a name's work of that kind; None: it does all."""
         ...
 
-    def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
+    def find_job_clock(self) -> Callable[[], float]:
         """Return a clock of Unix seconds that ignores changes of the system clock.
 
         A change of the system clock must neither end jobs early nor make leases look old.
@@ -83,13 +88,11 @@ class Deployment(Protocol):
         """Return the publisher of video job events."""
         ...
 
-    def open_values(self, database: Database, secret_box: SecretBox, clock: Callable[[], float]) -> ShortLived:
+    def open_values(self, database: Database, secret_box: SecretBox) -> ShortLived:
         """Return the store of short-lived values."""
         ...
 
-    def open_throttle(
-        self, database: Database, values: ShortLived, clock: Callable[[], float], space: str = ""
-    ) -> "Throttle":
+    def open_throttle(self, database: Database, values: ShortLived, space: str = "") -> "Throttle":
         """Return the throttle that slows down guessing. ``space`` separates its counters from other throttles'."""
         ...
 
@@ -117,10 +120,13 @@ class OwnFile:
 
 
 class Alone:
-    """A single gateway: no other process uses its database."""
+    """A single gateway: no other process uses its database. ``clock``: Unix seconds."""
 
     node, owner = None, None
     pauses_s: tuple[float, ...] = ()
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
 
     def leads(self) -> bool:
         return True
@@ -133,26 +139,20 @@ class Alone:
 
     def divide(self, kind: str) -> None: ...
 
-    def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
-        started_s, since_s = clock(), time.monotonic()
+    def find_job_clock(self) -> Callable[[], float]:
+        started_s, since_s = self.clock(), time.monotonic()
         return lambda: started_s + time.monotonic() - since_s
 
     def open_events(self) -> Events:
         return Events()
 
-    def open_values(
-        self,
-        database: Database,  # noqa: ARG002 - memory is enough
-        secret_box: SecretBox,  # noqa: ARG002
-        clock: Callable[[], float],
-    ) -> ShortLived:
-        return MemoryValues(clock)
+    def open_values(self, database: Database, secret_box: SecretBox) -> ShortLived:  # noqa: ARG002 - memory is enough
+        return MemoryValues(self.clock)
 
     def open_throttle(
         self,
         database: Database,  # noqa: ARG002 - memory is enough
         values: ShortLived,  # noqa: ARG002
-        clock: Callable[[], float],  # noqa: ARG002
         space: str = "",  # noqa: ARG002
     ) -> "Throttle":
         from gateway.auth.login_throttle import LoginThrottle  # noqa: PLC0415 - when the first member signs in

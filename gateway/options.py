@@ -1,4 +1,4 @@
-"""The inputs of ``create_app``: the configuration, the data folder, and settings that tests override."""
+"""The inputs of a gateway: the configuration, the data folder, and settings that tests override."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class StartupInfo:
 
 @frozen
 class AppOptions:
-    """What ``create_app`` builds the gateway from.
+    """What ``gateway.app`` builds the gateway from.
 
     Attributes:
         environ: holds provider keys, which are used if no channel is configured.

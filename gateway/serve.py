@@ -7,7 +7,8 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import attrs
 import structlog
@@ -15,14 +16,14 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.allocator import bound_free_memory
-from gateway.app import create_app
+from gateway.app import open_runner
 from gateway.config.certificate import ServerCertificate
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
 from gateway.options import AppOptions, StartupInfo
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import find_limits
-from gateway.server.context import SERVICES
+from gateway.server.context import SERVICES, DrainState, Services
 from gateway.server.protocol import GatewayRunner
 from gateway.server.tls_site import TlsSite
 from gateway.services import describe_channels
@@ -67,44 +68,50 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
-    server = options.config.server
-    host, sockets = _open_sockets(server, manager)
-    app = create_app(options)
-    runner = _make_runner(app, server, passed=bool(manager.listening))
-    ready, stopping = asyncio.Event(), asyncio.Event()
+    host, sockets = _open_sockets(options.config.server, manager)
+    loop, drain, stopping = asyncio.get_running_loop(), DrainState(), asyncio.Event()
+    ready: asyncio.Future[Services] = loop.create_future()
     reloads: set[asyncio.Task[None]] = set()
-    loop = asyncio.get_running_loop()
     watchdog = loop.create_task(manager.keep_watchdog())
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, _stop, app, stopping)
-    loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
+        loop.add_signal_handler(name, _stop, drain, stopping)
+    loop.add_signal_handler(signal.SIGHUP, _start_reload, ready, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
+    settings = _find_settings(options.config.server, passed=bool(manager.listening))
     try:
-        await runner.setup()
-        for sock in sockets:
-            await _make_site(runner, sock, options.certificate).start()
-        local = _announce(options, host, sockets[0].getsockname()[1])
-        address = server.base_url or local
-        log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
-        _tune_garbage_collector()
-        on_ready(address, await _get_startup_info(app))
-        ready.set()
-        manager.notify("READY=1")
-        await stopping.wait()
-        manager.notify("STOPPING=1")
-        log.info("gateway_stopping", running=app[SERVICES].drain.inside)
-        if server.shutdown_delay_s:
-            await _leave(app, runner, server.shutdown_delay_s)
+        async with open_runner(options, drain, **settings) as runner, _end_reloads(reloads):
+            for sock in sockets:
+                await _make_site(runner, sock, options.certificate).start()
+            services = runner.app[SERVICES]
+            local = _announce(options, host, sockets[0].getsockname()[1])
+            address = options.config.server.base_url or local
+            log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
+            _tune_garbage_collector()
+            on_ready(address, await _get_startup_info(services))
+            ready.set_result(services)
+            manager.notify("READY=1")
+            await stopping.wait()
+            manager.notify("STOPPING=1")
+            log.info("gateway_stopping", running=drain.inside)
+            if options.config.server.shutdown_delay_s:
+                await _leave(drain, runner, options.config.server.shutdown_delay_s)
     finally:
-        loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
-        for reload in reloads:  # a reload may wait for a provider; the next start reads the file anyway
-            reload.cancel()
-        await asyncio.gather(*reloads, return_exceptions=True)
-        await runner.cleanup()
         watchdog.cancel()
         for sock in sockets:
             sock.close()
     log.info("gateway_stopped", pid=os.getpid())
+
+
+@contextlib.asynccontextmanager
+async def _end_reloads(reloads: set[asyncio.Task[None]]) -> AsyncIterator[None]:
+    """Cancel the ``reloads`` in progress, and ignore later ones, when the block ends."""
+    try:
+        yield
+    finally:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _ignore_reload)
+        for reload in reloads:  # a reload may wait for a provider; the next start reads the file anyway
+            reload.cancel()
+        await asyncio.gather(*reloads, return_exceptions=True)
 
 
 def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCertificate | None) -> web.SockSite:
@@ -129,9 +136,9 @@ def _announce(options: AppOptions, host: str, port: int) -> str:
     return url
 
 
-async def _leave(app: web.Application, runner: GatewayRunner, delay_s: float) -> None:
+async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> None:
     """Keep serving for ``delay_s``; ``/readyz`` and every response announce the end. A second signal ends the wait."""
-    drain, loop = app[SERVICES].drain, asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     drain.leaving = True
     runner.end_connections()
     until = loop.time() + delay_s
@@ -139,26 +146,24 @@ async def _leave(app: web.Application, runner: GatewayRunner, delay_s: float) ->
         await asyncio.sleep(_POLL_S)
 
 
-def _make_runner(app: web.Application, server: ServerSection, *, passed: bool) -> GatewayRunner:
-    return GatewayRunner(
-        app,
-        access_log=None,
-        handler_cancellation=True,
-        keepalive_timeout=server.keepalive_s,
-        limits=find_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
-        passed=passed,
-        read_bufsize=READ_BUFFER,
-        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-    )
+def _find_settings(server: ServerSection, *, passed: bool) -> dict[str, Any]:
+    """Return the settings of the runner. ``passed``: the sockets belong to a service manager."""
+    return {
+        "handler_cancellation": True,
+        "keepalive_timeout": server.keepalive_s,
+        "limits": find_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
+        "passed": passed,
+        "read_bufsize": READ_BUFFER,
+        "shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+    }
 
 
-async def _get_startup_info(app: web.Application) -> StartupInfo:
+async def _get_startup_info(services: Services) -> StartupInfo:
     """Return the content of the startup message, with the console's setup token if there is no administrator.
 
     Waits briefly for the providers: the message contains an example request with a model that a provider or the demo
     serves.
     """
-    services = app[SERVICES]
     catalog = services.routing.catalog
     for _ in range(_MODEL_POLLS):
         if _is_settled(catalog):
@@ -183,23 +188,24 @@ def _is_settled(catalog: ModelCatalog) -> bool:
     )
 
 
-def _stop(app: web.Application, stopping: asyncio.Event) -> None:
+def _stop(drain: DrainState, stopping: asyncio.Event) -> None:
     """Handle SIGTERM and SIGINT: stop; a second one aborts running requests."""
     if stopping.is_set():
-        app[SERVICES].drain.hurried = True
+        drain.hurried = True
     stopping.set()
 
 
-def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:
+def _start_reload(ready: asyncio.Future[Services], reloads: set[asyncio.Task[None]]) -> None:
     """Handle SIGHUP. Reloads do not overlap: ``Reloader`` has a lock for them."""
-    task = asyncio.get_running_loop().create_task(_reload(app, ready))
+    task = asyncio.get_running_loop().create_task(_reload(ready))
     reloads.add(task)
     task.add_done_callback(reloads.discard)
 
 
-async def _reload(app: web.Application, ready: asyncio.Event) -> None:
-    await ready.wait()  # the start read the file before it opened the database: the file may have changed since
-    await app[SERVICES].admin.reloader.reload_logged()
+async def _reload(ready: asyncio.Future[Services]) -> None:
+    # The start read the file before it opened the database: the file may have changed since.
+    await asyncio.wait((ready,))  # unlike ``await ready``, its cancellation leaves the future as it is
+    await ready.result().admin.reloader.reload_logged()
 
 
 def _ignore_reload() -> None:

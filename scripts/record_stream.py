@@ -21,11 +21,10 @@ import aiohttp.web
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.app import create_app
+from gateway.app import open_runner
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.server.context import SERVICES
-from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import DataFolder
 
 COLUMNS = 84
@@ -45,16 +44,11 @@ Word = tuple[float, str]
 async def record() -> list[Word]:
     """Send the request to a gateway of its own; return the pieces of its answer with their times."""
     with tempfile.TemporaryDirectory() as folder:
-        app = create_app(AppOptions(config=Config(), folder=DataFolder(Path(folder)), environ={}, discover=False))
-        runner = GatewayRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
+        options = AppOptions(config=Config(), folder=DataFolder(Path(folder)), environ={}, discover=False)
+        async with open_runner(options) as runner:
+            await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1/chat/completions"
-            return await ask(url, app[SERVICES].startup_info.secret or "")
-        finally:
-            await runner.cleanup()
+            return await ask(url, runner.app[SERVICES].startup_info.secret or "")
 
 
 async def ask(url: str, key: str) -> list[Word]:

@@ -4,7 +4,7 @@ Second factors are up to the provider.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 import orjson
@@ -69,6 +69,11 @@ class ProviderSignIn:
         self._throttle = throttle
         self._seal = seal.derive(PURPOSE)
         self._flows = flows
+
+    @property
+    def specs(self) -> Sequence[SignInProvider]:
+        """The configured providers, in the order of the configuration file."""
+        return [provider.spec for provider in self._providers.values()]
 
     async def begin(self, name: str, redirect_uri: str, after: str, signed: CurrentUser | None = None) -> BegunFlow:
         """Begin a sign-in, or link an identity to the member who is ``signed`` in.

@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -360,10 +360,9 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
 
     from aiohttp import web
 
-    from gateway.app import create_app
+    from gateway.app import open_runner
     from gateway.log import configure_log
     from gateway.options import AppOptions
-    from gateway.server.protocol import GatewayRunner
     from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
@@ -371,17 +370,13 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
     options = AppOptions(
         config, folder, context.environ, discover=context.discover, declare=False, sources=file_config.sources
     )
-    app = create_app(options)
-    runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            runner = await stack.enter_async_context(open_runner(options, shutdown_timeout=1.0))
         except (DatabaseStartupError, DataFolderDamaged) as error:
             raise StartupError(str(error)) from None
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":

@@ -1,20 +1,21 @@
 """Apply the changes that other nodes of the cluster have committed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from gateway.domain.node import Change
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.server.background_responses import CANCELLED, cancel_active
-from gateway.server.context import Services
+from gateway.server.context import RoutingServices, StorageServices
 from gateway.storage.ledger import LedgerRepository
 
 if TYPE_CHECKING:
+    from gateway.auth.api_keys import ApiKeyAuthenticator
+    from gateway.cluster.credit.keeper import CreditKeeper
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.config.reload import Reloader
 
 _AGAIN_S = 1.0
 MOST_FAILURES = 30
@@ -28,13 +29,6 @@ _SLOW_S = 30.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def follow_changes(services: Services, node: "ClusterNode") -> None:
-    """Start to apply the changes of all nodes. Raises ``StoreUnavailable``."""
-    follower = ChangeFollower(services, node)
-    node.notifications.subscribe(CANCELLED, partial(cancel_active, services))
-    await node.follow(follower.apply, follower.reload, follower.restore)
-
-
 class ChangeFollower:
     """Applies changes to the state in this process's memory.
 
@@ -42,12 +36,33 @@ class ChangeFollower:
     follow in the background, since discovering local servers takes time. The methods wait for nothing but the store,
     because the node sends no beat meanwhile.
 
-    ``again_s``: seconds before a retry after the store failed. ``slow_s``: the same after ``MOST_FAILURES``.
+    Args:
+        keeper: the credit leases of this node; None if it has none.
+        start: runs a task in the background.
+
+    Attributes:
+        again_s: seconds before a retry after the store failed.
+        slow_s: the same after ``MOST_FAILURES``.
     """
 
-    def __init__(self, services: Services, node: "ClusterNode") -> None:
-        self._services = services
+    def __init__(
+        self,
+        node: "ClusterNode",
+        storage: StorageServices,
+        routing: RoutingServices,
+        *,
+        api_keys: "ApiKeyAuthenticator",
+        reloader: "Reloader",
+        keeper: "CreditKeeper | None",
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
         self._node = node
+        self._storage = storage
+        self._routing = routing
+        self._api_keys = api_keys
+        self._reloader = reloader
+        self._keeper = keeper
+        self._start = start
         self._channels_changed = False
         self._reads_lists = False
         self._unread: set[str] | None = set()
@@ -58,19 +73,19 @@ class ChangeFollower:
         keys, accounts = ({int(each.id) for each in changes if each.kind == kind} for kind in ("key", "account"))
         kinds = {each.kind for each in changes}
         if keys or accounts:
-            await self._services.auth.api_keys.reload_some(keys, accounts)
+            await self._api_keys.reload_some(keys, accounts)
         if listed := {each.id for each in changes if each.kind == "model_list"}:
             self._load_models(listed)
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
         """Read everything again, including credit leases, and create missing balances. Raises ``StoreUnavailable``."""
-        if self._services.billing.keeper is not None:
-            self._services.billing.keeper.distrust_leases()
-        database = self._services.storage.database
+        if self._keeper is not None:
+            self._keeper.distrust_leases()
+        database = self._storage.database
         if database.credit is not None:
             await database.write(database.credit.open_missing)
-        await self._services.auth.api_keys.reload()
+        await self._api_keys.reload()
         self._load_models(None)
         await self._apply_rest(settings=True, channels=True)
 
@@ -78,15 +93,14 @@ class ChangeFollower:
         """Store again the rows that the store may have lost. Raises ``StoreUnavailable``."""
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
-        storage = self._services.storage
-        await post_kept(storage.journal, LedgerRepository(storage.database, storage.unstorable))
+        await post_kept(self._storage.journal, LedgerRepository(self._storage.database, self._storage.unstorable))
 
     async def _apply_rest(self, *, settings: bool, channels: bool) -> None:
         if settings:
-            await self._services.admin.reloader.adopt_stored()
+            await self._reloader.adopt_stored()
         if channels and not self._channels_changed:
             self._channels_changed = True
-            self._services.background.start(self._follow_channels())
+            self._start(self._follow_channels())
 
     async def _follow_channels(self) -> None:
         try:
@@ -98,7 +112,7 @@ class ChangeFollower:
         while self._channels_changed:
             self._channels_changed = False
             try:
-                changed = await self._services.routing.channels.adopt_stored()
+                changed = await self._routing.channels.adopt_stored()
             except StoreUnavailable:
                 self._channels_changed = True
                 raise
@@ -113,7 +127,7 @@ class ChangeFollower:
         self._unread = None if names is None or self._unread is None else self._unread | names
         if not self._reads_lists:
             self._reads_lists = True
-            self._services.background.start(self._follow_lists())
+            self._start(self._follow_lists())
 
     async def _follow_lists(self) -> None:
         try:
@@ -122,7 +136,7 @@ class ChangeFollower:
             self._reads_lists = False
 
     async def _read_lists(self) -> None:
-        lists = self._services.routing.model_lists
+        lists = self._routing.model_lists
         while self._unread is None or self._unread:
             names, self._unread = self._unread, set()
             try:

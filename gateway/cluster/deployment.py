@@ -33,6 +33,10 @@ class Cluster:
         self.node = node
 
     @property
+    def clock(self) -> Callable[[], float]:
+        return self.node.clock.now
+
+    @property
     def owner(self) -> str:
         return self.node.owner
 
@@ -48,20 +52,18 @@ class Cluster:
     def divide(self, kind: str) -> Callable[[object], bool]:
         return lambda name: self.node.owns(f"{kind} {name}")
 
-    def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
-        """Return ``clock``, the store's clock, which continues while the machine is suspended."""
-        return clock
+    def find_job_clock(self) -> Callable[[], float]:
+        """Return the store's clock, which continues while the machine is suspended."""
+        return self.clock
 
     def open_events(self) -> Events:
         return connect_events(self.node.notifications)
 
-    def open_values(self, database: Database, secret_box: SecretBox, clock: Callable[[], float]) -> ShortLived:
-        return SharedValues(database, secret_box, clock)
+    def open_values(self, database: Database, secret_box: SecretBox) -> ShortLived:
+        return SharedValues(database, secret_box, self.clock)
 
-    def open_throttle(
-        self, database: Database, values: ShortLived, clock: Callable[[], float], space: str = ""
-    ) -> SharedThrottle:
-        return SharedThrottle(FailedSignIns(database, int(FORGOTTEN_S * 1000)), values, clock, space=space)
+    def open_throttle(self, database: Database, values: ShortLived, space: str = "") -> SharedThrottle:
+        return SharedThrottle(FailedSignIns(database, int(FORGOTTEN_S * 1000)), values, self.clock, space=space)
 
     def derive_key(self, secret: bytes, purpose: str) -> bytes:
         return hmac.digest(secret, f"sign-in, {purpose}".encode(), "sha256")

@@ -1,9 +1,8 @@
 """Open this gateway as a node of a cluster: its database, its registration, and the shared clock."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-
-import attrs
 
 from gateway import __version__
 from gateway.cluster.config_digest import find_digest
@@ -16,7 +15,6 @@ from gateway.cluster.own_url import find_own_url
 from gateway.cluster.state.secrets import check_shared, share_secrets
 from gateway.domain.node import Node
 from gateway.options import AppOptions
-from gateway.server.context import Services
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
@@ -24,15 +22,15 @@ from gateway.storage.schema import REVISION
 
 
 async def open_node(
-    services: Services, stack: AsyncExitStack, starting: AsyncExitStack
+    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, starting: AsyncExitStack
 ) -> tuple[Database, Cluster, FencedWriteQueue]:
-    """Open the database and register. From then on the services use the clock of the store.
+    """Open the database and register.
 
-    While ``starting`` is open no other node starts. A node that does not match the cluster writes nothing.
+    ``count_active``: returns the number of active requests. While ``starting`` is open no other node starts. A node
+    that does not match the cluster writes nothing.
 
     Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``StoreUnavailable``.
     """
-    options = services.options
     _check_allowed(options)
     config, master_key = options.config, bytes.fromhex(options.config.store.master_key)
     own = Node(
@@ -48,12 +46,11 @@ async def open_node(
     database = await open_address(address, session, check)
     stack.push_async_callback(database.close)
     queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
-    node = ClusterNode(session, queue, clock, services.active_requests.__len__)
+    node = ClusterNode(session, queue, clock, count_active)
     stack.push_async_callback(node.close)
     await node.open()
     await starting.enter_async_context(session.start_alone())
     await share_secrets(options.folder, database, master_key)
-    services.options, services.clock = attrs.evolve(options, clock=clock.now), clock.now
     return database, Cluster(node), queue
 
 

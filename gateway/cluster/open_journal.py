@@ -10,8 +10,8 @@ from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
 from gateway.domain.balance import parse_day
-from gateway.domain.ledger import UnfinishedRequest
-from gateway.server.context import Services
+from gateway.domain.ledger import OnCrash, UnfinishedRequest
+from gateway.options import AppOptions
 from gateway.storage.data_folder import JOURNAL
 from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 async def open_journal(
-    services: Services, stack: AsyncExitStack, database: Database, node: "ClusterNode"
+    options: AppOptions, stack: AsyncExitStack, database: Database, node: "ClusterNode"
 ) -> tuple[RequestJournal, StoredNotes | None]:
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
     Also return the object that deletes the journal's notes; None if the database has none. Raises ``StoreUnavailable``.
     """
-    config, path = services.options.config, services.options.folder.private_file(JOURNAL)
+    config, path = options.config, options.folder.private_file(JOURNAL)
     own = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
@@ -44,9 +44,7 @@ async def open_journal(
     return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
 
 
-def collect_notes(services: Services, jobs: JobRunner, node: "ClusterNode") -> None:
+def collect_notes(database: Database, node: "ClusterNode", on_crash: OnCrash, jobs: JobRunner) -> None:
     """Start ending the requests of dead nodes, while ``node`` leads."""
-    ended = LeftNotes(services.storage.database, lambda: parse_day(services.clock()))
-    on_crash = services.options.config.ledger.on_crash
-    collector = NoteCollector(ended, lambda: node.leads, on_crash, services.clock)
-    jobs.start("collect_notes", collector.run)
+    ended = LeftNotes(database, lambda: parse_day(node.clock.now()))
+    jobs.start("collect_notes", NoteCollector(ended, lambda: node.leads, on_crash, node.clock.now).run)

@@ -1,29 +1,38 @@
 """Open requests to the other nodes of a cluster, and the handling of their notifications."""
 
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.signature import NodeSigner
 from gateway.cluster.peers import CANCEL, Peers
+from gateway.config.schema import Config
+from gateway.domain.audit_log import Actor
 from gateway.errors import GatewayError
-from gateway.server.admin.active_requests import cancel_here
-from gateway.server.context import Services
+from gateway.storage.database import Database
 
 
-def open_peers(services: Services, node: ClusterNode, stack: AsyncExitStack) -> Peers:
-    """Open requests to the other nodes, and start cancelling requests on their behalf."""
-    config = services.options.config
-    signer = NodeSigner(bytes.fromhex(config.store.master_key), services.clock)
-    peers = Peers(node.id, services.storage.database, signer, node.notifications, insecure=config.cluster.insecure)
+def open_peers(
+    config: Config,
+    database: Database,
+    node: ClusterNode,
+    stack: AsyncExitStack,
+    *,
+    cancel: Callable[[str, Actor], Awaitable[None]],
+    start: Callable[[Coroutine[Any, Any, None]], object],
+) -> Peers:
+    """Open requests to the other nodes, and start cancelling requests on their behalf.
+
+    ``cancel``: cancels an active request of this process, by its id. ``start``: runs a task in the background.
+    """
+    signer = NodeSigner(bytes.fromhex(config.store.master_key), node.clock.now)
+    peers = Peers(node.id, database, signer, node.notifications, insecure=config.cluster.insecure)
     stack.push_async_callback(peers.close)
-    services.active_requests.node = node.id
 
-    async def cancel(name: str) -> None:
+    async def cancel_named(name: str) -> None:
         with suppress(GatewayError):  # most nodes do not run this request
-            await cancel_here(services, *peers.parse_cancel(name))
+            await cancel(*peers.parse_cancel(name))
 
-    def handler(name: str) -> None:
-        services.background.start(cancel(name))
-
-    node.notifications.subscribe(CANCEL, handler)
+    node.notifications.subscribe(CANCEL, lambda name: start(cancel_named(name)))
     return peers

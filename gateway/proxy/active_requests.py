@@ -45,12 +45,12 @@ class ActiveRequest(Protocol):
 class ActiveRequests:
     """All active requests of this process by id, the oldest first.
 
-    ``node``: the id of this node, if the process belongs to a cluster.
+    ``node``: the id of this node of a cluster; None for a single gateway.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, node: str | None) -> None:
         self.calls: dict[str, ActiveRequest] = {}
-        self.node: str | None = None
+        self.node = node
 
     def __len__(self) -> int:
         return len(self.calls)

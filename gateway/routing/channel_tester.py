@@ -47,7 +47,7 @@ class ChannelTester:
     """Tests channels. ``clock`` returns Unix seconds."""
 
     def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: SendChat, clock: Callable[[], float]) -> None:
-        self._load_balancer = load_balancer
+        self.load_balancer = load_balancer
         self._fetch = fetch
         self._send = send
         self._clock = clock
@@ -109,7 +109,7 @@ class ChannelTester:
 
     def record(self, channel: Channel, answer: Answer, by_key: Sequence[Answer] = ()) -> None:
         """Record a test's result. ``by_key``: the answer for each key; empty if only the first key was tested."""
-        state = self._load_balancer.channels.get(channel.name)
+        state = self.load_balancer.channels.get(channel.name)
         if not answer.requested or state is None:
             return
         state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)

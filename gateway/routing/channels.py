@@ -24,7 +24,6 @@ from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from gateway.routing.channel_tester import Answer, ChannelTester
-from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
 
@@ -65,25 +64,23 @@ class ChannelService:
         clock: returns Unix seconds.
         leads: returns whether this process is the one that tests held channels.
         demo: the demo; None: it is offered only if ``discover`` returns it.
-
-    Attributes:
-        listed: a callback for the answer to each listing of a channel's models.
+        note_listing: called with the answer to each listing of a channel's models; None: no other node needs it.
     """
 
     def __init__(
         self,
         catalog: ModelCatalog,
-        load_balancer: LoadBalancer,
         store: ChannelRepository,
         *,
         tester: ChannelTester,
         discover: Callable[[], Awaitable[Sequence[Found]]],
         clock: Callable[[], float],
         leads: Callable[[], bool],
+        note_listing: Callable[[Channel, Answer], object] | None,
         demo: Demo | None = None,
     ) -> None:
         self._catalog = catalog
-        self._load_balancer = load_balancer
+        self._load_balancer = tester.load_balancer
         self._store = store
         self._tester = tester
         self._discover = discover
@@ -92,7 +89,7 @@ class ChannelService:
         self._found: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
         self.leads = leads
-        self.listed: Callable[[Channel, Answer], None] = lambda *_: None
+        self._note_listing = note_listing
         self._demo = demo
         self._demo_mode: DemoMode = "auto"
         self._demo_calls = 0
@@ -299,7 +296,8 @@ class ChannelService:
         """Update the catalog with a synchronised channel's model list, or record why fetching it failed."""
         if not channel.sync:
             return
-        self.listed(channel, answer)
+        if self._note_listing is not None:
+            self._note_listing(channel, answer)
         if answer.error is not None:
             self._catalog.note_failure(channel, answer.error.message)
             log.warning("models_not_synced", channel=channel.name, error=answer.error.message)

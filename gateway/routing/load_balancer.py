@@ -65,10 +65,10 @@ class LoadBalancer:
     Args:
         clock: returns seconds of a monotonic clock.
         rng: returns a random number from 0 to below 1.
+        settings: limits for retries; a reload of the configuration replaces them.
         shared: the channel limits shared with other gateways; None in a single process.
 
     Attributes:
-        settings: limits for retries.
         channels: the channel states by name. The mapping is replaced whenever the channels change.
         running: the number of running attempts.
         retrying: the number of running retries that are not answered yet.
@@ -81,12 +81,13 @@ class LoadBalancer:
         clock: Callable[[], float],
         rng: Callable[[], float] = random.random,
         *,
+        settings: RetrySettings,
         shared: "SharedChannelLimits | None",
     ) -> None:
         self._clock = clock
         self._rng = rng
         self.channels: Mapping[str, ChannelState] = {}
-        self.settings = DEFAULT_SETTINGS
+        self.settings = settings
         self.shared = shared
         self.running = 0
         self.retrying = 0

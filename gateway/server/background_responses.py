@@ -28,6 +28,7 @@ from gateway.formats.translator import ResponseIdentity
 from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan
 from gateway.proxy import forward
+from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import find_set_url
 from gateway.server.context import SERVICES, Services
@@ -172,7 +173,7 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
     maker = body.pop(_MAKER, None)
-    if not cancel_active(services, kept.id):
+    if not cancel_active(services.active_requests, kept.id):
         node = services.storage.node
         if node is None or maker is None or not node.may_live(maker):
             return read_kept(services, kept)
@@ -180,20 +181,20 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
     return orjson.dumps(body | {"status": "cancelled"})
 
 
-def cancel_active(services: Services, response_id: str) -> bool:
+def cancel_active(active_requests: ActiveRequests, response_id: str) -> bool:
     """Cancel a response that this process is generating; return False if it generates no such response."""
-    active = _find_active(services, response_id)
+    active = _find_active(active_requests, response_id)
     if active is not None:
         active.cancel()
     return active is not None
 
 
 def _is_active(services: Services, response_id: str) -> bool:
-    return _find_active(services, response_id) is not None
+    return _find_active(services.active_requests, response_id) is not None
 
 
-def _find_active(services: Services, response_id: str) -> Any:
-    return services.active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
+def _find_active(active_requests: ActiveRequests, response_id: str) -> Any:
+    return active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
 
 
 def _build_error(error: GatewayError, active: ActiveInference) -> Body:

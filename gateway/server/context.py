@@ -17,7 +17,7 @@ from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.frozen import frozen
 from gateway.observability.trace_context import CurrentTrace
-from gateway.options import AppOptions, StartupInfo
+from gateway.options import StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.request_context import RequestContext
 
@@ -132,7 +132,7 @@ class StorageServices:
     retention_clock: RetentionClock
     unstorable: UnstorableFile
     deployment: Deployment
-    notes: StoredNotes | None = None
+    notes: StoredNotes | None
 
     @property
     def node(self) -> ClusterNode | None:
@@ -150,9 +150,11 @@ class StorageServices:
 class BillingServices:
     """Quota before a request, settlement after it.
 
-    ``keeper``: leases credit for this node of a cluster; None for a single process. ``shared_limits``: counts rate
-    limits together with other gateways; None: this process counts on its own. ``ledger_check``: reconciles balances
-    regularly while this node leads its cluster; None for a single process.
+    Attributes:
+        limits_store: where rate limits are counted: "memory", "postgresql" or "valkey".
+        keeper: leases credit for this node of a cluster; None for a single process.
+        shared_limits: counts rate limits together with other gateways; None: this process counts on its own.
+        ledger_check: reconciles balances regularly while this node leads its cluster; None for a single process.
     """
 
     balances: Balances
@@ -161,9 +163,10 @@ class BillingServices:
     quota: QuotaService
     settlement: Settlement
     reservations: JobReservations
-    keeper: CreditKeeper | None = None
-    shared_limits: SharedRateLimiter | None = None
-    ledger_check: LedgerCheck | None = None
+    limits_store: str
+    keeper: CreditKeeper | None
+    shared_limits: SharedRateLimiter | None
+    ledger_check: LedgerCheck | None
 
 
 @frozen
@@ -223,7 +226,7 @@ class RoutingServices:
     kept_responses: KeptResponses
     fetch_models: Fetch
     secret_box: SecretBox
-    model_lists: SharedModelLists | None = None
+    model_lists: SharedModelLists | None
 
 
 @frozen
@@ -301,8 +304,8 @@ class AdminServices:
     open_active_feed: Once[ActiveRequestsFeed]
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
-    settle_node: SettleNode | None = None
-    peers: Peers | None = None
+    settle_node: SettleNode | None
+    peers: Peers | None
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
 
     @property
@@ -328,52 +331,49 @@ class HttpSettings:
 
     max_body_mb: int
     form_limits: FormLimits
-    base_url: str = ""
-    trusted_proxies: Networks = ()
-    path_prefix: str = ""
+    base_url: str
+    trusted_proxies: Networks
+    path_prefix: str
 
 
-@attrs.define(eq=False)
+@frozen(eq=False)
 class Services:
-    """All services that handlers use. ``gateway.services`` sets the fields at startup.
+    """All services that handlers use. ``gateway.services`` builds the only object at startup.
 
     Attributes:
-        options: the options of the process; at startup, the stored settings are merged into their configuration.
-        open_batches: creates ``batches`` at its first use.
         clock: returns Unix seconds.
         memory: the memory budget for data loaded on behalf of requests.
+        open_batches: creates ``batches`` at its first use.
         sign_in: sign-in with OpenID Connect; None without a ``[[sign_in]]`` table.
+        alerts: None without an ``[[alert]]`` table, and for commands other than ``serve``.
+        tracing: None if tracing is off.
     """
 
-    options: AppOptions = attrs.field(repr=False)
-    clock: Callable[[], float] = attrs.field(init=False)
-    drain: DrainState = attrs.field(factory=DrainState)
-    active_requests: ActiveRequests = attrs.field(factory=ActiveRequests)
-    background: TaskSet = attrs.field(factory=TaskSet)
-    storage: StorageServices = attrs.field(init=False)
-    live_config: LiveConfig = attrs.field(init=False)
-    http: HttpSettings = attrs.field(init=False)
-    memory: MemoryBudget = attrs.field(init=False)
-    billing: BillingServices = attrs.field(init=False)
-    client: HttpClient = attrs.field(init=False)
-    websockets: WebSocketClient = attrs.field(init=False)
-    routing: RoutingServices = attrs.field(init=False)
-    proxy: Proxy = attrs.field(init=False)
-    media: MediaServices = attrs.field(init=False)
-    files: FileServices = attrs.field(init=False)
-    videos: VideoServices = attrs.field(init=False)
-    idempotency: IdempotencyService = attrs.field(init=False)
-    auth: AuthServices = attrs.field(init=False)
-    open_batches: Once[Batches] = attrs.field(init=False)
-    sign_in: ProviderSignIn | None = attrs.field(init=False, default=None)
-    admin: AdminServices = attrs.field(init=False)
-    metrics: RequestMetrics = attrs.field(init=False)
-    alerts: AlertWatcher | None = attrs.field(init=False, default=None)
-    tracing: TracingServices | None = attrs.field(init=False, default=None)
-    startup_info: StartupInfo = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.clock = self.options.clock
+    clock: Callable[[], float]
+    drain: DrainState
+    active_requests: ActiveRequests
+    background: TaskSet
+    memory: MemoryBudget
+    storage: StorageServices
+    live_config: LiveConfig
+    http: HttpSettings
+    billing: BillingServices
+    client: HttpClient
+    websockets: WebSocketClient
+    routing: RoutingServices
+    proxy: Proxy
+    media: MediaServices
+    files: FileServices
+    videos: VideoServices
+    idempotency: IdempotencyService
+    auth: AuthServices
+    open_batches: Once[Batches]
+    sign_in: ProviderSignIn | None
+    admin: AdminServices
+    metrics: RequestMetrics
+    alerts: AlertWatcher | None
+    tracing: TracingServices | None
+    startup_info: StartupInfo
 
     @property
     def batches(self) -> Batches:

@@ -1,159 +1,299 @@
 """Open the services that handlers use at startup, package by package, and close them in reverse order."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
-from aiohttp import web
 
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
-from gateway.background import JobRunner
+from gateway.background import JobRunner, TaskSet
 from gateway.billing.retention_worker import RetentionWorker
-from gateway.deferred import Once, late, load
+from gateway.deferred import Once
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
+from gateway.frozen import frozen
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.media.prompt_addresses import PromptAddresses
 from gateway.memory_budget import MemoryBudget
 from gateway.observability.process_monitor import LoopLagMeter, find_memory
-from gateway.observability.trace_context import TracedHttpClient
+from gateway.observability.request_metrics import RequestMetrics
 from gateway.options import AppOptions, StartupInfo
+from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
+from gateway.proxy.idempotency import IdempotencyService
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
-from gateway.server.context import SERVICES, HttpSettings, Services
+from gateway.server.context import (
+    AdminServices,
+    AuthServices,
+    BillingServices,
+    DrainState,
+    FileServices,
+    HttpSettings,
+    MediaServices,
+    RoutingServices,
+    Services,
+    VideoServices,
+)
 from gateway.server.multipart import FormLimits
 from gateway.server.path_prefix import find_path_prefix
 from gateway.services.admin import open_admin
 from gateway.services.auth import open_accounts, open_api_keys, open_auth
+from gateway.services.base import BaseServices, RequestTracking
 from gateway.services.billing import open_billing, open_ledger
+from gateway.services.clients import Clients, open_clients
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
-from gateway.services.observability import open_metrics, open_tracing
+from gateway.services.observability import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.storage import open_live_config, open_storage
 from gateway.services.videos import open_videos, start_video_workers
 from gateway.storage.database import DatabaseStartupError
+from gateway.storage.encryption import SecretBox
 from gateway.storage.integrity_worker import IntegrityWorker
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.sqlite_database import SqliteDatabase
-from gateway.upstream.client import PooledHttpClient
-from gateway.upstream.environment_proxy import open_environment_proxies
-from gateway.upstream.websocket import WebSocketClient
+from gateway.upstream.interface import HttpClient
+from gateway.upstream.safe_fetch import SafeFetcher
 
-if TYPE_CHECKING:  # some need optional dependencies
+if TYPE_CHECKING:  # a process imports only what it uses; some need optional dependencies
+    from gateway.alerts.watcher import AlertWatcher
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.batches.service import Batches
     from gateway.cluster.membership.node import ClusterNode
 
 _GRACE_S = 2.0
 """How long background requests may take to settle at shutdown, in seconds. The drain has already waited for them."""
 
 
-async def open_services(app: web.Application) -> AsyncIterator[None]:
-    """Fill ``app[SERVICES]`` and start the workers; a ``cleanup_ctx`` of aiohttp.
+@frozen
+class _StoredState:
+    """The services that the stored state is read into.
 
-    aiohttp does not close the contexts of a failed startup, so one exit stack closes everything that was opened.
+    ``catalog``: has no channels yet. ``first_secret``: the secret of the first key if this is the first start.
     """
-    services = app[SERVICES]
+
+    base: BaseServices
+    billing: BillingServices
+    accounts: AccountService
+    catalog: ModelCatalog
+    first_secret: str | None
+
+
+@frozen
+class _RequestServices:
+    """The services that requests pass through: routing, providers, media, video jobs, and who may call them."""
+
+    routing: RoutingServices
+    media: MediaServices
+    files: FileServices
+    proxy: Proxy
+    videos: VideoServices
+    idempotency: IdempotencyService
+    auth: AuthServices
+    http: HttpSettings
+    batches: "Once[Batches]"
+
+
+@frozen
+class _OperationServices:
+    """The services of the gateway's operators. ``sign_in``, ``alerts``: None if they are not configured."""
+
+    admin: AdminServices
+    sign_in: "ProviderSignIn | None"
+    metrics: RequestMetrics
+    alerts: "AlertWatcher | None"
+
+
+@asynccontextmanager
+async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator[Services]:
+    """Open all services and start the workers; at the end of the block, stop and close them in reverse order.
+
+    If a service cannot be opened, those opened before it are closed. Raises ``DatabaseStartupError``, ``ConfigError``.
+    """
     async with AsyncExitStack() as stack:
-        accounts, catalog, first_secret = await _open_stored(services, stack)
-        _open_clients(services, stack)
+        active, background = ActiveRequests(_find_own_node(options)), TaskSet()
+        stored = await _open_stored(options, active.__len__, stack)
+        options = stored.base.options
+        clients = open_clients(options, stack)
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
-        services.routing = await open_routing(services, catalog, stack)
-        services.media, services.files = open_media(services, stack)
-        services.proxy = _open_proxy(services)
-        with _explain_store_errors(services.options):
-            services.videos, services.idempotency = await open_videos(services, stack)
-        services.auth = open_auth(services, accounts, stack)
-        await _open_batches(services, stack)
-        services.admin, services.sign_in = open_admin(services, stack), _open_sign_in(services)
-        stack.push_async_callback(services.admin.finish_changes)
-        services.metrics = open_metrics(services)
-        services.startup_info = _describe_startup(first_secret, services.routing.catalog)
-        _start_workers(services, jobs, stack)
-        if services.options.declare:
+        requests = RequestTracking(drain, active, background, MemoryBudget(options.config.server.max_loaded_bytes))
+        opened = await _open_request_services(stored, clients.http, requests, stack)
+        operations = _open_operations(stored.base, stored.billing, opened, requests, jobs=jobs, stack=stack)
+        services = _build_services(stored, clients, requests, opened, operations)
+        _start_workers(services, options, jobs)
+        if options.declare:
             # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
             # delete rows.
-            _start_cleanup(services, jobs)
+            _start_cleanup(services, options, jobs)
             start_video_workers(services, stack)
         if services.storage.node is not None:
-            await _follow_changes(services, services.storage.node)
-        yield
+            with _explain_store_errors(options):
+                await _follow_changes(services, services.storage.node)
+        yield services
 
 
-async def _open_stored(services: Services, stack: AsyncExitStack) -> tuple[AccountService, ModelCatalog, str | None]:
-    """Open the stored state: settings, balances, accounts and keys. Meanwhile no other node of a cluster starts.
-
-    Also return the catalog, which has no channels yet, and the secret of the first key if this is the first start.
-    """
-    async with AsyncExitStack() as starting:
-        with _explain_store_errors(services.options):
-            services.storage = storage = await open_storage(services, stack, starting)
-            services.live_config = live_config = await open_live_config(services.options, storage)
-            services.options = options = attrs.evolve(services.options, config=live_config.config)
-            services.http, services.memory = _build_http_settings(options)
-            ledger = await open_ledger(options, storage, stack)
-            api_keys = open_api_keys(options, storage.database, ledger.accounting)
-            services.billing = open_billing(
-                *(options, storage, ledger, stack), find_abandoned=live_config.find_abandoned, refresh=api_keys.refresh
-            )
-            catalog = ModelCatalog(clock=services.clock)
-            accounts, first_secret = await open_accounts(services, api_keys, catalog)
-    return accounts, catalog, first_secret
-
-
-async def _follow_changes(services: Services, node: "ClusterNode") -> None:
-    from gateway.cluster.changes import follow_changes  # noqa: PLC0415 - a single process does not need it
-
-    with _explain_store_errors(services.options):
-        await follow_changes(services, node)
-
-
-def _open_sign_in(services: Services) -> "ProviderSignIn | None":
-    """Open sign-in by OpenID Connect; None if no ``[[sign_in]]`` is configured. Raises ``ConfigError``."""
-    if not services.options.config.sign_in:
+def _find_own_node(options: AppOptions) -> str | None:
+    """Return the id of this gateway as a node of a cluster; None for a single gateway."""
+    if not (options.config.cluster.enabled and options.declare):
         return None
-    sign_in: ProviderSignIn = load("services.sign_in:open_sign_in")(services)
-    return sign_in
+    with _explain_store_errors(options):
+        return options.folder.node_id()
 
 
-async def _open_batches(services: Services, stack: AsyncExitStack) -> None:
-    """Open batches; ``serve`` continues the batches of an earlier process. Raises ``StoreUnavailable``."""
-    services.open_batches = Once(partial(late("services.batches:open_batches"), services))
-    stack.push_async_callback(_close_batches, services)
-    if (node := services.storage.node) is not None:
-        load("services.batches:share_batches")(services.batches, node.notifications, stack)
-    elif services.options.declare and services.storage.leftovers.batches:  # other commands than serve send no requests
-        await services.batches.open()
+async def _open_stored(options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack) -> _StoredState:
+    """Open the stored state: settings, balances, accounts and keys. Meanwhile no other node of a cluster starts."""
+    async with AsyncExitStack() as starting:
+        with _explain_store_errors(options):
+            storage = await open_storage(options, count_active, stack, starting)
+            live_config = await open_live_config(options, storage)
+            options = attrs.evolve(options, config=live_config.config, clock=storage.deployment.clock)
+            base = BaseServices(options, storage, live_config)
+            ledger = await open_ledger(base, stack)
+            api_keys = open_api_keys(options, storage.database, ledger.accounting)
+            billing = open_billing(base, ledger, stack, refresh=api_keys.refresh)
+            catalog = ModelCatalog(clock=options.clock)
+            accounts, first_secret = await open_accounts(base, api_keys, ledger.accounting, catalog)
+    return _StoredState(base, billing, accounts, catalog, first_secret)
 
 
-async def _close_batches(services: Services) -> None:
-    if (batches := services.open_batches.made) is not None:
-        await batches.close()
+async def _open_request_services(
+    stored: _StoredState, client: HttpClient, requests: RequestTracking, stack: AsyncExitStack
+) -> _RequestServices:
+    base, billing, catalog = stored.base, stored.billing, stored.catalog
+    routing = await open_routing(base, catalog, client, stack, shared_limits=billing.shared_limits, requests=requests)
+    media, files = open_media(base, client, stack)
+    prompt_media = PromptAddresses(media.fetcher, requests.memory)
+    proxy = Proxy(client, routing.load_balancer, clock=base.options.clock, prompt_media=prompt_media)
+    with _explain_store_errors(base.options):
+        videos, idempotency = await open_videos(
+            base, billing, media, stack, client=client, proxy=proxy, catalog=catalog
+        )
+    auth = open_auth(base, stored.accounts, routing.secret_box, stack)
+    http = _build_http_settings(base.options)
+    batches = Once(
+        partial(_make_batches, base, billing, routing, requests, proxy=proxy, auth=auth, files=files, http=http)
+    )
+    stack.push_async_callback(_close_batches, batches)
+    await _start_batches(base, batches, stack)
+    return _RequestServices(routing, media, files, proxy, videos, idempotency, auth, http, batches)
 
 
-def _open_proxy(services: Services) -> Proxy:
-    prompt_media = PromptAddresses(services.media.fetcher, services.memory)
-    load_balancer = services.routing.load_balancer
-    return Proxy(services.client, load_balancer, clock=services.clock, prompt_media=prompt_media)
+def _open_operations(
+    base: BaseServices,
+    billing: BillingServices,
+    opened: _RequestServices,
+    requests: RequestTracking,
+    *,
+    jobs: JobRunner,
+    stack: AsyncExitStack,
+) -> _OperationServices:
+    routing, auth, fetcher = opened.routing, opened.auth, opened.media.fetcher
+    folder = opened.media.stores.folder
+    admin = open_admin(base, routing, auth, stack, media_folder=folder, requests=requests)
+    stack.push_async_callback(admin.finish_changes)
+    sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
+    metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)
+    stack.push_async_callback(requests.background.close, _GRACE_S)
+    alerts = None
+    if base.options.declare and base.options.config.alert:
+        from gateway.services.alerts import open_alerts  # noqa: PLC0415 - only if it is configured
+
+        alerts = open_alerts(
+            base,
+            jobs,
+            stack,
+            accounting=billing.accounting,
+            load_balancer=routing.load_balancer,
+            accounts=auth.accounts,
+            metrics=metrics,
+        )
+    return _OperationServices(admin, sign_in, metrics, alerts)
 
 
-def _open_clients(services: Services, stack: AsyncExitStack) -> None:
-    """Open the clients that send requests to providers, and tracing, which adds a header to these requests."""
-    find_proxy = open_environment_proxies(services.options.environ)
-    client = PooledHttpClient(find_proxy=find_proxy)
-    services.client = client
-    stack.push_async_callback(client.close)
-    services.websockets = WebSocketClient(client.access_tokens.authorize, find_proxy)
-    stack.push_async_callback(services.websockets.close)
-    services.tracing = open_tracing(services, stack)
-    if services.tracing is not None:
-        services.client = TracedHttpClient(client, services.tracing.current)
+def _build_services(
+    stored: _StoredState,
+    clients: Clients,
+    requests: RequestTracking,
+    opened: _RequestServices,
+    operations: _OperationServices,
+) -> Services:
+    return Services(
+        clock=stored.base.options.clock,
+        drain=requests.drain,
+        active_requests=requests.active,
+        background=requests.background,
+        memory=requests.memory,
+        storage=stored.base.storage,
+        live_config=stored.base.live_config,
+        http=opened.http,
+        billing=stored.billing,
+        client=clients.http,
+        websockets=clients.websockets,
+        routing=opened.routing,
+        proxy=opened.proxy,
+        media=opened.media,
+        files=opened.files,
+        videos=opened.videos,
+        idempotency=opened.idempotency,
+        auth=opened.auth,
+        open_batches=opened.batches,
+        sign_in=operations.sign_in,
+        admin=operations.admin,
+        metrics=operations.metrics,
+        alerts=operations.alerts,
+        tracing=clients.tracing,
+        startup_info=describe_channels(StartupInfo(stored.first_secret), opened.routing.catalog),
+    )
+
+
+async def _start_batches(base: BaseServices, batches: "Once[Batches]", stack: AsyncExitStack) -> None:
+    """Continue the batches of an earlier process or, in a cluster, of any node. Raises ``StoreUnavailable``."""
+    if (node := base.storage.node) is not None:
+        from gateway.services.batches import share_batches  # noqa: PLC0415 - only in a cluster
+
+        share_batches(batches(), node.notifications, stack)
+    elif base.options.declare and base.storage.leftovers.batches:  # other commands than serve send no requests
+        await batches().open()
+
+
+def _make_batches(
+    base: BaseServices,
+    billing: BillingServices,
+    routing: RoutingServices,
+    requests: RequestTracking,
+    *,
+    proxy: Proxy,
+    auth: AuthServices,
+    files: FileServices,
+    http: HttpSettings,
+) -> "Batches":
+    from gateway.services.batches import open_batches  # noqa: PLC0415 - with the first batch
+
+    return open_batches(
+        base, billing, routing, requests, proxy=proxy, api_keys=auth.api_keys, files=files.files, http=http
+    )
+
+
+async def _close_batches(batches: "Once[Batches]") -> None:
+    if batches.made is not None:
+        await batches.made.close()
+
+
+def _open_sign_in(
+    base: BaseServices, auth: AuthServices, fetcher: SafeFetcher, secret_box: SecretBox
+) -> "ProviderSignIn | None":
+    """Open sign-in by OpenID Connect; None if no ``[[sign_in]]`` is configured. Raises ``ConfigError``."""
+    if not base.options.config.sign_in:
+        return None
+    from gateway.services.sign_in import open_sign_in  # noqa: PLC0415 - only if it is configured
+
+    return open_sign_in(base, auth, fetcher, secret_box)
 
 
 @contextmanager
@@ -164,20 +304,15 @@ def _explain_store_errors(options: AppOptions) -> Iterator[None]:
         raise DatabaseStartupError(f"The data folder {options.folder.path} cannot be used: {error}") from error
 
 
-def _build_http_settings(options: AppOptions) -> tuple[HttpSettings, MemoryBudget]:
+def _build_http_settings(options: AppOptions) -> HttpSettings:
     server = options.config.server
-    settings = HttpSettings(
+    return HttpSettings(
         max_body_mb=server.max_body_mb,
         form_limits=FormLimits(max_body_bytes=server.max_upload_mb * MIB, max_file_bytes=server.max_file_mb * MIB),
         base_url=server.base_url.rstrip("/"),
         trusted_proxies=parse_networks(server.trusted_proxies),
         path_prefix=find_path_prefix(server.base_url),
     )
-    return settings, MemoryBudget(server.max_loaded_bytes)
-
-
-def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> StartupInfo:
-    return describe_channels(StartupInfo(first_secret), catalog)
 
 
 def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
@@ -195,9 +330,26 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
     )
 
 
-def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -> None:
+async def _follow_changes(services: Services, node: "ClusterNode") -> None:
+    """Start to apply the changes of all nodes of the cluster. Raises ``StoreUnavailable``."""
+    from gateway.cluster.changes import ChangeFollower  # noqa: PLC0415 - a single process does not need it
+    from gateway.server.background_responses import CANCELLED, cancel_active  # noqa: PLC0415
+
+    follower = ChangeFollower(
+        node,
+        services.storage,
+        services.routing,
+        api_keys=services.auth.api_keys,
+        reloader=services.admin.reloader,
+        keeper=services.billing.keeper,
+        start=services.background.start,
+    )
+    node.notifications.subscribe(CANCELLED, partial(cancel_active, services.active_requests))
+    await node.follow(follower.apply, follower.reload, follower.restore)
+
+
+def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     routing, storage = services.routing, services.storage
-    stack.push_async_callback(services.background.close, _GRACE_S)
     interval = services.live_config.find_sync_interval_s
     jobs.start("flush_ledger", services.billing.flusher.run)
     if services.billing.keeper is not None:
@@ -205,7 +357,7 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     if (lists := routing.model_lists) is None:
         jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
     else:
-        jobs.start("sync_models", lists.run)
+        jobs.start("sync_models", partial(lists.run, routing.channels.sync))
         jobs.start("sweep_models", storage.deployment.run_once(lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     prober = ChannelProber(
@@ -219,24 +371,22 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within the configured limits, so it runs with every command.
     rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
-    jobs.start("sweep_media", sweep_store(services, MediaCleanup(stores.images, rules, clock).run))
+    jobs.start("sweep_media", sweep_store(stores, storage.deployment, MediaCleanup(stores.images, rules, clock).run))
     if storage.node is not None and not stores.shared:
         jobs.start("watch_nodes", partial(watch_nodes, storage.node))
-    if services.options.certificate is not None:
-        jobs.start("renew_certificate", services.options.certificate.run)
-    if services.options.declare and services.options.config.alert:
-        services.alerts = load("services.alerts:open_alerts")(services, stack, jobs)
+    if options.certificate is not None:
+        jobs.start("renew_certificate", options.certificate.run)
 
 
-def _start_cleanup(services: Services, jobs: JobRunner) -> None:
+def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     storage = services.storage
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
     jobs.start("retire_requests", storage.deployment.run_once(worker.run))
-    jobs.start("sweep_files", sweep_store(services, services.files.files.run))
+    jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:
         from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra
 
-        collect_notes(services, jobs, storage.node)
+        collect_notes(storage.database, storage.node, options.config.ledger.on_crash, jobs)
     if services.billing.ledger_check is not None:
         jobs.start("check_ledger", storage.deployment.run_once(services.billing.ledger_check.run))

@@ -2,13 +2,17 @@
 
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
-from gateway.deferred import Once, late, load
+from gateway.deferred import Once
 from gateway.observability.process_monitor import ProcessMonitor
-from gateway.server.context import AdminServices, Services
+from gateway.proxy.active_requests import ActiveRequests
+from gateway.server.context import AdminServices, AuthServices, RoutingServices
+from gateway.services.base import BaseServices, RequestTracking
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
 from gateway.storage.request_log import RequestLogRepository
@@ -19,48 +23,73 @@ if TYPE_CHECKING:  # only in a cluster
     from gateway.cluster.credit.stored_orphans import SettleNode
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
+    from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
 
 
-def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
-    """Open the services of the admin API."""
-    peers = None if services.storage.node is None else _open_peers(services, services.storage.node, stack)
-    ask = None if peers is None else peers.ask_running
-    files = services.storage.deployment.open_files(services.storage.database, services.options.folder.secret("pepper"))
-    options, routing = services.options, services.routing
-    database, clock = services.storage.database, services.clock
-    setting_repository, audit_log = SettingRepository(database), AuditLogRepository(database)
+def open_admin(
+    base: BaseServices,
+    routing: RoutingServices,
+    auth: AuthServices,
+    stack: AsyncExitStack,
+    *,
+    media_folder: Path | None,
+    requests: RequestTracking,
+) -> AdminServices:
+    """Open the services of the admin API. ``media_folder``: the folder of the media store; None if it has none."""
+    options, database, clock = base.options, base.storage.database, base.options.clock
+    settings, audit_log = SettingRepository(database), AuditLogRepository(database)
+    node, request_log = base.storage.node, RequestLogRepository(database)
+    peers = None if node is None else _open_peers(base, node, requests, audit_log, stack)
+    files = base.storage.deployment.open_files(database, options.folder.secret("pepper"))
     reloader = Reloader(
-        services.live_config,
+        base.live_config,
         ReloadSource(options.read_config, options.certificate, files.declare_alone),
-        setting_repository,
-        accounts=services.auth.accounts,
+        settings,
+        accounts=auth.accounts,
         channels=routing.channels,
         router=routing.router,
         audit_log=audit_log,
         clock=clock,
     )
-    request_log = RequestLogRepository(database)
     return AdminServices(
-        settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),
+        settings=SettingsService(base.live_config, reloader, settings, clock=clock),
         reloader=reloader,
         request_log=request_log,
-        open_history=Once(partial(_open_history, services, request_log)),
+        open_history=Once(partial(_open_history, database, request_log, auth.api_keys, routing)),
         audit_log=audit_log,
-        open_active_feed=Once(
-            partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests, ask)
-        ),
-        monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
+        open_active_feed=Once(partial(_open_active_feed, requests.active, peers)),
+        monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
         settle_node=_find_settling(database),
         peers=peers,
     )
 
 
-def _open_peers(services: Services, node: "ClusterNode", stack: AsyncExitStack) -> "Peers":
+def _open_peers(
+    base: BaseServices,
+    node: "ClusterNode",
+    requests: RequestTracking,
+    audit_log: AuditLogRepository,
+    stack: AsyncExitStack,
+) -> "Peers":
     from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - only in a cluster
+    from gateway.server.admin.active_requests import cancel_here  # noqa: PLC0415
 
-    return open_peers(services, node, stack)
+    return open_peers(
+        base.options.config,
+        base.storage.database,
+        node,
+        stack,
+        cancel=partial(cancel_here, requests.active, audit_log, base.options.clock),
+        start=requests.background.start,
+    )
+
+
+def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") -> "ActiveRequestsFeed":
+    from gateway.server.admin.activity_feed import ActiveRequestsFeed  # noqa: PLC0415 - with the first viewer
+
+    return ActiveRequestsFeed(active_requests, None if peers is None else peers.ask_running)
 
 
 def _find_settling(database: Database) -> "SettleNode | None":
@@ -72,9 +101,9 @@ def _find_settling(database: Database) -> "SettleNode | None":
     return partial(settle_orphans, database)
 
 
-def _open_history(services: Services, request_log: RequestLogRepository) -> "RequestHistory":
-    traffic, routing = TrafficRepository(services.storage.database), services.routing
-    history: RequestHistory = load("server.admin.request_history:RequestHistory")(
-        request_log, traffic, services.auth.api_keys, routing.catalog, routing.router
-    )
-    return history
+def _open_history(
+    database: Database, request_log: RequestLogRepository, api_keys: ApiKeyAuthenticator, routing: RoutingServices
+) -> "RequestHistory":
+    from gateway.server.admin.request_history import RequestHistory  # noqa: PLC0415 - with the first look at it
+
+    return RequestHistory(request_log, TrafficRepository(database), api_keys, routing.catalog, routing.router)

@@ -1,5 +1,6 @@
 """Open alerts, if an ``[[alert]]`` names a target."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import aiohttp
@@ -8,44 +9,57 @@ from gateway.alerts.collector import AlertConditions
 from gateway.alerts.delivery import AlertTarget, Send
 from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import AlertSender
+from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner
+from gateway.billing.accounting import AccountingService
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.domain.alert import REPEAT_AFTER_S
-from gateway.server.context import Services
+from gateway.observability.request_metrics import RequestMetrics
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.services.base import BaseServices
 from gateway.storage.alerts import AlertRepository
 
 
-def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher:
+def open_alerts(
+    base: BaseServices,
+    jobs: JobRunner,
+    stack: AsyncExitStack,
+    *,
+    accounting: AccountingService,
+    load_balancer: LoadBalancer,
+    accounts: AccountService,
+    metrics: RequestMetrics,
+) -> AlertWatcher:
     """Open the alert targets and start watching the conditions. Raises ``ConfigError``."""
-    specs = services.options.config.alert
+    options, storage, clock = base.options, base.storage, base.options.clock
     session = aiohttp.ClientSession()
     stack.push_async_callback(session.close)
     targets = [
-        AlertTarget(spec, _open_sender(index, spec, session, services), services.clock)
-        for index, spec in enumerate(specs)
+        AlertTarget(spec, _open_sender(index, spec, session, clock), clock)
+        for index, spec in enumerate(options.config.alert)
     ]
     conditions = AlertConditions(
-        accounting=services.billing.accounting,
-        load_balancer=services.routing.load_balancer,
-        accounts=services.auth.accounts,
-        certificate=services.options.certificate,
-        list_unpriced=lambda: _list_unpriced(services),
-        check_store=services.storage.check_writable,
-        clock=services.clock,
-        leads=services.storage.deployment.leads,
+        accounting=accounting,
+        load_balancer=load_balancer,
+        accounts=accounts,
+        certificate=options.certificate,
+        list_unpriced=lambda: _list_unpriced(metrics, clock),
+        check_store=storage.check_writable,
+        clock=clock,
+        leads=storage.deployment.leads,
     )
-    watcher = AlertWatcher(conditions.collect, AlertRepository(services.storage.database), targets, services.clock)
+    watcher = AlertWatcher(conditions.collect, AlertRepository(storage.database), targets, clock)
     jobs.start("watch_alerts", watcher.run)
     for target in targets:
         jobs.start(f"deliver_alerts_{target.status.name}", target.run)
     return watcher
 
 
-def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, services: Services) -> Send:
+def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> Send:
     if spec.is_webhook:
-        return AlertSender(spec, session, services.clock)
+        return AlertSender(spec, session, clock)
     try:
         from gateway.alerts.apprise_sender import AppriseSender  # noqa: PLC0415 - only if a target needs it
     except ImportError as error:
@@ -59,7 +73,7 @@ def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, se
 _KNOWN = "slack://, tgram://, discord://, mailtos://, https://appriseit.com lists more"
 
 
-def _list_unpriced(services: Services) -> list[str]:
+def _list_unpriced(metrics: RequestMetrics, clock: Callable[[], float]) -> list[str]:
     """Return the models that were requested within the last hour without a price."""
-    since_ms = (services.clock() - REPEAT_AFTER_S) * 1000
-    return [model for model, asked_ms in services.metrics.unpriced.items() if asked_ms >= since_ms]
+    since_ms = (clock() - REPEAT_AFTER_S) * 1000
+    return [model for model, asked_ms in metrics.unpriced.items() if asked_ms >= since_ms]

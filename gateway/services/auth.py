@@ -13,18 +13,21 @@ from gateway.auth.last_administrator import check_account_may_go
 from gateway.auth.setup_token import find_setup_token
 from gateway.billing.accounting import AccountingService
 from gateway.config.reload import LiveConfig
-from gateway.deferred import Once, late
+from gateway.deferred import Once
 from gateway.domain.audit_log import GATEWAY
 from gateway.options import AppOptions
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.server.context import AuthServices, MemberServices, Services
+from gateway.server.context import AuthServices, MemberServices, StorageServices
+from gateway.services.base import BaseServices
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database
+from gateway.storage.encryption import SecretBox
 from gateway.storage.members import MemberRepository
 
 if TYPE_CHECKING:  # imported when a member signs in
     from gateway.auth.passwords import PasswordService
+    from gateway.auth.short_lived import ShortLived
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
@@ -42,30 +45,29 @@ def open_api_keys(options: AppOptions, database: Database, accounting: Accountin
 
 
 async def open_accounts(
-    services: Services, api_keys: ApiKeyAuthenticator, catalog: ModelCatalog
+    base: BaseServices, api_keys: ApiKeyAuthenticator, accounting: AccountingService, catalog: ModelCatalog
 ) -> tuple[AccountService, str | None]:
     """Open the accounts and keys; also return the secret of the first key if this is the first start."""
-    database = services.storage.database
+    database = base.storage.database
     accounts = AccountRepository(database)
     service = AccountService(
         accounts,
         ApiKeyRepository(database),
         api_keys,
-        services.billing.accounting,
-        clock=services.clock,
+        accounting,
+        clock=base.options.clock,
         rules=AccountRules(
-            services.live_config.find_webhook_hosts,
-            partial(_find_groups, catalog, services.live_config),
+            base.live_config.find_webhook_hosts,
+            partial(_find_groups, catalog, base.live_config),
             partial(check_account_may_go, MemberRepository(database), accounts),
-            shared=services.storage.node is not None,
+            shared=base.storage.node is not None,
         ),
     )
-    return service, await _declare(service, services)
+    return service, await _declare(service, base.options, base.storage)
 
 
-async def _declare(service: AccountService, services: Services) -> str | None:
+async def _declare(service: AccountService, options: AppOptions, storage: StorageServices) -> str | None:
     """Store the accounts and keys of the configuration file. If none exist, create the first and return its secret."""
-    options, storage = services.options, services.storage
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):
         await declare(service, options.config.account, options.config.key)
@@ -80,19 +82,38 @@ async def _declare(service: AccountService, services: Services) -> str | None:
     return str(key["secret"])
 
 
-def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStack) -> AuthServices:
+def open_auth(
+    base: BaseServices, accounts: AccountService, secret_box: SecretBox, stack: AsyncExitStack
+) -> AuthServices:
     """Open accounts and members. Sign-in code is imported at the first sign-in."""
-    storage, repository = services.storage, MemberRepository(services.storage.database)
-    values = storage.deployment.open_values(storage.database, services.routing.secret_box, services.clock)
-    hasher: Once[PasswordService] = Once(late("auth.passwords:PasswordService"))
+    database, options = base.storage.database, base.options
+    values = base.storage.deployment.open_values(database, secret_box)
+    hasher = Once(_make_hasher)
     stack.callback(hasher.if_made, methodcaller("close"))
-    people: Once[MemberServices] = Once(
-        partial(late("services.members:open_members"), services, accounts, repository, values, hasher)
+    people = Once(partial(_make_members, base, accounts, values, hasher, secret_box))
+    setup_token = partial(
+        find_setup_token, MemberRepository(database), values, is_local=options.config.server.local_sign_in
     )
-    local = services.options.config.server.local_sign_in
-    setup_token = partial(find_setup_token, repository, values, is_local=local)
-    client_secrets = ClientSecrets(accounts.directory, values, services.clock)
+    client_secrets = ClientSecrets(accounts.directory, values, options.clock)
     return AuthServices(accounts, accounts.directory, people, setup_token, client_secrets)
+
+
+def _make_hasher() -> "PasswordService":
+    from gateway.auth.passwords import PasswordService  # noqa: PLC0415 - with the first sign-in
+
+    return PasswordService()
+
+
+def _make_members(
+    base: BaseServices,
+    accounts: AccountService,
+    values: "ShortLived",
+    hasher: "Once[PasswordService]",
+    secret_box: SecretBox,
+) -> MemberServices:
+    from gateway.services.members import open_members  # noqa: PLC0415 - with the first sign-in
+
+    return open_members(base, accounts, values, hasher(), secret_box)
 
 
 def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:

@@ -5,22 +5,26 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.background import JobRunner
 from gateway.batches.line_request import LineServices
 from gateway.batches.run import BatchServices
 from gateway.batches.service import Batches
 from gateway.batches.slots import LineSlots
+from gateway.media.client_files import ClientFiles
+from gateway.proxy.failover import Proxy
 from gateway.server.client_ip import find_set_url
-from gateway.server.context import Services
+from gateway.server.context import BillingServices, HttpSettings, RoutingServices
+from gateway.services.base import BaseServices, RequestTracking
 from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
 
 if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.membership.notifications import NodeNotifications
 
 
-def _find_owner(services: Services) -> Callable[[], str]:
-    node = services.storage.node
+def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
     return (lambda: "") if node is None else (lambda: node.owner)
 
 
@@ -33,34 +37,43 @@ def share_batches(batches: Batches, notifications: "NodeNotifications", stack: A
     jobs.start("claim_batches", batches.run_shared)
 
 
-def open_batches(services: Services) -> Batches:
+def open_batches(
+    base: BaseServices,
+    billing: BillingServices,
+    routing: RoutingServices,
+    requests: RequestTracking,
+    *,
+    proxy: Proxy,
+    api_keys: ApiKeyAuthenticator,
+    files: ClientFiles,
+    http: HttpSettings,
+) -> Batches:
     """Open the batch service."""
-    billing, routing = services.billing, services.routing
+    clock, node = base.options.clock, base.storage.node
     lines = LineServices(
-        services.proxy,
+        proxy,
         routing.router,
         routing.response_owners,
         billing.quota,
         billing.settlement,
-        services.active_requests,
-        services.auth.api_keys,
-        services.drain,
-        services.files.files,
-        services.http.max_body_mb * MIB,
-        services.clock,
-        services.memory,
-        find_set_url(services.http.base_url),
+        requests.active,
+        api_keys,
+        requests.drain,
+        files,
+        http.max_body_mb * MIB,
+        clock,
+        requests.memory,
+        find_set_url(http.base_url),
     )
-    node = services.storage.node
     return Batches(
         BatchServices(
-            BatchRepository(services.storage.database, _find_owner(services)),
-            services.files.files,
+            BatchRepository(base.storage.database, _find_owner(node)),
+            files,
             lines,
-            LineSlots(services.live_config.find_batch_slots),
-            services.http.max_body_mb * MIB,
-            services.live_config.find_batch_multiplier_ppm,
-            services.clock,
+            LineSlots(base.live_config.find_batch_slots),
+            http.max_body_mb * MIB,
+            base.live_config.find_batch_multiplier_ppm,
+            clock,
         ),
         left=None if node is None else partial(node.notifications.publish, "batch"),
     )

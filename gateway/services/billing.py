@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from gateway.billing.abandoned import Abandoned
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
@@ -21,6 +20,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.frozen import frozen
 from gateway.options import AppOptions
 from gateway.server.context import BillingServices, StorageServices
+from gateway.services.base import BaseServices
 from gateway.services.limits import open_limiter
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
@@ -52,11 +52,12 @@ class OpenedLedger:
     credit: "NodeCredit | None"
 
 
-async def open_ledger(options: AppOptions, storage: StorageServices, stack: AsyncExitStack) -> OpenedLedger:
+async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger:
     """Open the balances. When ``stack`` closes, the records still in the queue are stored.
 
     Raises ``StoreUnavailable``, ``DatabaseStartupError``.
     """
+    options, storage = base.options, base.storage
     ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
     flusher = LedgerFlusher(storage.write_queue, ledger, storage.journal)
     credit = None if storage.node is None else _find_credit(options, storage, ledger, storage.node)
@@ -71,7 +72,7 @@ async def open_ledger(options: AppOptions, storage: StorageServices, stack: Asyn
         balances,
         storage.write_queue,
         keep_record=ended.append,
-        clock=storage.deployment.find_job_clock(options.clock),
+        clock=storage.deployment.find_job_clock(),
         shared=credit is not None,
     )
     check_leases = None if credit is None else credit.keeper.check
@@ -83,19 +84,14 @@ async def open_ledger(options: AppOptions, storage: StorageServices, stack: Asyn
 
 
 def open_billing(
-    options: AppOptions,
-    storage: StorageServices,
-    ledger: OpenedLedger,
-    stack: AsyncExitStack,
-    *,
-    find_abandoned: Callable[[], Abandoned],
-    refresh: Callable[[Caller], Caller],
+    base: BaseServices, ledger: OpenedLedger, stack: AsyncExitStack, *, refresh: Callable[[Caller], Caller]
 ) -> BillingServices:
     """Open quota and settlement. ``refresh`` returns the current caller for a request that has waited."""
-    limiter, shared_limits = open_limiter(options, stack, storage.node)
+    storage = base.storage
+    limiter, shared_limits = open_limiter(base.options, stack, storage.node)
     quota = QuotaService(ledger.balances, limiter, storage.journal, storage.write_queue, refresh=refresh)
     settlement = Settlement(
-        quota, storage.journal, storage.write_queue, find_abandoned=find_abandoned, ended=ledger.ended
+        quota, storage.journal, storage.write_queue, find_abandoned=base.live_config.find_abandoned, ended=ledger.ended
     )
     return BillingServices(
         ledger.balances,
@@ -104,6 +100,7 @@ def open_billing(
         quota,
         settlement,
         ledger.reservations,
+        base.options.config.limits_store,
         keeper=None if ledger.credit is None else ledger.credit.keeper,
         shared_limits=shared_limits,
         ledger_check=None if ledger.credit is None else _make_check(ledger.accounting),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from gateway.deployment import Job
-from gateway.server.context import MediaStores, Services
+from gateway.deployment import Deployment, Job
+from gateway.options import AppOptions
+from gateway.server.context import MediaStores
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.file_folder import FileFolder
 from gateway.storage.media_files import MediaFiles
@@ -29,9 +30,8 @@ ALONE = "Images, videos and clients' files are on this node alone: no other node
 log = structlog.stdlib.get_logger(__name__)
 
 
-def open_media_stores(services: Services) -> MediaStores:
+def open_media_stores(options: AppOptions) -> MediaStores:
     """Open the media store. Raises ``DatabaseStartupError`` if its folder is unusable."""
-    options = services.options
     location = parse_location(options.config.store.media_url)
     if isinstance(location, BucketAddress):
         return _open_bucket(location, options.folder.path / DRAFTS)
@@ -63,9 +63,9 @@ def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
     return MediaStores(images, videos, BucketFiles(bucket, drafts, local), None, shared=True)
 
 
-def sweep_store(services: Services, sweep: Job) -> Job:
+def sweep_store(stores: MediaStores, deployment: Deployment, sweep: Job) -> Job:
     """Return a job that deletes old files: on every node for a local store, on the leader for a shared one."""
-    return services.storage.deployment.run_once(sweep) if services.media.stores.shared else sweep
+    return deployment.run_once(sweep) if stores.shared else sweep
 
 
 async def watch_nodes(node: "ClusterNode") -> None:

@@ -9,33 +9,29 @@ from gateway.auth.passwords import PasswordService
 from gateway.auth.sessions import SessionService
 from gateway.auth.short_lived import ShortLived
 from gateway.auth.totp import Totp
-from gateway.deferred import Once
-from gateway.server.context import MemberServices, Services
+from gateway.server.context import MemberServices
+from gateway.services.base import BaseServices
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.encryption import SecretBox
 from gateway.storage.members import MemberRepository
 from gateway.storage.passkeys import PasskeyRepository
 
 
 def open_members(
-    services: Services,
-    accounts: AccountService,
-    repository: MemberRepository,
-    values: ShortLived,
-    hasher: Once[PasswordService],
+    base: BaseServices, accounts: AccountService, values: ShortLived, hasher: PasswordService, secret_box: SecretBox
 ) -> MemberServices:
     """Open members and sessions. Reads nothing from the store."""
-    database, clock = services.storage.database, services.clock
-    deployment, factors = services.storage.deployment, Totp(services.routing.secret_box)
-    throttle = deployment.open_throttle(database, values, clock)
-    local = services.options.config.server.local_sign_in
-    sessions = SessionService(repository, hasher(), factors, throttle, values=values, clock=clock, is_local=local)
+    options, deployment, database = base.options, base.storage.deployment, base.storage.database
+    clock, local, repository = options.clock, options.config.server.local_sign_in, MemberRepository(database)
+    throttle = deployment.open_throttle(database, values)
+    sessions = SessionService(
+        repository, hasher, Totp(secret_box), throttle, values=values, clock=clock, is_local=local
+    )
     account_repository = AccountRepository(database)
     members = Members(repository, account_repository, clock=clock, changing=accounts.changing, is_local=local)
     invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
-    challenges = Challenges(
-        values, clock, key=deployment.derive_key(services.options.folder.secret("pepper"), "challenges")
-    )
+    challenges = Challenges(values, clock, key=deployment.derive_key(options.folder.secret("pepper"), "challenges"))
     passkeys = PasskeyService(
         PasskeyRepository(database), repository, sessions, AuditLogRepository(database), throttle, challenges=challenges
     )

@@ -1,18 +1,21 @@
 """Open the metrics of finished requests and, if ``[tracing] endpoint`` is set, tracing with OpenTelemetry."""
 
+from collections import deque
 from contextlib import AsyncExitStack
 
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.config.observability_schema import TracingSection
+from gateway.domain.request_log import RequestRecord
 from gateway.log import add_processor
 from gateway.observability.request_metrics import ModelNames, RequestMetrics
-from gateway.server.context import Services, TracingServices
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.router import Router
+from gateway.server.context import TracingServices
 
 
-def open_tracing(services: Services, stack: AsyncExitStack) -> TracingServices | None:
+def open_tracing(section: TracingSection, stack: AsyncExitStack) -> TracingServices | None:
     """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is missing."""
-    section = services.options.config.tracing
     if not section.endpoint:
         return None
     tracing = _build(section)
@@ -29,13 +32,11 @@ def _build(section: TracingSection) -> TracingServices:
     return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)
 
 
-def open_metrics(services: Services) -> RequestMetrics:
-    """Open the metrics. A job started by ``gateway.services`` updates them."""
-    load_balancer = services.routing.load_balancer
+def open_metrics(ended: deque[RequestRecord], load_balancer: LoadBalancer, router: Router) -> RequestMetrics:
+    """Open the metrics. A job started by ``gateway.services`` updates them with the records in ``ended``."""
 
     def find_provider(channel: str) -> str:
         state = load_balancer.channels.get(channel)
         return "" if state is None else state.channel.provider
 
-    ended = services.billing.settlement.ended
-    return RequestMetrics(ended, ModelNames(services.routing.router).find_label, find_provider)
+    return RequestMetrics(ended, ModelNames(router).find_label, find_provider)

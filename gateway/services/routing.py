@@ -1,10 +1,10 @@
 """Open routing: the configured and stored channels; if there are none, discovered channels and the demo."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -13,6 +13,7 @@ from gateway.demo.models import ALL as DEMO_MODELS
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter
+from gateway.memory_budget import MemoryBudget
 from gateway.options import AppOptions
 from gateway.routing.channel_tester import ChannelTester
 from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
@@ -24,7 +25,8 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
-from gateway.server.context import RoutingServices, Services
+from gateway.server.context import RoutingServices
+from gateway.services.base import BaseServices, RequestTracking
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import DecryptionFailed, SecretBox
@@ -43,39 +45,57 @@ DEMO = "demo"
 """The name of the demo's channel."""
 
 
-async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncExitStack) -> RoutingServices:
+async def open_routing(
+    base: BaseServices,
+    catalog: ModelCatalog,
+    client: HttpClient,
+    stack: AsyncExitStack,
+    *,
+    shared_limits: "SharedRateLimiter | None",
+    requests: RequestTracking,
+) -> RoutingServices:
     """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
-    options, client, database = services.options, services.client, services.storage.database
-    load_balancer = LoadBalancer(time.monotonic, shared=_share_limits(services.billing.shared_limits))
-    load_balancer.settings = options.config.routing.settings()
+    options, live_config = base.options, base.live_config
+    load_balancer = LoadBalancer(
+        time.monotonic, settings=options.config.routing.settings(), shared=_share_limits(shared_limits)
+    )
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
     secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
+    lists = None if base.storage.node is None else _share_models(base, catalog, requests.background.start)
     discovery = Discovery(options, client, stack)
+    tester = ChannelTester(load_balancer, fetch, partial(_send_chat, client, options.clock), options.clock)
     channels = ChannelService(
         catalog,
-        load_balancer,
-        ChannelRepository(database, secret_box),
-        tester=ChannelTester(load_balancer, fetch, partial(_send_chat, client, options.clock), options.clock),
+        ChannelRepository(base.storage.database, secret_box),
+        tester=tester,
         discover=discovery.find,
         clock=options.clock,
-        leads=services.storage.deployment.leads,
-        demo=discovery.describe_demo(services.live_config.find_demo_mode, RequestLogRepository(database)),
+        leads=base.storage.deployment.leads,
+        note_listing=None if lists is None else lists.note,
+        demo=discovery.describe_demo(live_config.find_demo_mode, RequestLogRepository(base.storage.database)),
     )
     try:
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
-    pricing, models = build_pricing(services.live_config.effective), build_models(options.config)
+    pricing, models = build_pricing(live_config.effective), build_models(options.config)
     router = Router(catalog, load_balancer, pricing, models=models)
-    find_rules, kept_store = services.live_config.find_kept_rules, KeptResponseRepository(database, secret_box)
-    kept = KeptResponses(kept_store, options.clock, find_rules, services.memory)
-    owners = ResponseOwners(
-        ResponseOwnerRepository(database), kept, options.clock, pauses_s=services.storage.deployment.pauses_s
-    )
+    owners, kept = _open_responses(base, secret_box, requests.memory, stack)
+    if lists is not None:
+        await lists.load()
+    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, lists)
+
+
+def _open_responses(
+    base: BaseServices, secret_box: SecretBox, memory: MemoryBudget, stack: AsyncExitStack
+) -> tuple[ResponseOwners, KeptResponses]:
+    """Open the responses of the Responses API: which channel has each, and those that the gateway stores."""
+    database, clock, deployment = base.storage.database, base.options.clock, base.storage.deployment
+    kept = KeptResponses(KeptResponseRepository(database, secret_box), clock, base.live_config.find_kept_rules, memory)
+    owners = ResponseOwners(ResponseOwnerRepository(database), kept, clock, pauses_s=deployment.pauses_s)
     stack.push_async_callback(owners.close)
     stack.push_async_callback(kept.close)
-    shared = None if services.storage.node is None else await _share_models(services, catalog, channels)
-    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, shared)
+    return owners, kept
 
 
 def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits | None":
@@ -87,23 +107,22 @@ def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits |
     return SharedChannelLimits(limiter)
 
 
-async def _share_models(services: Services, catalog: ModelCatalog, channels: ChannelService) -> "SharedModelLists":
-    """Use the model lists of the cluster, and store this node's own lists for it. Raises ``StoreUnavailable``."""
+def _share_models(
+    base: BaseServices, catalog: ModelCatalog, start: Callable[[Coroutine[Any, Any, None]], object]
+) -> "SharedModelLists":
+    """Return the model lists of the cluster, which also store this node's own lists for it."""
     # ruff: noqa: PLC0415 - only nodes of a cluster need them
     from gateway.cluster.state.models import SharedModelLists
     from gateway.cluster.state.stored_models import ModelListRepository
 
-    shared = SharedModelLists(
+    return SharedModelLists(
         catalog,
-        channels,
-        ModelListRepository(services.storage.database),
-        interval=services.live_config.find_sync_interval_s,
-        clock=services.clock,
-        start=services.background.start,
+        ModelListRepository(base.storage.database),
+        leads=base.storage.deployment.leads,
+        interval=base.live_config.find_sync_interval_s,
+        clock=base.options.clock,
+        start=start,
     )
-    channels.listed = shared.note
-    await shared.load()
-    return shared
 
 
 async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:

@@ -7,39 +7,43 @@ from gateway.auth.provider_members import ProviderMembers
 from gateway.auth.sign_in_flow import FlowSigner
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
-from gateway.server.context import Services
+from gateway.server.context import AuthServices
+from gateway.services.base import BaseServices
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.encryption import SecretBox
 from gateway.storage.identities import IdentityRepository
 from gateway.storage.members import MemberRepository
+from gateway.upstream.safe_fetch import SafeFetcher
 
 if TYPE_CHECKING:  # it imports Authlib, which is an extra
     from gateway.auth.provider_sign_in import ProviderSignIn
 
 
-def open_sign_in(services: Services) -> "ProviderSignIn":
+def open_sign_in(
+    base: BaseServices, auth: AuthServices, fetcher: SafeFetcher, secret_box: SecretBox
+) -> "ProviderSignIn":
     """Open the sign-in providers. Raises ``ConfigError`` if the extra is missing."""
-    specs = services.options.config.sign_in
+    options, deployment, database = base.options, base.storage.deployment, base.storage.database
     try:
         from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if a provider is configured
         from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError([describe_missing("sign_in", "sso")]) from error
-    database, fetcher = services.storage.database, services.media.fetcher
-    providers = (OidcProvider(spec, fetcher, clock=services.clock, monotonic=time.monotonic) for spec in specs)
-    identities, clock = IdentityRepository(database), services.clock
-    changing, deployment = services.auth.accounts.changing, services.storage.deployment
-    values = deployment.open_values(database, services.routing.secret_box, clock)
+    specs, clock = options.config.sign_in, options.clock
+    providers = (OidcProvider(spec, fetcher, clock=clock, monotonic=time.monotonic) for spec in specs)
+    identities, changing = IdentityRepository(database), auth.accounts.changing
+    values = deployment.open_values(database, secret_box)
     people = ProviderMembers(
         MemberRepository(database), identities, AccountRepository(database), clock=clock, changing=changing
     )
     return ProviderSignIn(
         {provider.spec.name: provider for provider in providers},
-        services.auth.sessions,
+        auth.sessions,
         people=people,
         identities=identities,
         audit_log=AuditLogRepository(database),
-        throttle=deployment.open_throttle(database, values, clock, "provider"),
-        seal=services.routing.secret_box,
-        flows=FlowSigner(values, clock, key=deployment.derive_key(services.options.folder.secret("pepper"), "flows")),
+        throttle=deployment.open_throttle(database, values, "provider"),
+        seal=secret_box,
+        flows=FlowSigner(values, clock, key=deployment.derive_key(options.folder.secret("pepper"), "flows")),
     )

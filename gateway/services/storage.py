@@ -1,5 +1,6 @@
 """Open the store: the database, the journal, and the work that an earlier process left in them."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -11,7 +12,7 @@ from gateway.config.reload import LiveConfig, log_ignored
 from gateway.deployment import Alone, Deployment
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
-from gateway.server.context import Services, StorageServices
+from gateway.server.context import StorageServices
 from gateway.storage.data_folder import DATABASE, JOURNAL, UNSTORABLE, check_database_present, find_database
 from gateway.storage.database import Database
 from gateway.storage.identity import check_secrets
@@ -31,22 +32,24 @@ if the folder's last process was killed."""
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def open_storage(services: Services, stack: AsyncExitStack, starting: AsyncExitStack) -> StorageServices:
+async def open_storage(
+    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, starting: AsyncExitStack
+) -> StorageServices:
     """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``.
 
-    While ``starting`` is open, no other node of a cluster starts.
+    ``count_active``: returns the number of active requests. While ``starting`` is open, no other node of a cluster
+    starts.
     """
     deployment: Deployment
     write_queue: WriteQueue
-    if services.options.config.cluster.enabled:
+    if options.config.cluster.enabled:
         from gateway.cluster.open import open_node  # noqa: PLC0415 - its driver is an extra
 
-        database, deployment, write_queue = await open_node(services, stack, starting)
+        database, deployment, write_queue = await open_node(options, count_active, stack, starting)
     else:
-        deployment, write_queue = Alone(), WriteQueue()
-        database = await _open_database(services.options)
+        deployment, write_queue = Alone(options.clock), WriteQueue()
+        database = await _open_database(options)
         stack.push_async_callback(database.close)
-    options = services.options
     master_key = bytes.fromhex(options.config.store.master_key)
     await check_secrets(options.folder, database, master_key=master_key, renew=options.renew_secrets)
     notes = None
@@ -55,9 +58,9 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
     else:
         from gateway.cluster.open_journal import open_journal  # noqa: PLC0415 - its driver is an extra
 
-        journal, notes = await open_journal(services, stack, database, deployment.node)
+        journal, notes = await open_journal(options, stack, database, deployment.node)
     stack.callback(journal.close)
-    retention_clock = await _open_retention_clock(options, database)
+    retention_clock = await _open_retention_clock(deployment.clock, database)
     leftovers = await find_leftovers(database)
     unstorable = UnstorableFile(options.folder.path / UNSTORABLE)
     return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, deployment, notes)
@@ -72,10 +75,10 @@ async def open_live_config(options: AppOptions, storage: StorageServices) -> Liv
     return LiveConfig(effective, read_words_file(effective.config))
 
 
-async def _open_retention_clock(options: AppOptions, database: Database) -> RetentionClock:
+async def _open_retention_clock(now: Callable[[], float], database: Database) -> RetentionClock:
     """Return the clock for retention. Log a warning if it is far from the time of the newest record."""
     newest_ms = await RetentionRepository(database).find_newest_ms()
-    clock = RetentionClock(options.clock, None if newest_ms is None else newest_ms / 1000)
+    clock = RetentionClock(now, None if newest_ms is None else newest_ms / 1000)
     days = round(abs(clock.ahead_s) / 86_400, 1)
     if clock.ahead_s > WARN_AFTER_S:
         reason = f"The clock is {days} days after the newest record: nothing is deleted for its age for a day"

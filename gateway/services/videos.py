@@ -7,14 +7,18 @@ from gateway.background import JobRunner
 from gateway.cleanup import RecordCleanup
 from gateway.domain.webhook import derive_secret
 from gateway.media.cleanup_worker import MediaCleanup
+from gateway.proxy.failover import Proxy
 from gateway.proxy.idempotency import IdempotencyService
-from gateway.server.context import Services, VideoServices
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.server.context import BillingServices, MediaServices, Services, VideoServices
+from gateway.services.base import BaseServices
 from gateway.services.media_store import sweep_store
 from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.startup_state import StartupState
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.upstream.interface import HttpClient
 from gateway.videos.content import VideoContent
 from gateway.videos.job_tasks import JobTasks
 from gateway.videos.jobs import VideoJobs
@@ -22,21 +26,31 @@ from gateway.videos.notifier import JobNotifier
 from gateway.videos.poll_worker import VideoPoller
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
+from gateway.videos.reservations import JobReservations
 from gateway.videos.submit import VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from gateway.videos.webhook_sender import WebhookSender
 from gateway.videos.webhook_worker import WebhookWorker
 
 
-async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
+async def open_videos(
+    base: BaseServices,
+    billing: BillingServices,
+    media: MediaServices,
+    stack: AsyncExitStack,
+    *,
+    client: HttpClient,
+    proxy: Proxy,
+    catalog: ModelCatalog,
+) -> tuple[VideoServices, IdempotencyService]:
     """Open video jobs and idempotent requests, which share leases. Take over the work of earlier processes.
 
     Raises ``StoreUnavailable``.
     """
-    options, live_config, storage = services.options, services.live_config, services.storage
-    billing, database = services.billing, storage.database
-    jobs = _open_jobs(services)
-    content = VideoContent(services.media.stores.videos, jobs.provider_api)
+    storage, database = base.storage, base.storage.database
+    provider_api = VideoProviderApi(client, media.fetcher, catalog, clock=billing.reservations.clock)
+    jobs = _open_jobs(base, billing.reservations, provider_api)
+    content = VideoContent(media.stores.videos, provider_api)
     deliveries = WebhookDeliveryRepository(database)
     retention_clock = storage.retention_clock.now
     idempotency = IdempotencyService(
@@ -49,27 +63,26 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         jobs,
         billing.quota,
         billing.settlement,
-        proxy=services.proxy,
+        proxy=proxy,
         video_content=content,
-        references=References(services.media.fetcher, services.media.spool),
-        find_words=live_config.find_words,
+        references=References(media.fetcher, media.spool),
+        find_words=base.live_config.find_words,
     )
-    find_secret = partial(derive_secret, options.folder.secret("webhook.key"))
+    find_secret = partial(derive_secret, base.options.folder.secret("webhook.key"))
     return VideoServices(jobs, JobNotifier(jobs.events), submitter, content, deliveries, find_secret), idempotency
 
 
-def _open_jobs(services: Services) -> VideoJobs:
-    options, billing, deployment = services.options, services.billing, services.storage.deployment
-    store, clock = billing.reservations.store, billing.reservations.clock
+def _open_jobs(base: BaseServices, reservations: JobReservations, provider_api: VideoProviderApi) -> VideoJobs:
+    deployment, wait_scale = base.storage.deployment, base.options.task_pace
     return VideoJobs(
-        store,
-        billing.reservations,
-        JobTasks(store, deployment.owner, wait_scale=options.task_pace),
-        VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock),
+        reservations.store,
+        reservations,
+        JobTasks(reservations.store, deployment.owner, wait_scale=wait_scale),
+        provider_api,
         deployment.open_events(),
-        rules=services.live_config.find_video_rules,
-        clock=clock,
-        wait_scale=options.task_pace,
+        rules=base.live_config.find_video_rules,
+        clock=reservations.clock,
+        wait_scale=wait_scale,
     )
 
 
@@ -112,7 +125,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     runner.start("poll_videos", poller.run)
     runner.start("deliver_webhooks", deliverer.run)
     sweeper = MediaCleanup(services.media.stores.videos, live_config.find_video_content_rules, retention_clock)
-    runner.start("sweep_videos", sweep_store(services, sweeper.run))
+    runner.start("sweep_videos", sweep_store(services.media.stores, storage.deployment, sweeper.run))
     runner.start("sweep_records", storage.deployment.run_once(_open_cleanup(services).run))
 
 

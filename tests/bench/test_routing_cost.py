@@ -14,7 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price, PriceList
 from gateway.formats.openai.chat import parse_chat_inference
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
@@ -38,7 +38,10 @@ class RoutingScenario:
             Channel(f"up{number}", "custom", f"http://up{number}/v1", ("one", "two"), ("m", "n"), max_concurrency=100)
             for number in range(channels)
         ]
-        catalog, self.load_balancer = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic, shared=None)
+        catalog, self.load_balancer = (
+            ModelCatalog(clock=time.time),
+            LoadBalancer(time.monotonic, settings=DEFAULT_SETTINGS, shared=None),
+        )
         catalog.use(configured)
         self.load_balancer.use(configured)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])

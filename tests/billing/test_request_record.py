@@ -29,7 +29,7 @@ from gateway.errors import (
 from gateway.formats.openai.errors import parse_provider_error
 from gateway.proxy.failover import mark_failed
 from gateway.request_context import RequestContext
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
@@ -68,7 +68,10 @@ def test_every_error_has_its_outcome(error: GatewayError, outcome: Outcome) -> N
 def attempt_over(name: str) -> Attempt:
     """An attempt over a channel of that name."""
     channel = attrs.evolve(UP, name=name)
-    catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5, shared=None)
+    catalog, switchboard = (
+        ModelCatalog(clock=lambda: 0.0),
+        LoadBalancer(lambda: 0.0, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None),
+    )
     catalog.use([channel])
     switchboard.use([channel])
     return Router(catalog, switchboard, PricingPolicy(), models=()).route(caller_of(), CALL).start("1", 0)

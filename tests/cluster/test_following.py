@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,10 +22,13 @@ class Store:
         self._good = good
         self._away = away
         self.background = TaskSet()
-        routing = SimpleNamespace(model_lists=self, channels=self)
-        services: Any = SimpleNamespace(routing=routing, background=self.background)
-        self.follower = ChangeFollower(services, self)  # type: ignore[arg-type]
+        self.follower = self.follow(None, None)
         self.follower.again_s = self.follower.slow_s = 0.0
+
+    def follow(self, storage: Any, api_keys: Any) -> ChangeFollower:
+        node, routing = cast("Any", self), cast("Any", SimpleNamespace(model_lists=self, channels=self))
+        start, absent = self.background.start, cast("Any", None)
+        return ChangeFollower(node, storage, routing, api_keys=api_keys, reloader=absent, keeper=None, start=start)
 
     @property
     def figures(self) -> Any:
@@ -60,13 +63,9 @@ async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_mis
         made.append("keys")
         raise StoreUnavailable("enough")
 
-    services: Any = SimpleNamespace(
-        billing=SimpleNamespace(keeper=None),
-        storage=SimpleNamespace(database=SimpleNamespace(credit=SimpleNamespace(open_missing="missing"), write=write)),
-        auth=SimpleNamespace(api_keys=SimpleNamespace(reload=reload)),
-    )
+    storage = SimpleNamespace(database=SimpleNamespace(credit=SimpleNamespace(open_missing="missing"), write=write))
     with pytest.raises(StoreUnavailable):
-        await ChangeFollower(services, Store()).reload()  # type: ignore[arg-type]
+        await Store().follow(storage, SimpleNamespace(reload=reload)).reload()
     assert made == ["missing", "keys"]
 
 

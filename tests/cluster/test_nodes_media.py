@@ -182,11 +182,9 @@ async def test_the_leader_alone_deletes_what_is_too_old_in_a_shared_store(*, sha
         swept.set()
         await asyncio.Event().wait()
 
-    services = SimpleNamespace(
-        storage=SimpleNamespace(deployment=Cluster(cast("ClusterNode", SimpleNamespace(leadership=leadership)))),
-        media=SimpleNamespace(stores=SimpleNamespace(shared=shared)),
-    )
-    running = asyncio.ensure_future(sweep_store(cast("Any", services), sweep)())
+    deployment = Cluster(cast("ClusterNode", SimpleNamespace(leadership=leadership)))
+    stores: Any = SimpleNamespace(shared=shared)
+    running = asyncio.ensure_future(sweep_store(stores, deployment, sweep)())
     for _ in range(10):
         await asyncio.sleep(0)
     assert swept.is_set() is not shared

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import orjson
 import pytest
 import structlog
 
-from gateway.app import create_app
+from gateway.app import open_runner
 from gateway.config.live_settings import SettingsService
 from gateway.config.loader import read_declared
 from gateway.config.merge import merge_stored
@@ -30,7 +31,6 @@ from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.options import AppOptions
 from gateway.server.context import SERVICES
-from gateway.server.protocol import GatewayRunner
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.data_folder import DataFolder
 from gateway.storage.media_files import MediaFiles
@@ -725,13 +725,13 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
             sources=declared.sources,
             read_config=lambda: read_declared(file, {}),
         )
-        runner = GatewayRunner(create_app(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-        await runner.setup()
+        stack = AsyncExitStack()
+        runner = await stack.enter_async_context(open_runner(site, handler_cancellation=True, shutdown_timeout=1.0))
         assert runner.server is not None
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"})
-        started.append(RunningGateway(runner, folder, url, client, server, before))
+        started.append(RunningGateway(runner, stack, folder, url, client, server, before))
         return Filed(started[-1], file)
 
     yield start

@@ -160,8 +160,7 @@ START = """
     from pathlib import Path
     from tempfile import TemporaryDirectory
     {before}
-    from aiohttp import web
-    from gateway.app import create_app
+    from gateway.app import open_runner
     from gateway.config.loader import ConfigError
     from gateway.config.schema import Config
     from gateway.options import AppOptions
@@ -172,12 +171,11 @@ START = """
         with TemporaryDirectory() as folder:
             config = parse_table({config}, Config)
             options = AppOptions(config, DataFolder(Path(folder)), {{}}, discover=False)
-            runner = web.AppRunner(create_app(options))
             try:
-                await runner.setup()
+                async with open_runner(options):
+                    pass
             except ConfigError as error:
                 print(error)
-            await runner.cleanup()
 
     asyncio.run(start())
     print([name for name in sys.modules if name.startswith(("opentelemetry", "prometheus_client"))])

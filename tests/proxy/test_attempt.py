@@ -15,7 +15,7 @@ from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
 from gateway.proxy.failover import Proxy, make_cancelled
 from gateway.proxy.forward import open_response
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.target import Attempt, Target
 from tests.support.table_rows import table_rows
 from tests.support.video_services import VideoServices, play, run, task
@@ -25,7 +25,7 @@ IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1)
 
 
 def make_attempt() -> Attempt:
-    board = LoadBalancer(lambda: 0.0, shared=None)
+    board = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
     board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
     target = Target(board.channels["up"], Endpoint("openai_chat", "/chat/completions"), "m")
     lease = board.lease(target.state, target.endpoint_key, 1, retry=False)
@@ -57,7 +57,9 @@ async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(error:
     end = attempt.cancel if isinstance(error, RequestCancelled) else attempt.abort
     up: Any = Answering(lambda: end(error))  # type: ignore[arg-type]
     with pytest.raises(type(error)):
-        await open_response(Proxy(up, LoadBalancer(lambda: 0.0, shared=None), clock=lambda: 0.0), attempt)
+        await open_response(
+            Proxy(up, LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None), clock=lambda: 0.0), attempt
+        )
     await asyncio.sleep(0)
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
 

@@ -22,7 +22,7 @@ from gateway.errors import (
 from gateway.proxy.failover import make_cancelled
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, Lease
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from tests.support.channel_services import BARE, DECLARED, ChannelServices, declare_channels
 
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
@@ -103,7 +103,7 @@ class Board(LoadBalancer):
 
     def __init__(self) -> None:
         self.time = 50.0
-        super().__init__(lambda: self.time, lambda: 0.5, shared=None)
+        super().__init__(lambda: self.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None)
         self.use([DECLARED])
 
     def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> Lease:

@@ -30,8 +30,7 @@ class Board(LoadBalancer):
 
     def __init__(self, *channels: Channel, **more: Any) -> None:
         self.time = START
-        super().__init__(lambda: self.time, lambda: 0.5, shared=None)
-        self.settings = RetrySettings(RULES, **more)
+        super().__init__(lambda: self.time, lambda: 0.5, settings=RetrySettings(RULES, **more), shared=None)
         self.use(channels or [channel()])
 
     def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:

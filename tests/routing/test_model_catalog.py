@@ -9,7 +9,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ModelNotFound
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, SyncStatus, build_etag
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
@@ -88,7 +88,10 @@ def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_yo
 
 def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
     router = Router(
-        catalog_of(channel("up", "a", "b")), LoadBalancer(lambda: 0.0, shared=None), PricingPolicy(), models=()
+        catalog_of(channel("up", "a", "b")),
+        LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None),
+        PricingPolicy(),
+        models=(),
     )
     assert router.get_model(caller_of("a"), "a").id == "a"
     for model in ("b", "c", "A", ""):

@@ -13,7 +13,7 @@ from gateway.domain.circuit_breaker import LEAST_SHARE, BreakerSettings
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse
 from gateway.routing.channel_state import ChannelState
-from gateway.routing.load_balancer import PROBE_EVERY_S, LoadBalancer, RetrySettings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, PROBE_EVERY_S, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.probe_worker import LOOK_EVERY_S, ChannelProber
@@ -37,7 +37,7 @@ class ProbeScenario:
         self.upstream = upstream
         self.catalog, self.board = (
             ModelCatalog(clock=lambda: self.now),
-            LoadBalancer(lambda: self.now, lambda: 0.5, shared=None),
+            LoadBalancer(lambda: self.now, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None),
         )
         self.board.settings = RetrySettings(RULES)
         self.use(*channels)
@@ -332,7 +332,10 @@ def test_it_looks_every_second_for_ever() -> None:
 
     async def main() -> None:
         loop, asked_at = asyncio.get_running_loop(), []
-        catalog, board = ModelCatalog(clock=loop.time), LoadBalancer(loop.time, lambda: 0.5, shared=None)
+        catalog, board = (
+            ModelCatalog(clock=loop.time),
+            LoadBalancer(loop.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None),
+        )
         board.settings = RetrySettings(RULES)
         catalog.use([UP])
         board.use([UP])

@@ -15,7 +15,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.routing.channel_tester import ChannelTester
 from gateway.routing.channels import ChannelService, Found
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.sync_worker import JITTER, ModelSyncer
@@ -56,15 +56,15 @@ def make_service(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
     async def fetch(channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
-    load_balancer = LoadBalancer(lambda: 0.0, shared=None)
+    load_balancer = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
     return ChannelService(
         catalog,
-        load_balancer,
         Repositories(),
         tester=ChannelTester(load_balancer, fetch, answer_chat, lambda: NOW),
         discover=nothing_found,
         clock=lambda: NOW,
         leads=lambda: True,
+        note_listing=None,
     )
 
 

@@ -24,7 +24,7 @@ from gateway.formats.request_body import Form, build_data_url
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.target import Attempt, Target
 from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
@@ -41,7 +41,7 @@ def target(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
     """Of a channel ``up`` of its own."""
     fields = {name: more.pop(name) for name in tuple(more) if name in {"headers", "base_url", "proxy", "timeouts"}}
     channel = Channel("up", provider, fields.pop("base_url", "http://up/v1"), ("key-of-up",), ("m",), **fields)
-    board = LoadBalancer(lambda: 0.0, shared=None)
+    board = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
     board.use([channel])
     endpoint = PROVIDERS[provider].find_endpoint((wire,), model)  # type: ignore[arg-type]
     assert endpoint is not None
@@ -50,7 +50,9 @@ def target(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
 
 def attempt(inference: InferenceRequest, *args: Any, **more: Any) -> Attempt:
     chosen = target(*args, **more)
-    lease = LoadBalancer(lambda: 0.0, shared=None).lease(chosen.state, chosen.endpoint_key, 1, retry=False)
+    lease = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None).lease(
+        chosen.state, chosen.endpoint_key, 1, retry=False
+    )
     translator = make_translator(inference, chosen.endpoint.wire, ResponseIdentity("answer-1", chosen.model, 99))
     return Attempt(chosen, chosen.channel, lease, translator)
 

@@ -48,6 +48,7 @@ from tests.support.access_table import (
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.part_services import build_services
 from tests.support.started_gateways import StartGateway
 from tests.support.video_gateway import VideoGateway
 
@@ -211,7 +212,7 @@ def list_routes(app: web.Application) -> set[str]:
 def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     """Whoever adds one says here who may walk it."""
     folder = DataFolder(tmp_path)
-    routes = list_routes(create_app(AppOptions(config=Config(), folder=folder, environ={})))
+    routes = list_routes(create_app(AppOptions(config=Config(), folder=folder, environ={}), build_services()))
     folder.close()
     admin = {f"{name.split()[0]} {PREFIX}{name.split()[1]}" for name in ADMIN}
     pages = {f"GET {ROOT}{page.path}" for page in list_pages() if page.needs is not None}

@@ -10,9 +10,10 @@ from aiohttp.typedefs import Handler
 from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
-from gateway.server.context import API
+from gateway.server.context import API, DrainState
 from gateway.server.fast_routes import FastRoutes
 from gateway.server.protocol import GatewayRunner
+from gateway.services import open_services
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import CHAT, KEY
 from tests.support.started_gateways import StartGateway
@@ -34,21 +35,23 @@ async def test_a_middleware_of_the_root_runs_once_for_every_request(tmp_path: Pa
         return await handler(request)
 
     folder = DataFolder(tmp_path)
-    app = create_app(AppOptions(config=Config(), folder=folder, environ={}, demo_pace_s=0.0))
-    app.middlewares.append(note)
-    runner = GatewayRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0][:2]
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as client:
-            for method, path in PATHS:
-                async with client.request(method, f"http://{host}:{port}{path}", allow_redirects=False) as response:
-                    await response.read()
-    finally:
-        await runner.cleanup()
-        folder.close()
+    options = AppOptions(config=Config(), folder=folder, environ={}, demo_pace_s=0.0)
+    async with open_services(options, DrainState()) as services:
+        app = create_app(options, services)
+        app.middlewares.append(note)
+        runner = GatewayRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            host, port = runner.addresses[0][:2]
+            async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as client:
+                for method, path in PATHS:
+                    async with client.request(method, f"http://{host}:{port}{path}", allow_redirects=False) as response:
+                        await response.read()
+        finally:
+            await runner.cleanup()
+    folder.close()
     assert seen == list(PATHS)
 
 

@@ -1,7 +1,6 @@
 """The wall that turns whatever goes wrong into an answer, or into an end that nobody takes for a whole one."""
 
-from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
 import aiohttp
 import pytest
@@ -11,8 +10,9 @@ from pytest_aiohttp import AiohttpClient
 
 from gateway.errors import InternalError, ProviderBadResponse
 from gateway.server.client_ip import find_origin
-from gateway.server.context import SERVICES, HttpSettings, Services
+from gateway.server.context import SERVICES
 from gateway.server.middlewares import error_responses, request_context
+from tests.support.part_services import HTTP, build_services
 from tests.support.table_rows import table_rows
 
 
@@ -46,8 +46,7 @@ async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> 
         fail(ProviderBadResponse("it broke"))
 
     app = web.Application(middlewares=[request_context, error_responses])
-    app[SERVICES] = services = Services(cast("Any", SimpleNamespace(clock=None)))
-    services.http = HttpSettings(max_body_mb=1, form_limits=cast("Any", None))
+    app[SERVICES] = build_services(http=HTTP)
     app.router.add_get("/", refuse)
     client = await aiohttp_client(app)
     async with client.get("/") as response:

@@ -9,9 +9,9 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import GatewayError, ProviderBadResponse, StoreUnavailable
-from gateway.routing.channel_tester import ChannelTester
+from gateway.routing.channel_tester import Answer, ChannelTester
 from gateway.routing.channels import ChannelService, Found
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from tests.support.repositories import Repositories
 
@@ -89,14 +89,16 @@ class ChannelServices:
     vendors: Vendors = attrs.Factory(Vendors)
     store: Disk = attrs.Factory(Disk)
     catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
-    load_balancer: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0, shared=None))
+    load_balancer: LoadBalancer = attrs.Factory(
+        lambda: LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
+    )
+    note_listing: Callable[[Channel, Answer], object] | None = None
     looked: int = 0
     channel_service: ChannelService = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.channel_service = ChannelService(
             self.catalog,
-            self.load_balancer,
             self.store,
             tester=ChannelTester(
                 self.load_balancer, self.vendors.list_models, self.vendors.answer_chat, lambda: float(NOW)
@@ -104,6 +106,7 @@ class ChannelServices:
             discover=self._discover,
             clock=lambda: float(NOW),
             leads=lambda: True,
+            note_listing=self.note_listing,
         )
 
     async def _discover(self) -> Sequence[Found]:

@@ -13,7 +13,7 @@ import aiohttp
 import attrs
 from aiohttp import web_app
 
-from gateway.app import create_app
+from gateway.app import open_runner
 from gateway.auth.passwords import HashCost
 from gateway.config.schema import Config
 from gateway.domain.request_log import RequestFilter, RequestRecord
@@ -72,9 +72,13 @@ async def _start_first(path: Path, template: Path) -> None:
 
 @attrs.define
 class RunningGateway:
-    """A gateway that answers at ``url``; ``client`` is a session with the caller's key on it."""
+    """A gateway that answers at ``url``; ``client`` is a session with the caller's key on it.
+
+    ``opened``: closes the runner and the services.
+    """
 
     runner: GatewayRunner
+    opened: contextlib.AsyncExitStack
     folder: DataFolder
     url: str
     client: aiohttp.ClientSession
@@ -154,7 +158,7 @@ class RunningGateway:
         """End as on SIGTERM: stop accepting, drain, clean up. The store is closed then, and cannot be audited."""
         self.audited = False
         self.server.close()
-        await self.runner.cleanup()
+        await self.opened.aclose()
 
     async def close(self) -> None:
         """Stop, and check that nothing is left running and that the books agree."""
@@ -214,10 +218,10 @@ async def start_gateway(
         task_pace=0.02,
         clock=clock,
     )
-    runner = GatewayRunner(
-        create_app(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0, read_bufsize=64 * 1024
+    opened = contextlib.AsyncExitStack()
+    runner = await opened.enter_async_context(
+        open_runner(site, handler_cancellation=True, shutdown_timeout=1.0, read_bufsize=64 * 1024)
     )
-    await runner.setup()
     auth = runner.app[SERVICES].auth
     auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
     auth.sessions.hasher._cost = LEAST  # members of tests need no protection: 25 ms of a core each time
@@ -225,7 +229,7 @@ async def start_gateway(
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)
-    return RunningGateway(runner, folder, url, client, server, before)
+    return RunningGateway(runner, opened, folder, url, client, server, before)
 
 
 def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, StoreUnavailable
 from gateway.formats.openai.images import parse_images_inference
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.route import Route
@@ -194,7 +194,7 @@ def image_services(
     channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
     catalog, board = (
         ModelCatalog(clock=lambda: 0.0),
-        LoadBalancer(lambda: asyncio.get_running_loop().time(), shared=None),
+        LoadBalancer(lambda: asyncio.get_running_loop().time(), settings=DEFAULT_SETTINGS, shared=None),
     )
     catalog.use([channel])
     board.use([channel])

@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.errors import ProviderError
 from gateway.formats.openai.chat import parse_chat_inference
-from gateway.routing.load_balancer import LoadBalancer, RetrySettings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.route import Route
@@ -48,7 +48,7 @@ class Floor(Router):
         self.time = 1_000.0
         self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
         self.catalog = ModelCatalog(clock=lambda: 0.0)
-        self.board = LoadBalancer(lambda: self.time, self.throw, shared=None)
+        self.board = LoadBalancer(lambda: self.time, self.throw, settings=DEFAULT_SETTINGS, shared=None)
         self.board.settings = more.pop("settings", ENDLESS)
         self.use(*channels)
         super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more), models=())

@@ -32,7 +32,7 @@ from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
 from gateway.events import Events
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
@@ -342,7 +342,10 @@ class VideoServices:
         self.books = Repositories()
         self.deliveries = WebhookDeliveryRepository(self.books.database)
         self.store = MoodyStore(self.books.database)
-        self.catalog, self.board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(self.loop.time, shared=None)
+        self.catalog, self.board = (
+            ModelCatalog(clock=lambda: 0.0),
+            LoadBalancer(self.loop.time, settings=DEFAULT_SETTINGS, shared=None),
+        )
         self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
         self.use(*self.channels)
         self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])), models=())

@@ -1,7 +1,7 @@
 """Model lists in a cluster: the leader asks each provider, and every node uses the answers."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 import structlog
@@ -11,7 +11,6 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelList
 from gateway.errors import StoreUnavailable
 from gateway.routing.channel_tester import Answer
-from gateway.routing.channels import ChannelService
 from gateway.routing.model_catalog import ModelCatalog
 
 LOOK_EVERY_S = 1.0
@@ -20,6 +19,9 @@ FIRST_TIMEOUT_S = 30.0
 """How long a node that does not lead waits for the first list of a channel before it asks the provider itself."""
 _OWN = frozenset({"environment", "local", "demo"})
 """Origins of channels that exist on one node only."""
+
+Sync = Callable[[Channel], Awaitable[object]]
+"""Asks the provider of a channel for its models."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -30,23 +32,26 @@ class SharedModelLists:
     A node that does not lead asks a provider if no other node does: a channel may be in its own configuration file
     only.
 
-    ``interval``: returns the seconds between two requests to a provider. ``clock``: Unix seconds, the same on every
-    node. ``start``: runs a task in the background.
+    Args:
+        leads: returns whether this node leads.
+        interval: returns the seconds between two requests to a provider.
+        clock: Unix seconds, the same on every node.
+        start: runs a task in the background.
     """
 
     def __init__(
         self,
         catalog: ModelCatalog,
-        channels: ChannelService,
         store: ModelListRepository,
         *,
+        leads: Callable[[], bool],
         interval: Callable[[], float],
         clock: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._catalog = catalog
-        self._channels = channels
         self._store = store
+        self._leads = leads
         self._interval = interval
         self._clock = clock
         self._start = start
@@ -94,15 +99,15 @@ class SharedModelLists:
         except StoreUnavailable as error:
             log.warning("models_not_stored", channel=listed.channel, error=error.message)
 
-    async def run(self) -> None:
+    async def run(self, sync: Sync) -> None:
         """Ask the providers whose lists are old, forever."""
         while True:
-            await self.ask()
+            await self.ask(sync)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def ask(self) -> None:
+    async def ask(self, sync: Sync) -> None:
         """Ask the providers whose lists are old, concurrently."""
-        await asyncio.gather(*(self._channels.sync(channel) for channel in self._list_due()))
+        await asyncio.gather(*map(sync, self._list_due()))
 
     async def sweep(self) -> None:
         """Delete the lists of removed channels every hour, forever."""
@@ -122,7 +127,7 @@ class SharedModelLists:
         return [channel for channel in requested if self._is_due(channel, now_s)]
 
     def _is_due(self, channel: Channel, now_s: float) -> bool:
-        is_own = channel.origin in _OWN or self._channels.leads()
+        is_own = channel.origin in _OWN or self._leads()
         asked_ms, interval_s = self._asked_ms.get(channel.name), self._interval()
         if asked_ms is None:
             return is_own or now_s - self._seen_s[channel] >= FIRST_TIMEOUT_S

@@ -5,6 +5,7 @@ snapshots are taken.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,10 +17,10 @@ from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.request_log import is_request_id
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
+from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.activity_feed import merge_calls
 from gateway.server.admin.asked import ALONE, is_asked_alone
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
-from gateway.server.context import Services
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed_in
@@ -117,22 +118,28 @@ async def cancel_running(request: AdminRequest) -> Fields:
     request_id, peers = request.match_info["id"], services.admin.peers
     if peers is not None and request_id not in services.active_requests.calls and not is_asked_alone(request):
         return await cancel_elsewhere(peers, request_id, actor)
-    await cancel_here(services, request_id, actor)
+    await cancel_here(services.active_requests, services.admin.audit_log, services.clock, request_id, actor)
     return {"id": request_id, "cancelled": True, "unanswered": []}
 
 
-async def cancel_here(services: Services, request_id: str, actor: Actor) -> None:
+async def cancel_here(
+    active_requests: ActiveRequests,
+    audit_log: AuditLogRepository,
+    clock: Callable[[], float],
+    request_id: str,
+    actor: Actor,
+) -> None:
     """Cancel an active request of this process. Raises ``NotFound``, ``Conflict``."""
-    active = services.active_requests.get(request_id, actor)
+    active = active_requests.get(request_id, actor)
     if active.cancel():
         row = actor.did(
             "request.cancelled",
             request_id,
-            int(services.clock() * 1000),
+            int(clock() * 1000),
             account_id=active.context.caller.account.id,
             detail=orjson.dumps({"key": active.context.caller.key.name}).decode(),
         )
-        await note(services.admin.audit_log, row)
+        await note(audit_log, row)
 
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dict[str, Any]:

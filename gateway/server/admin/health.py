@@ -110,7 +110,7 @@ def _describe_limits(services: Services) -> dict[str, Any]:
     if shared is None:
         return {"store": "memory", "server": None, "reached": None, "gateways": 1}
     return {
-        "store": services.options.config.limits_store,
+        "store": services.billing.limits_store,
         "server": shared.sender.server_name,
         "reached": shared.sender.reached,
         "gateways": shared.gateways,

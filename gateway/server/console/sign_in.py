@@ -18,13 +18,13 @@ LENGTHS = {"shortest": MIN_PASSPHRASE, "longest": MAX_PASSPHRASE}
 
 async def load_sign_in(request: web.Request) -> Data:
     """Load the page to open after the sign-in, and the available ways to sign in."""
-    server, providers = request.app[SERVICES].options.config.server, request.app[SERVICES].options.config.sign_in
+    auth, sign_in = request.app[SERVICES].auth, request.app[SERVICES].sign_in
     return {
         "next": find_next(request),
         "setup_open": await _is_setup_open(request),
-        "local": server.local_sign_in,
-        "passkeys": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)) is None,
-        "providers": [{"name": provider.name, "title": provider.title} for provider in providers],
+        "local": auth.sessions.is_local,
+        "passkeys": auth.passkeys.find_obstacle(find_site(request)) is None,
+        "providers": [] if sign_in is None else [{"name": spec.name, "title": spec.title} for spec in sign_in.specs],
     }
 
 

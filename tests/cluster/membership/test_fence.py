@@ -1,5 +1,6 @@
 """Behind the fence no request begins; in front of it rows may wait for a while."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -116,8 +117,8 @@ def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_pr
     times = Times()
     store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
     store.observe(5_000_000, 0.0)
-    shared = Cluster(cast("ClusterNode", None)).find_job_clock(store.now)
-    alone = Alone().find_job_clock(lambda: times.wall_s)
+    shared = Cluster(cast("ClusterNode", SimpleNamespace(clock=store))).find_job_clock()
+    alone = Alone(lambda: times.wall_s).find_job_clock()
     times.pass_by(3600)
     assert shared() == 8600.0
     assert alone() < 1000.0 + 3600

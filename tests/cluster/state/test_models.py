@@ -10,8 +10,9 @@ from gateway.cluster.state.models import FIRST_TIMEOUT_S, SharedModelLists
 from gateway.cluster.state.stored_models import KEPT_MS, ModelListRepository
 from gateway.domain.channel import Channel
 from gateway.errors import ProviderBadResponse
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.database import Database
-from tests.support.channel_services import ChannelServices
+from tests.support.channel_services import NOW, ChannelServices
 
 INTERVAL_S = 600.0
 UP = Channel("up", "custom", "http://127.0.0.1:9/v1", sync=True)
@@ -29,19 +30,19 @@ class Cluster:
         self.putting.append(asyncio.create_task(work))
 
     async def start(self, *channels: Channel, leads: bool = False, models: tuple[str, ...] = ("m",)) -> "Node":
-        services = ChannelServices()
-        services.vendors.lists["up"] = models
-        services.channel_service.leads = lambda: leads
-        await services.channel_service.declare(channels)
+        catalog = ModelCatalog(clock=lambda: float(NOW))
         lists = SharedModelLists(
-            services.catalog,
-            services.channel_service,
+            catalog,
             ModelListRepository(self.database),
+            leads=lambda: leads,
             interval=lambda: INTERVAL_S,
             clock=lambda: self.now_s,
             start=self._start,
         )
-        services.channel_service.listed = lists.note
+        services = ChannelServices(catalog=catalog, note_listing=lists.note)
+        services.vendors.lists["up"] = models
+        services.channel_service.leads = lambda: leads
+        await services.channel_service.declare(channels)
         await lists.load()
         return Node(self, services, lists)
 
@@ -58,7 +59,7 @@ class Node:
         """How often the provider is asked by this node, so much later."""
         self.cluster.now_s += after_s
         before = len(self.services.vendors.asked)
-        await self.lists.ask()
+        await self.lists.ask(self.services.channel_service.sync)
         await asyncio.gather(*self.cluster.putting)
         return len(self.services.vendors.asked) - before
 

@@ -218,7 +218,7 @@ async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGat
 
 
 def test_what_has_not_changed_is_not_told_again() -> None:
-    live = ActiveRequestsFeed(ActiveRequests(), ask=None)
+    live = ActiveRequestsFeed(ActiveRequests(None), ask=None)
     first = live.snapshot(None, 10.0)
     assert (live.snapshot(None, 10.5), live.taken, first.data) == (first, 1, "[]")
     again = live.snapshot(None, 10.0 + TICK_S)

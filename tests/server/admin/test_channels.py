@@ -10,12 +10,11 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.app import create_app
+from gateway.app import open_runner
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
 from gateway.server.context import SERVICES
-from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.capped_calls import FIRST, stream_until
@@ -314,12 +313,11 @@ async def start_and_fail(home: Path, config: dict[str, Any]) -> str:
     """Why a gateway over the data folder does not start."""
     folder = DataFolder(home)
     site = AppOptions(parse_table(config, Config), folder, {}, discover=False)
-    runner = GatewayRunner(create_app(site), access_log=None)
     try:
         with pytest.raises(DataFolderDamaged) as caught:
-            await runner.setup()
+            async with open_runner(site):
+                pass
     finally:
-        await runner.cleanup()
         folder.close()
     return str(caught.value)
 

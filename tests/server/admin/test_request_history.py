@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, PriceList
 from gateway.domain.request_log import RequestFilter, RequestPage, RequestRecord
 from gateway.errors import NotFound, RateLimited
-from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
@@ -32,7 +32,10 @@ class Room:
     def __init__(self, store: Repositories) -> None:
         self.store = store
         self.directory = ApiKeyAuthenticator(store, store, pepper=b"", clock=lambda: 0.0)
-        catalog, load_balancer = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, shared=None)
+        catalog, load_balancer = (
+            ModelCatalog(clock=lambda: 0.0),
+            LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None),
+        )
         catalog.use([UP])
         pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
         router = Router(catalog, load_balancer, pricing, models=())

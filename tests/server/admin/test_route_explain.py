@@ -21,7 +21,7 @@ from gateway.domain.price import ONE_PPM, Price, PriceList, Tier
 from gateway.domain.rate_limit import Limits
 from gateway.errors import GatewayError, ProviderAuthError
 from gateway.routing.channel_state import Lease
-from gateway.routing.load_balancer import LoadBalancer, RetrySettings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
@@ -53,7 +53,7 @@ class RouteScenario:
 
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), unpriced: Unpriced = "free") -> None:
         self.time = 1_000.0
-        self.board = LoadBalancer(lambda: self.time, lambda: 0.5, shared=None)
+        self.board = LoadBalancer(lambda: self.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None)
         self.board.settings = RetrySettings(RULES)
         self.catalog = ModelCatalog(clock=lambda: 0.0)
         self.catalog.use(channels)

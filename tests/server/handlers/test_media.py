@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
@@ -23,7 +22,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.media import MEDIA_PATH, Media, build_link
 from gateway.media.signed_links import SignedLinks
-from gateway.server.context import SERVICES, HttpSettings, MediaServices, Services
+from gateway.server.context import SERVICES, MediaServices
 from gateway.server.handlers import media as door
 from gateway.server.handlers.media import get_media
 from gateway.server.middlewares import error_responses, request_context
@@ -33,6 +32,7 @@ from gateway.storage.media_files import MediaFiles
 from gateway.storage.media_store import MediaStore
 from tests.support.image_providers import draw
 from tests.support.media_stores import open_media_store
+from tests.support.part_services import HTTP, build_services
 from tests.support.raw_client import connect, split, talk
 
 KEY = b"k" * 32
@@ -99,9 +99,8 @@ async def open_shop(
     add_routes(app)
     app.on_response_prepare.append(add_common_headers)
     keeper, absent = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock), cast("Any", None)
-    app[SERVICES] = services = Services(cast("Any", SimpleNamespace(clock=clock)))
-    services.http = HttpSettings(max_body_mb=1, form_limits=absent)
-    services.media = MediaServices(absent, keeper, absent, absent, absent)
+    media = MediaServices(absent, keeper, absent, absent, absent)
+    app[SERVICES] = build_services(clock=clock, http=HTTP, media=media)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", 0))

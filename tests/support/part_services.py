@@ -1,0 +1,16 @@
+"""Services of which a test uses a few."""
+
+from typing import Any
+
+import attrs
+
+from gateway.server.context import HttpSettings, Services
+from gateway.server.multipart import FormLimits
+
+HTTP = HttpSettings(1, FormLimits(max_body_bytes=1, max_file_bytes=1), "", (), "")
+
+
+def build_services(**given: Any) -> Services:
+    """The services that are ``given``; all others are None."""
+    fields: dict[str, Any] = dict.fromkeys(field.name for field in attrs.fields(Services))
+    return Services(**fields | given)
