@@ -2,11 +2,14 @@
 
     make bench                                  the whole of it: some ten minutes, on a machine that does nothing else
     make bench ARGS=--quick                     a rough look, without crowds
-    make bench ARGS="--only sse --rounds 9"     parts of it: json, sse, latency, streams
+    make bench ARGS="--only sse --rounds 9"     parts of it: json, sse, latency, whole, burst, lone, busy, streams
     make bench ARGS="--before ../other-tree"    the gateway of another tree beside this one's
     make bench ARGS="--nice -15"                as root, where others use the machine, too
     make bench ARGS="--relay gateway,observed"  what metrics and traces cost: scraped each 5 s, 1 % of requests traced
-    make bench ARGS="--with litellm"            a peer beside them, where it is installed
+    make bench ARGS="--with rolter,ferro,smg,envoy,litellm"
+                                                all variants of the gateway, and other gateways from their packages
+    make bench ARGS="--with rolter --page"      the same, and docs/benchmarks.md and README's table made from it
+    make bench ARGS="--page-of A.json"          the page from an earlier run
     make bench ARGS="--compare A.json B.json"   two runs, beside each other
 
 The relay that is measured has a core of its own; the upstream and the callers share another. All of a relay's CPU
@@ -25,7 +28,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +41,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.bench_parts import meter, relays
 from scripts.bench_parts.crowd import Crowd
 from scripts.bench_parts.load import BrokenAnswer
+from scripts.bench_parts.page import write_pages
+from scripts.bench_parts.peers import PEERS, SLOW, find_version
 from scripts.bench_parts.phases import Bench, Plan
-from scripts.bench_parts.relays import NoRelay, Place, Relay
+from scripts.bench_parts.processes import NoRelay, Place, Relay, start_python
 from scripts.bench_parts.summary import read_figures, write_summary
 from scripts.bench_parts.table import write_comparison, write_run
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("json", "sse", "latency", "streams")
+PARTS = ("json", "sse", "latency", "whole", "burst", "lone", "busy", "streams")
 RELAYS = ("gateway", "nginx", "bare")
+FULL = ("gateway", "postgres", "tls", "translated", "observed", "nginx", "bare")
 CROWDS = [1000, 5000]
 RATES = [2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
 WINDOW_S = 1.5
 SPARE_FILES = 500
 NOT_PINNED = "nothing, as asked, or for want of two cores or the right to"
-QUICK = Plan(rounds=3, turns=1, slice_s=0.3, steady_s=0.5)
+QUICK = Plan(rounds=3, turns=1, slice_s=0.3, steady_s=0.5, lone_s=1.0, busy_s=1.0)
 
 
 @attrs.frozen
@@ -66,6 +72,7 @@ class Order:
         tree: of the gateway's source.
         before: of another gateway's.
         pinned: to cores, where there are two.
+        absent: why relays that were asked for cannot be had.
     """
 
     plan: Plan
@@ -77,24 +84,40 @@ class Order:
     tree: Path = ROOT
     before: Path = ROOT
     pinned: bool = True
+    absent: dict[str, str] = attrs.Factory(dict)
 
 
 @attrs.frozen
 class Scene:
-    """What stands while a bench runs: the upstream, and where relays are started."""
+    """What stands while a bench runs: the upstream, and where relays are started.
+
+    Attributes:
+        absent: why a peer has no figures, or not all.
+        on: what each relay has switched on.
+    """
 
     bench: Bench
     place: Place
     pinned: str
+    absent: dict[str, str]
+    on: dict[str, str] = attrs.Factory(dict)
 
     @contextlib.contextmanager
     def running(self, names: tuple[str, ...]) -> Iterator[list[Relay]]:
-        """So many relays; stopped at the end."""
+        """So many relays; stopped at the end. A peer that does not start is left out, and named in ``absent``."""
         with contextlib.ExitStack() as stack:
             started = []
-            for name in names:
-                relay = relays.STARTS[name](self.place)
+            for name in (name for name in names if name not in self.absent):
+                try:
+                    relay = relays.STARTS[name](self.place)
+                except NoRelay as error:
+                    if name not in PEERS:
+                        raise
+                    self.absent[name] = str(error)
+                    continue
                 stack.callback(relay.stop)
+                self.on[name] = relay.on
+                self.bench.note("start", name, 0, start_s=relay.start_s, resident_kb=relay.rest_kb)
                 started.append(relay)
             yield started
 
@@ -110,61 +133,88 @@ def set_scene(order: Order) -> Iterator[Scene]:
         sys.exit(f"{most} streams need {2 * most + SPARE_FILES} open files, and {files} is the limit: --crowds 1000")
     pinned = f"relay on core {relay_core}, upstream and callers on core {others}" if cores else NOT_PINNED
     with tempfile.TemporaryDirectory() as folder:
-        upstream = relays.start_python("upstream", ["scripts.bench_parts.upstream"], others, others)
+        upstream = start_python("upstream", ["scripts.bench_parts.upstream"], others, others)
         place = Place(Path(folder), upstream.port, relay_core, others, files, order.tree, order.before)
         try:
-            yield Scene(Bench(order.plan, (upstream.pid, upstream.port)), place, pinned)
+            yield Scene(Bench(order.plan, (upstream.pid, upstream.port)), place, pinned, dict(order.absent))
         finally:
             upstream.stop()
             meter.unpin(was)
 
 
-def choose(names: tuple[str, ...], is_installed: Callable[[str], bool] = relays.is_installed) -> tuple[str, ...]:
-    """Those of them that can be started. Says which cannot; exits under ``CI``, where all but peers must."""
-    missing = [name for name in names if not is_installed(name)]
-    for name in missing:
-        print(f"{name} is not installed: no column for it ({relays.HINTS[name]})", file=sys.stderr)
-    if os.environ.get("CI") and not {*missing} <= {*relays.PEERS}:
+def choose(
+    names: tuple[str, ...], find_reason: Callable[[str], str] = relays.find_reason
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Those of them that can be started, and why the others cannot. Exits under ``CI``, where all but peers must."""
+    missing = {name: reason for name in names if (reason := find_reason(name))}
+    for name, reason in missing.items():
+        print(f"{name}: not available: {reason}", file=sys.stderr)
+    if os.environ.get("CI") and not {*missing} <= {*PEERS}:
         sys.exit(1)
-    return tuple(name for name in names if name not in missing)
+    return tuple(name for name in names if name not in missing), missing
 
 
 async def measure(order: Order, scene: Scene) -> None:
     """All rounds; the samples are the bench's."""
     bench = scene.bench
     ways = {"json": bench.weigh_json, "sse": bench.weigh_events, "latency": bench.look_at_latency}
+    ways |= {"whole": bench.weigh_whole_streams, "burst": bench.look_at_bursts}
+    ways |= {"lone": bench.weigh_lone_calls, "busy": bench.look_at_busy_streams}
     standing = [part for part in order.parts if part in ways]
     with scene.running(order.names if standing else ()) as started:
         for number in range(order.plan.rounds):
             bench.round = number
             for part in standing:
                 say(f"round {number + 1} of {order.plan.rounds}: {part}")
-                await ways[part](started)
+                await measure_part(part, ways[part], started, scene)
         for relay in started:
             bench.note("clock", relay.name, 0, clock=meter.check_clock(relay.pid))
+            bench.note("peak", relay.name, 0, resident_kb=meter.read_peak_kb(relay.pid))
     if "streams" in order.parts:
         await measure_crowds(order, scene)
+
+
+async def measure_part(
+    part: str, measure_all: Callable[[list[Relay]], Awaitable[None]], started: list[Relay], scene: Scene
+) -> None:
+    """A part of a round. A peer that answers wrongly is left out from here on; the part is measured anew."""
+    kept, broken = len(scene.bench.samples), True
+    while broken:
+        broken = False
+        try:
+            await measure_all(started)
+        except BrokenAnswer as error:
+            peer = next((one for one in started if one.port == error.port and one.name in PEERS), None)
+            if peer is None:
+                raise
+            started.remove(peer)
+            scene.absent[peer.name] = f"from {part} on: {error}"
+            del scene.bench.samples[kept:]
+            broken = True
 
 
 async def measure_crowds(order: Order, scene: Scene) -> None:
     """Crowds of streams, on a relay at a time: each needs its core to itself, and its memory as it was at the start.
 
-    Not on peers, which would take minutes to open them.
+    Not on peers that would take minutes to open them.
     """
-    names = tuple(name for name in order.names if name not in relays.PEERS)
+    names = tuple(name for name in order.names if name not in SLOW)
     for number in range(order.plan.rounds):
         scene.bench.round = number
         at = number % max(len(names), 1)
         for name in names[at:] + names[:at]:
             say(f"round {number + 1} of {order.plan.rounds}: crowds of {name}")
-            with scene.running((name,)) as (relay,):
-                await Crowd(scene.bench, relay, order.crowds, order.rates, order.window_s).run()
+            with scene.running((name,)) as started:
+                crowd = Crowd(scene.bench, order.crowds, order.rates, order.window_s)
+                await measure_part("streams", crowd.run, started, scene)
 
 
 def say(what: str) -> None:
-    """Report the progress to the terminal."""
+    """Report the progress: on one line of a terminal, or a line each."""
     if sys.stderr.isatty():
         print(f"\r{what:<60}", end="", file=sys.stderr, flush=True)
+    elif what:
+        print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 async def run(order: Order) -> dict[str, Any]:
@@ -181,7 +231,10 @@ async def run(order: Order) -> dict[str, Any]:
             "clock": meter.SOURCE,
             "plan": attrs.asdict(order.plan),
             "crowds": {"streams": order.crowds, "rates": order.rates, "window_s": order.window_s},
-            "relays": list(order.names),
+            "relays": [name for name in order.names if name in scene.on],
+            "on": scene.on,
+            "absent": scene.absent,
+            "versions": {name: find_version(PEERS[name]) for name in order.names if name in PEERS},
             "summary": write_summary(read_figures(samples)),
             "samples": samples,
         }
@@ -204,15 +257,18 @@ def read_run(path: Path) -> dict[str, Any]:
 def read_order(given: argparse.Namespace) -> Order:
     """From the command line. Exits where it makes no sense."""
     plan = attrs.evolve(QUICK if given.quick else Plan(), **({"rounds": given.rounds} if given.rounds else {}))
-    parts = tuple(given.only.split(",")) if given.only else PARTS[:3] if given.quick else PARTS
-    names = (*given.relay.split(","), *(given.peers.split(",") if given.peers else ()))
+    parts = tuple(given.only.split(",")) if given.only else PARTS[:-1] if given.quick else PARTS
+    ours = given.relay.split(",") if given.relay else FULL if given.peers else RELAYS
+    names = (*ours, *(given.peers.split(",") if given.peers else ()))
     names = (*names, "before") if given.before else names
     unknown = [*({*parts} - {*PARTS}), *({*names} - {*relays.STARTS})]
     if unknown:
         sys.exit(f"Unknown: {', '.join(unknown)}. Parts: {', '.join(PARTS)}; relays: {', '.join(relays.STARTS)}")
     tree, before = (Path(path or ROOT).resolve() for path in (given.tree, given.before))
     crowds = [int(crowd) for crowd in given.crowds.split(",")]
-    return Order(plan, choose(names), parts, crowds=crowds, tree=tree, before=before, pinned=not given.unpinned)
+    there, absent = choose(names)
+    pinned = not given.unpinned
+    return Order(plan, there, parts, crowds=crowds, tree=tree, before=before, pinned=pinned, absent=absent)
 
 
 def read_options() -> argparse.Namespace:
@@ -221,8 +277,10 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short rounds, no crowds")
     parser.add_argument("--rounds", type=int, help=f"default: {Plan().rounds}")
     parser.add_argument("--only", help=f"some of {','.join(PARTS)}")
-    parser.add_argument("--relay", default=",".join(RELAYS), help="default: %(default)s")
-    parser.add_argument("--with", dest="peers", help=f"peers, where installed: {','.join(relays.PEERS)}")
+    parser.add_argument("--relay", help=f"default: {','.join(RELAYS)}; beside peers {','.join(FULL)}")
+    parser.add_argument("--with", dest="peers", help=f"other gateways, installed at first use: {','.join(PEERS)}")
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks.md and README's table")
+    parser.add_argument("--page-of", type=Path, metavar="RUN", help="write them from a JSON file; nothing is measured")
     parser.add_argument("--crowds", default=",".join(map(str, CROWDS)), help="streams at once, default: %(default)s")
     parser.add_argument("--tree", help="whose gateway is measured; default: this one's")
     parser.add_argument("--before", help="another tree, whose gateway is measured beside it")
@@ -239,6 +297,9 @@ def main() -> None:
     if given.compare:
         print("\n".join(write_comparison(*map(read_run, given.compare))))
         return
+    if given.page_of:
+        write_pages(read_run(given.page_of), ROOT)
+        return
     try:
         with meter.go_before(given.nice):
             result = uvloop.run(run(read_order(given)))
@@ -249,6 +310,8 @@ def main() -> None:
     write_file(result, path)
     print("\n".join(write_run(result)))
     print(f"every sample: {path}")
+    if given.page:
+        write_pages(result, ROOT)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gateway.storage.data_folder import find_holder
-from scripts.bench_parts import meter, relays
+from scripts.bench_parts import meter, processes
 from scripts.bench_parts.load import Load, WholeLine
-from scripts.bench_parts.wire import KEY, MODEL
+from scripts.bench_parts.wire import KEY, MODEL, Address
 
 ROOT = Path(__file__).parents[1]
 CONFIG = f"""
@@ -142,7 +142,7 @@ async def run(options: argparse.Namespace) -> None:
     """Start everything, take turns, print the table."""
     cores = meter.find_cores() or (None, None)
     with contextlib.ExitStack() as stack:
-        upstream = relays.start_python("upstream", ["scripts.bench_parts.upstream"], cores[1], cores[1])
+        upstream = processes.start_python("upstream", ["scripts.bench_parts.upstream"], cores[1], cores[1])
         stack.callback(upstream.stop)
         config = stack.enter_context(write_config(upstream.port, LIMITS if options.limited else ""))
         async with make_databases(options.server, 3) as urls:
@@ -217,7 +217,7 @@ def start(
 
 
 def _find_port(data: Path, process: subprocess.Popen[bytes], log: Path) -> int:
-    until = time.monotonic() + relays.START_S
+    until = time.monotonic() + processes.START_S
     while process.poll() is None and time.monotonic() < until:
         url = str((find_holder(data) or {}).get("url", "")) if data.exists() else ""
         if url:
@@ -230,7 +230,7 @@ async def take_turns(
     arrangements: Sequence[Arrangement], rounds: int, seconds: float, server: DatabaseMeter
 ) -> dict[str, list[float]]:
     """Call each arrangement in every round, in rotating order. Returns its CPU time a request in microseconds."""
-    loads = {each.name: [Load(port, WholeLine) for port in each.ports] for each in arrangements}
+    loads = {each.name: [Load(Address(port), WholeLine) for port in each.ports] for each in arrangements}
     costs: dict[str, list[float]] = {each.name: [] for each in arrangements}
     gc.disable()
     for number in range(-1, rounds):  # the first round only warms up

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.bench import ROOT, Order, Scene, set_scene
 from scripts.bench_parts.load import StreamLine, WholeLine
 from scripts.bench_parts.phases import ENDLESS, Plan, open_loads
-from scripts.bench_parts.relays import Relay
+from scripts.bench_parts.processes import Relay
 
 PARTS = ("json", "sse")
 RATE = 400
@@ -37,14 +37,14 @@ WARM_S = 1.0
 
 async def drive_json(scene: Scene, relay: Relay, seconds: float) -> None:
     """Whole answers, flat out."""
-    with open_loads({relay.name: relay.port}, WholeLine) as loads:
+    with open_loads({relay.name: relay.address}, WholeLine) as loads:
         await loads[relay.name].call_again(scene.bench.plan.callers, seconds)
 
 
 async def drive_sse(scene: Scene, relay: Relay, seconds: float) -> None:
     """Streams that go on."""
     await scene.bench.set_pace(scene.bench.plan.pace_s)
-    with open_loads({relay.name: relay.port}, StreamLine) as loads:
+    with open_loads({relay.name: relay.address}, StreamLine) as loads:
         await loads[relay.name].open_streams(scene.bench.plan.streams, ENDLESS)
         await asyncio.sleep(seconds)
         await scene.bench.end_streams()

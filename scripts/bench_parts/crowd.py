@@ -8,7 +8,7 @@ from scripts.bench_parts.figures import percentile
 from scripts.bench_parts.load import Line, Load, StreamLine, WholeLine
 from scripts.bench_parts.meter import read_resident_kb
 from scripts.bench_parts.phases import ENDLESS, Bench, Sample, forget, open_loads
-from scripts.bench_parts.relays import Relay
+from scripts.bench_parts.processes import Relay
 
 SLOWLY_S = 1.0
 """Between two events of a stream while memory is read."""
@@ -20,7 +20,7 @@ WARM_STREAMS = 64
 
 
 class Crowd:
-    """One relay, freshly started, under more and more streams.
+    """A relay, freshly started, under more and more streams.
 
     Args:
         crowds: how many streams are open when memory is read, rising.
@@ -28,17 +28,21 @@ class Crowd:
         window_s: how long each rate lasts, and each crowd before its memory is read.
     """
 
-    def __init__(self, bench: Bench, relay: Relay, crowds: list[int], rates: list[float], window_s: float) -> None:
-        self._bench, self._relay = bench, relay
+    def __init__(self, bench: Bench, crowds: list[int], rates: list[float], window_s: float) -> None:
+        self._bench = bench
         self._crowds, self._rates, self._window_s = crowds, rates, window_s
 
-    async def run(self) -> None:
-        """All of it; every stream has come to its end when it returns."""
+    async def run(self, relays: list[Relay]) -> None:
+        """All of it, on one relay after the other; every stream has come to its end when it returns."""
+        for self._relay in relays:
+            await self._run()
+
+    async def _run(self) -> None:
         await self._warm_up()
         idle = read_resident_kb(self._relay.pid)
         self._note("idle", resident_kb=idle)
         await self._bench.set_pace(SLOWLY_S)
-        with open_loads({self._relay.name: self._relay.port}, StreamLine) as loads:
+        with open_loads({self._relay.name: self._relay.address}, StreamLine) as loads:
             load = loads[self._relay.name]
             for crowd in self._crowds:
                 began = time.monotonic()
@@ -57,11 +61,11 @@ class Crowd:
 
     async def _warm_up(self) -> None:
         """What a process takes once, whatever it serves, is not its streams'."""
-        name, ports = self._relay.name, {self._relay.name: self._relay.port}
-        with open_loads(ports, WholeLine) as loads:
+        name, addresses = self._relay.name, {self._relay.name: self._relay.address}
+        with open_loads(addresses, WholeLine) as loads:
             await loads[name].call_again(32, self._window_s / 3)
         await self._bench.set_pace(0.01)
-        with open_loads(ports, StreamLine) as loads:
+        with open_loads(addresses, StreamLine) as loads:
             await loads[name].open_streams(WARM_STREAMS, 20)
             await loads[name].settle()
         await asyncio.sleep(self._bench.plan.provider_retry_after_s)

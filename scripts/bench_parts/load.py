@@ -13,10 +13,9 @@ from typing import cast
 
 import attrs
 
-from scripts.bench_parts.wire import LAST_CHUNK, MARK, read_delay_ns, write_call
+from scripts.bench_parts.wire import LAST_CHUNK, TRUSTING, Address, read_delay_ns, write_call
 
 OK = b"HTTP/1.1 200"
-DONE = b"[DONE]"
 AT_ONCE = 32
 """Connections, or streams, that are opened side by side."""
 PATIENCE_S = 60.0
@@ -26,7 +25,11 @@ _WHOLE_ENDS = (b"}", _ENDS)
 
 
 class BrokenAnswer(Exception):
-    """A relay did not answer as it was asked: no figure of it counts."""
+    """A relay did not answer as it was asked: no figure of it counts. ``port`` is the relay's."""
+
+    def __init__(self, message: str, port: int = 0) -> None:
+        super().__init__(message)
+        self.port = port
 
 
 @attrs.define
@@ -49,13 +52,14 @@ class Tally:
 
 
 class Line(asyncio.Protocol):
-    """One kept connection, and at most one call on it.
+    """One kept connection to ``address``, and at most one call on it.
 
     Args:
         ended: called with the line when its call has ended.
     """
 
-    def __init__(self, tally: Tally, ended: Callable[["Line"], None]) -> None:
+    def __init__(self, address: Address, tally: Tally, ended: Callable[["Line"], None]) -> None:
+        self.address = address
         self.tally = tally
         self.busy = self.closed = False
         self.began_ns = 0
@@ -76,11 +80,13 @@ class Line(asyncio.Protocol):
             self.end()
 
     def call(self, request: bytes) -> None:
-        """Ask; into the socket itself, which costs half of what the transport does."""
+        """Ask; if not encrypted, into the socket itself, which costs half of what the transport does."""
         self.busy = self._fresh = True
         self.began_ns = time.monotonic_ns()
-        if os.write(self._file, request) != len(request):
-            raise BrokenAnswer("A relay did not take a whole request")
+        if self.address.tls:
+            self.transport.write(request)
+        elif os.write(self._file, request) != len(request):
+            raise BrokenAnswer("A relay did not take a whole request", self.address.port)
 
     def end(self) -> None:
         """The call has ended."""
@@ -112,24 +118,25 @@ class StreamLine(Line):
         every: one event of so many is looked at; a power of two.
     """
 
-    def __init__(self, tally: Tally, ended: Callable[[Line], None], *, every: int = 8) -> None:
-        super().__init__(tally, ended)
+    def __init__(self, address: Address, tally: Tally, ended: Callable[[Line], None], *, every: int = 8) -> None:
+        super().__init__(address, tally, ended)
         self.delays_ns: list[int] = []
         self.every = every
         self._seen = 0
         self._last = b""
+        self._mark = address.format.mark
 
     def data_received(self, data: bytes) -> None:
         """Some events, the head before them or the end behind them."""
         tally = self.tally
-        count = data.count(MARK)
+        count = data.count(self._mark)
         tally.events += count
         tally.pieces += 1
         self._seen += 1
         if self._fresh:
             self._begin(data, count)
         elif not self._seen & (self.every - 1):
-            delay = read_delay_ns(data)
+            delay = read_delay_ns(data, self._mark)
             if delay is not None:
                 self.delays_ns.append(delay)
         if data.endswith(_ENDS) or data == LAST_CHUNK:
@@ -145,7 +152,7 @@ class StreamLine(Line):
             self._fresh = False
 
     def _finish(self, end: bytes) -> None:
-        if DONE in end and not self._fresh:
+        if self.address.format.done in end and not self._fresh:
             self.tally.answered += 1
         else:
             self.tally.broken.append(b"a stream without its end: " + end[-300:])
@@ -162,10 +169,10 @@ class Load:
         running: calls under way.
     """
 
-    def __init__(self, port: int, kind: type[Line]) -> None:
+    def __init__(self, address: Address, kind: type[Line]) -> None:
         self.tally = Tally()
         self.lines: list[Line] = []
-        self.port = port
+        self.address = address
         self.running = 0
         self._kind = kind
         self._idle: list[Line] = []
@@ -178,8 +185,9 @@ class Load:
             self._idle += await asyncio.gather(*(self._open() for _ in range(wanted)))
 
     async def _open(self) -> Line:
-        make = partial(self._kind, self.tally, self._note_ended)
-        _, line = await asyncio.get_running_loop().create_connection(make, "127.0.0.1", self.port)
+        make = partial(self._kind, self.address, self.tally, self._note_ended)
+        tls = TRUSTING if self.address.tls else None
+        _, line = await asyncio.get_running_loop().create_connection(make, "127.0.0.1", self.address.port, ssl=tls)
         self.lines.append(line)
         return line
 
@@ -205,7 +213,8 @@ class Load:
         """Raises ``BrokenAnswer`` where anything did not come as it should."""
         if self.tally.broken:
             broken = self.tally.broken
-            raise BrokenAnswer(f"{len(broken)} of the answers were broken; the first: {broken[0][:600]!r}")
+            message = f"{len(broken)} of the answers were broken; the first: {broken[0][:600]!r}"
+            raise BrokenAnswer(message, self.address.port)
 
     def close(self) -> None:
         """Leave."""
@@ -231,7 +240,7 @@ class Load:
 
     async def call_again(self, callers: int, seconds: float) -> float:
         """Whole answers, so many at a time, one after the other. How long it took (s), to the end of the last."""
-        self._again = write_call(f"127.0.0.1:{self.port}")
+        self._again = write_call(self.address)
         await self.connect(callers)
         began = time.monotonic()
         for _ in range(callers):
@@ -254,9 +263,17 @@ class Load:
             await asyncio.sleep(TICK_S)
         await self.settle()
 
+    async def open_at_once(self, count: int, events: int) -> None:
+        """Begin so many streams in one turn of the loop, on connections that stand; returns when all have ended."""
+        request = write_call(self.address, events=events)
+        await self.connect(count)
+        for _ in range(count):
+            self.begin(request)
+        await self.settle()
+
     async def open_streams(self, count: int, events: int) -> None:
         """Begin so many streams of so many events; returns when all have sent something."""
-        request = write_call(f"127.0.0.1:{self.port}", events=events)
+        request = write_call(self.address, events=events)
         await self.connect(count)
         began = len(self.tally.firsts_ns)
         until = time.monotonic() + PATIENCE_S + count / 100
@@ -273,6 +290,6 @@ class Load:
         until = time.monotonic() + timeout_s
         while self.running:
             if time.monotonic() > until:
-                raise BrokenAnswer(f"{self.running} calls did not end within {timeout_s:g} s")
+                raise BrokenAnswer(f"{self.running} calls did not end within {timeout_s:g} s", self.address.port)
             await asyncio.sleep(TICK_S)
         self.check()

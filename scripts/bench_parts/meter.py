@@ -18,7 +18,7 @@ import psutil
 SOURCE = "the process's CPU clock (every thread, ns)"
 _SCHEDULED = 2
 _AUTOGROUP = Path("/proc/self/autogroup")
-_PACKAGES = ("aiohttp", "uvloop", "httptools", "orjson", "litellm")
+_PACKAGES = ("aiohttp", "uvloop", "httptools", "orjson")
 
 
 def read_cpu_ns(pid: int) -> int:
@@ -33,6 +33,12 @@ def read_resident_kb(pid: int) -> int:
     """Resident memory of a process; the kernel's buffers of its sockets are not in it."""
     found: int = psutil.Process(pid).memory_info().rss // 1024
     return found
+
+
+def read_peak_kb(pid: int) -> int:
+    """The most resident memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +13,9 @@ import attrs
 from scripts.bench_parts.figures import percentile
 from scripts.bench_parts.load import Line, Load, StreamLine, WholeLine
 from scripts.bench_parts.meter import Reading
-from scripts.bench_parts.relays import PEERS, Relay
-from scripts.bench_parts.wire import write_call
+from scripts.bench_parts.peers import SLOW
+from scripts.bench_parts.processes import Relay
+from scripts.bench_parts.wire import Address, write_call
 
 DIRECT = "direct"
 """The upstream itself, asked without a relay."""
@@ -37,7 +39,12 @@ class Plan:
         pace_s: between two events of a stream.
         steady_rate: calls in the turns that look at latency.
         steady_events: of each of their streams.
-        rest_s: before a turn and after its last answer: what a relay still writes down then is its own doing.
+        provider_retry_after_s: before a turn and after its last answer: what a relay writes then is its own doing.
+        whole_events: of each stream that is weighed from its first byte to its last.
+        burst: streams that are opened in the same moment.
+        lone_rates: of calls of which each comes alone; each rate lasts ``lone_s``, and ``quiet_s`` after it, in which
+            a relay may write what it has kept.
+        busy_rate: JSON calls a second beside the streams while the delay of their events is looked at.
     """
 
     rounds: int = 5
@@ -51,6 +58,13 @@ class Plan:
     steady_events: int = 4
     steady_pace_s: float = 0.004
     provider_retry_after_s: float = 0.15
+    whole_events: int = 100
+    burst: int = 200
+    lone_rates: tuple[float, ...] = (150, 15)
+    lone_s: float = 3.0
+    quiet_s: float = 1.2
+    busy_rate: float = 150
+    busy_s: float = 2.0
 
 
 class Bench:
@@ -97,7 +111,7 @@ class Bench:
     async def weigh_json(self, relays: list[Relay]) -> None:
         """CPU a request: whole answers, one after the other, as fast as they come."""
         plan = self.plan
-        with open_loads({relay.name: relay.port for relay in relays}, WholeLine) as loads:
+        with open_loads({relay.name: relay.address for relay in relays}, WholeLine) as loads:
             for relay in relays:
                 await loads[relay.name].call_again(plan.callers, plan.slice_s / 2)
             for number, relay in self._turns(relays):
@@ -131,11 +145,8 @@ class Bench:
                 await asyncio.sleep(plan.slice_s)
                 used = self.read(by_name.get(name)).since(before)
                 seen, pieces = load.tally.events - seen, load.tally.pieces - pieces
-                await self.end_streams()
-                if name in PEERS:  # some are so far behind that the end would take minutes
-                    load.leave()
-                await load.settle()
                 delays = write_percentiles("delay", list_delays(load))
+                await self._end(load, name)
                 self.note("sse", name, number, events=seen, pieces=pieces, **used, **delays)
 
     async def look_at_latency(self, relays: list[Relay]) -> None:
@@ -150,7 +161,7 @@ class Bench:
                     forget(load)
                     await asyncio.sleep(plan.provider_retry_after_s)
                     before = self.read(relay)
-                    request = write_call(f"127.0.0.1:{load.port}", events=events)
+                    request = write_call(load.address, events=events)
                     await load.call_steadily(plan.steady_rate, plan.steady_s, request)
                     await asyncio.sleep(plan.provider_retry_after_s)
                     used = self.read(relay).since(before)
@@ -158,24 +169,107 @@ class Bench:
                     calls = len(load.tally.firsts_ns)
                     self.note(f"latency_{kind}", name, number, requests=calls, **used, **firsts)
 
+    async def weigh_whole_streams(self, relays: list[Relay]) -> None:
+        """CPU a stream from its first byte to its last."""
+        plan = self.plan
+        await self.set_pace(plan.pace_s)
+        with open_loads({relay.name: relay.address for relay in relays}, StreamLine) as loads:
+            for number, relay in self._turns(relays, turns=1):
+                load = loads[relay.name]
+                await load.connect(plan.streams)
+                await asyncio.sleep(plan.provider_retry_after_s)
+                before = self.read(relay)
+                await load.open_streams(plan.streams, plan.whole_events)
+                await load.settle()
+                await asyncio.sleep(plan.provider_retry_after_s)
+                self.note("stream", relay.name, number, requests=plan.streams, **self.read(relay).since(before))
+
+    async def look_at_bursts(self, relays: list[Relay]) -> None:
+        """First events of streams that are all opened in the same moment."""
+        plan = self.plan
+        await self.set_pace(plan.steady_pace_s)
+        with open_loads(self._with_direct(relays), StreamLine) as loads:
+            for load in loads.values():
+                await load.open_streams(plan.burst, 2)
+                await load.settle()
+            for number, name in self._turns(list(loads)):
+                load = loads[name]
+                forget(load)
+                await asyncio.sleep(plan.provider_retry_after_s)
+                await load.open_at_once(plan.burst, 2)
+                self.note("burst", name, number, **write_percentiles("first", load.tally.firsts_ns))
+
+    async def weigh_lone_calls(self, relays: list[Relay]) -> None:
+        """CPU and first byte of calls of which each comes alone, with what a relay writes after them."""
+        plan = self.plan
+        with open_loads(self._with_direct(relays), WholeLine) as loads:
+            for rate in plan.lone_rates:
+                for number, name in self._turns(list(loads), turns=1):
+                    load, relay = loads[name], next((one for one in relays if one.name == name), None)
+                    forget(load)
+                    before = self.read(relay)
+                    await load.call_steadily(rate, plan.lone_s, write_call(load.address))
+                    await asyncio.sleep(plan.quiet_s)
+                    used, calls = self.read(relay).since(before), len(load.tally.firsts_ns)
+                    firsts = write_percentiles("first", load.tally.firsts_ns)
+                    self.note(f"lone_{rate:g}", name, number, requests=calls, **used, **firsts)
+        await self.weigh_rest(relays)
+
+    async def weigh_rest(self, relays: list[Relay]) -> None:
+        """CPU of relays that nothing asks; of all at once."""
+        before = {relay.name: self.read(relay) for relay in relays}
+        await asyncio.sleep(self.plan.lone_s)
+        for relay in relays:
+            used = self.read(relay).since(before[relay.name])
+            self.note("rest", relay.name, 0, took_s=self.plan.lone_s, **used)
+
+    async def look_at_busy_streams(self, relays: list[Relay]) -> None:
+        """Delays of events while other calls begin and end, and what follows them is written and collected.
+
+        In the middle of it the log file is cut off, as a rotation by copying does.
+        """
+        plan = self.plan
+        await self.set_pace(plan.pace_s)
+        addresses, logs = self._with_direct(relays), {relay.name: relay.log for relay in relays}
+        with open_loads(addresses, StreamLine) as loads, open_loads(addresses, WholeLine) as others:
+            for number, name in self._turns(list(loads), turns=1):
+                load, other = loads[name], others[name]
+                forget(load)
+                await load.open_streams(plan.streams, ENDLESS)
+                await asyncio.sleep(FLOW_S)
+                for part in range(2):
+                    await other.call_steadily(plan.busy_rate, plan.busy_s / 2, write_call(other.address))
+                    log = logs.get(name)
+                    if part == 0 and log is not None:
+                        os.truncate(log, 0)
+                delays = write_percentiles("delay", list_delays(load))
+                await self._end(load, name)
+                self.note("busy", name, number, **delays)
+
+    async def _end(self, load: Load, name: str) -> None:
+        await self.end_streams()
+        if name in SLOW:  # so far behind that the end would take minutes
+            load.leave()
+        await load.settle()
+
     def note(self, phase: str, relay: str, turn: int, **figures: float) -> None:
         """Keep a sample."""
         self.samples.append({"phase": phase, "relay": relay, "round": self.round, "turn": turn, **figures})
 
-    def _with_direct(self, relays: list[Relay]) -> dict[str, int]:
-        return {relay.name: relay.port for relay in relays} | {DIRECT: self._port}
+    def _with_direct(self, relays: list[Relay]) -> dict[str, Address]:
+        return {relay.name: relay.address for relay in relays} | {DIRECT: Address(self._port)}
 
-    def _turns(self, things: list[Any]) -> Iterator[tuple[int, Any]]:
+    def _turns(self, things: list[Any], turns: int = 0) -> Iterator[tuple[int, Any]]:
         """Every one of them so often as there are turns, the order moved on by one each time."""
-        for number in range(self.plan.turns):
+        for number in range(turns or self.plan.turns):
             at = (self.round * self.plan.turns + number) % len(things)
             yield from ((number, thing) for thing in things[at:] + things[:at])
 
 
 @contextmanager
-def open_loads(ports: dict[str, int], kind: type[Line]) -> Iterator[dict[str, Load]]:
+def open_loads(addresses: dict[str, Address], kind: type[Line]) -> Iterator[dict[str, Load]]:
     """Callers of each; gone at the end, and nothing collected meanwhile: a pause would be counted as a relay's."""
-    loads = {name: Load(port, kind) for name, port in ports.items()}
+    loads = {name: Load(address, kind) for name, address in addresses.items()}
     gc.collect()
     gc.disable()
     try:

@@ -7,11 +7,14 @@ from typing import Any
 import attrs
 
 from scripts.bench_parts.figures import Ratio, Spread
+from scripts.bench_parts.ours import VARIANTS
+from scripts.bench_parts.peers import PEERS
 from scripts.bench_parts.phases import Sample
 from scripts.bench_parts.summary import Figures, Metric, find_ratio, list_metrics, read_figures
 
 _LABEL = 35
 _CELL = 21
+_COLUMNS = 4
 _RATIO = 28
 _ABREAST = 3
 """Ratios on a line."""
@@ -19,23 +22,30 @@ _ABREAST = 3
 
 @attrs.frozen
 class Bar:
-    """What the gateway is asked for: a figure, or a ratio to ``over``, of at most ``most``."""
+    """What the gateway is asked for: at most ``most``, as a figure, a ratio to ``over`` or an excess over ``above``."""
 
     key: str
     most: float
     over: str = ""
+    above: str = ""
 
 
 BARS = (
-    Bar("event_cpu_us", 1.5, "nginx"),
-    Bar("event_cpu_us", 0.7, "bare"),
-    Bar("json_cpu_us", 8, "nginx"),
-    Bar("json_cpu_us", 0.75, "bare"),
-    Bar("stream_p50_us", 1000),
-    Bar("stream_p99_us", 5000),
+    Bar("event_cpu_us", 1.3, "nginx"),
+    Bar("json_cpu_us", 11, "nginx"),
+    Bar("json_cpu_us", 1.3, "bare"),
+    Bar("json_cpu_us", 2.4, "rolter"),
+    Bar("json_cpu_us", 1, "ferro"),
+    Bar("lone_150_us", 1, "bare"),
+    Bar("lone_15_us", 4, "nginx"),
+    Bar("rest_ms_per_s", 0.3),
+    Bar("burst_p99_us", 4000),
+    Bar("stream_p50_us", 400),
+    Bar("stream_p99_us", 1000),
+    Bar("busy_p99_us", 300, above="nginx"),
     Bar("event_worst", 10),
     Bar("stream_worst", 10),
-    Bar("open_5000_kb", 40),
+    Bar("open_5000_kb", 25),
 )
 
 
@@ -46,10 +56,9 @@ def write_run(run: dict[str, Any]) -> Iterator[str]:
     yield from write_head(run)
     yield ""
     yield from write_absolutes(figures, metrics, relays)
-    pairs = [(ours, theirs) for theirs in ("nginx", "bare") for ours in relays if ours != theirs and theirs in relays]
-    pairs += [(name, "gateway") for name in ("observed",) if {"gateway", name} <= {*relays}]
-    pairs += [("gateway", "before")] if {"gateway", "before"} <= {*relays} else []
-    pairs = [pair for pair in pairs if pair != ("nginx", "bare")]
+    pairs = [("gateway", name) for name in relays if name in {"nginx", "bare", "before", *PEERS}]
+    pairs += [(name, "gateway") for name in VARIANTS if name in relays and name not in {"gateway", "before"}]
+    pairs = [pair for pair in pairs if {*pair} <= {*relays}]
     for at in range(0, len(pairs), _ABREAST):
         yield ""
         yield from write_ratios(figures, metrics, pairs[at : at + _ABREAST])
@@ -72,16 +81,21 @@ def write_head(run: dict[str, Any]) -> Iterator[str]:
         f"steady: {plan['steady_rate']:g} calls/s",
     ]
     yield "; ".join(reported)
+    versions, absent = run.get("versions", {}), run.get("absent", {})
+    yield from (f"{name}: {versions.get(name, '')} {on}".replace("  ", " ") for name, on in run.get("on", {}).items())
+    yield from (f"{name}: NOT AVAILABLE: {reason}"[:120] for name, reason in absent.items())
     yield "medians of rounds (lowest-highest); an event's CPU: a window in which no stream begins or ends"
 
 
 def write_absolutes(figures: Figures, metrics: Iterable[Metric], relays: list[str]) -> Iterator[str]:
-    """A line for each metric, a column for each relay."""
-    yield " " * _LABEL + "".join(f"{name:>{_CELL}}" for name in relays)
-    for metric in metrics:
-        rounds = figures.get(metric.key, {})
-        cells = [_write_spread(Spread.of(list(rounds.get(name, {}).values()))) for name in relays]
-        yield f"{metric.label:<{_LABEL}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
+    """A line for each metric, a column for each relay, four beside each other."""
+    for at in range(0, len(relays), _COLUMNS):
+        some = relays[at : at + _COLUMNS]
+        yield " " * _LABEL + "".join(f"{name:>{_CELL}}" for name in some)
+        for metric in metrics:
+            rounds = figures.get(metric.key, {})
+            cells = [_write_spread(Spread.of(list(rounds.get(name, {}).values()))) for name in some]
+            yield f"{metric.label:<{_LABEL}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
 
 
 def write_ratios(figures: Figures, metrics: Iterable[Metric], pairs: list[tuple[str, str]]) -> Iterator[str]:
@@ -99,7 +113,7 @@ def write_bars(figures: Figures, metrics: Iterable[Metric]) -> Iterator[str]:
     for bar in BARS:
         value = find_bar(figures, bar)
         if value is not None and not math.isnan(value):
-            over = f", over {bar.over}'s" if bar.over else ""
+            over = f", over {bar.over}'s" if bar.over else f", above {bar.above}'s" if bar.above else ""
             message = f"{value:.2f} (at most {bar.most:g})"
             yield f"{'kept  ' if value <= bar.most else 'MISSED'} {labels[bar.key]}{over}: {message}"
 
@@ -109,8 +123,10 @@ def find_bar(figures: Figures, bar: Bar) -> float | None:
     if bar.over:
         ratio = find_ratio(figures, bar.key, "gateway", bar.over)
         return ratio.each.median if ratio else None
-    rounds = figures.get(bar.key, {}).get("gateway")
-    return Spread.of(list(rounds.values())).median if rounds else None
+    medians = {name: Spread.of(list(rounds.values())).median for name, rounds in figures.get(bar.key, {}).items()}
+    if "gateway" not in medians or (bar.above and bar.above not in medians):
+        return None
+    return medians["gateway"] - medians.get(bar.above, 0.0)
 
 
 def write_busy(samples: list[Sample], relays: list[str]) -> Iterator[str]:

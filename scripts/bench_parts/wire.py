@@ -1,10 +1,13 @@
 """What the bench's own ends say to each other: the bytes of calls and answers, all made beforehand.
 
-Every event of a stream is as long as every other and carries the moment at which it was sent, so that the receiver
-it can say how long it was under way: both ends read the same clock (``CLOCK_MONOTONIC``), on one machine.
+Every event of a stream is as long as every other and carries the moment at which the provider sent it. The client
+reads from it how long the event was under way: both read the same clock (``CLOCK_MONOTONIC``), on one machine.
 """
 
+import ssl
 import time
+
+import attrs
 
 KEY = "sk-bench-bench-bench-bench"
 MODEL = "bench-model"
@@ -12,7 +15,7 @@ PROMPT = "Say in a few plain sentences what a relay does between a caller and a 
 STREAMED = b'"stream":true'
 LAST_CHUNK = b"0\r\n\r\n"
 MARK = b'"content":" '
-"""Stands in every event once, before its moment."""
+"""Stands in every event of the provider once, before its moment."""
 STAMP_DIGITS = 19
 
 _EVENT_HEAD = (
@@ -70,22 +73,62 @@ def write_event() -> bytes:
     return b"%b%019d%b" % (_CHUNK_HEAD, time.monotonic_ns(), _CHUNK_TAIL)
 
 
-def read_delay_ns(piece: bytes) -> int | None:
-    """How long ago the first event in ``piece`` was sent; None where no whole one is in it."""
-    at = piece.find(MARK) + len(MARK)
+@attrs.frozen
+class Format:
+    """The API format that a client speaks.
+
+    Attributes:
+        path: of its requests.
+        mark: stands in every event with text once, before its moment.
+        done: stands in the end of every stream.
+    """
+
+    path: str
+    mark: bytes
+    done: bytes
+
+
+CHAT = Format("/v1/chat/completions", MARK, b"[DONE]")
+MESSAGES = Format("/v1/messages", b'"text":" ', b'"message_stop"')
+
+
+def _trust_all() -> ssl.SSLContext:
+    """The certificate is one of the bench's own, and the peer is on this machine."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+TRUSTING = _trust_all()
+
+
+@attrs.frozen
+class Address:
+    """Where a relay listens, and how it wants to be spoken to."""
+
+    port: int
+    format: Format = CHAT
+    tls: bool = False
+
+
+def read_delay_ns(piece: bytes, mark: bytes = MARK) -> int | None:
+    """How long ago the first event in ``piece`` was sent; None if no whole one is in it."""
+    at = piece.find(mark) + len(mark)
     stamp = piece[at : at + STAMP_DIGITS]
-    return time.monotonic_ns() - int(stamp) if at >= len(MARK) and len(stamp) == STAMP_DIGITS else None
+    return time.monotonic_ns() - int(stamp) if at >= len(mark) and len(stamp) == STAMP_DIGITS else None
 
 
-def write_call(host: str, *, events: int = 0, path: str = "/v1/chat/completions") -> bytes:
-    """A caller's request: for a stream of so many ``events``, or for a whole answer."""
+def write_call(address: Address, *, events: int = 0) -> bytes:
+    """A client's request: for a stream of so many ``events``, or for a whole answer."""
     stream = b'"stream":true,"max_tokens":%d' % events if events else b'"max_tokens":64'
-    body = b'{"model":"%b",%b,"temperature":0.7,"messages":[{"role":"system","content":"You are brief."},' % (
+    body = b'{"model":"%b",%b,"temperature":0.7,"messages":[{"role":"user","content":"You are brief."},' % (
         MODEL.encode(),
         stream,
     )
     body += b'{"role":"user","content":"%b"}]}' % PROMPT.encode()
     return (
-        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {KEY}\r\nAccept: application/json\r\n"
+        f"POST {address.format.path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\n"
+        f"Authorization: Bearer {KEY}\r\nAccept: application/json\r\n"
         f"User-Agent: bench/1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode() + body

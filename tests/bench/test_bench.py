@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import uvloop
 from hypothesis import given
@@ -16,12 +17,25 @@ from scripts.bench_parts import relays, wire
 from scripts.bench_parts.crowd import write_delays
 from scripts.bench_parts.figures import Ratio, Spread, percentile
 from scripts.bench_parts.meter import read_cpu_ns
+from scripts.bench_parts.page import write_pages
 from scripts.bench_parts.phases import DIRECT, Plan
 from scripts.bench_parts.summary import METRICS, read_figures
 from scripts.bench_parts.table import write_comparison, write_number, write_run
 
 TINY = Plan(
-    rounds=1, turns=1, slice_s=0.05, callers=4, streams=4, steady_s=0.05, steady_events=2, provider_retry_after_s=0.01
+    rounds=1,
+    turns=1,
+    slice_s=0.05,
+    callers=4,
+    streams=4,
+    steady_s=0.05,
+    steady_events=2,
+    provider_retry_after_s=0.01,
+    whole_events=3,
+    burst=4,
+    lone_s=0.1,
+    quiet_s=0.01,
+    busy_s=0.1,
 )
 FINITE = st.floats(0.001, 1e9)
 
@@ -51,7 +65,7 @@ def test_an_observed_gateway_is_measured_beside_one_that_is_not() -> None:
 @pytest.mark.cost
 def test_the_smallest_run_has_every_figure(names: tuple[str, ...], tmp_path: Path) -> None:
     """Of every relay, and each is a number; what is written to a file reads the same. A crowd needs one relay here."""
-    run = measure(names=names, parts=("json", "sse", "latency"))
+    run = measure(names=names, parts=bench.PARTS[:-1])
     run["samples"] += measure(names=("bare",), parts=("streams",), crowds=[2, 6], rates=[20.0], window_s=0.1)["samples"]
     figures = read_figures(run["samples"])
     for metric in METRICS:
@@ -67,28 +81,64 @@ def test_the_smallest_run_has_every_figure(names: tuple[str, ...], tmp_path: Pat
     assert {sample["relay"] for sample in run["samples"] if sample["phase"] == "sse"} == {*names, DIRECT}
 
 
-def test_a_relay_that_is_missing_is_named_and_left_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ci", "missing", "left"),
+    [("true", "litellm", ("bare",)), ("", "nginx", ("bare",)), ("true", "nginx", None)],
+    ids=["peer_in_ci", "nginx", "nginx_in_ci"],
+)
+def test_a_relay_that_cannot_be_had_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ci: str,
+    missing: str,
+    left: tuple[str, ...] | None,
 ) -> None:
-    monkeypatch.setenv("CI", "true")
-    if relays.is_installed("litellm"):
-        pytest.skip("litellm is installed")
-    assert bench.choose(("bare", "litellm")) == ("bare",)
-    assert "litellm is not installed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("ci", "left"), [("", ("bare",)), ("true", None)])
-def test_nginx_may_be_missing_but_in_ci(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ci: str, left: tuple[str, ...] | None
-) -> None:
+    """With the reason. CI goes on without a peer, not without nginx."""
     monkeypatch.setenv("CI", ci)
-    names, installed = ("nginx", "bare"), {"bare"}.__contains__
+    names, reasons = (missing, "bare"), {missing: "there is none"}
     if left is None:
         with pytest.raises(SystemExit):
-            bench.choose(names, installed)
+            bench.choose(names, lambda name: reasons.get(name, ""))
     else:
-        assert bench.choose(names, installed) == left
-    assert "nginx is not installed" in capsys.readouterr().err
+        assert bench.choose(names, lambda name: reasons.get(name, "")) == (left, reasons)
+    assert f"{missing}: not available: there is none" in capsys.readouterr().err
+
+
+def make_run(**medians: dict[str, float]) -> dict[str, Any]:
+    """A run whose gateway and peers had these figures of a JSON request (us), and of a start (ms)."""
+    samples = [
+        {"phase": "json", "relay": name, "round": 0, "turn": 0, "requests": 1, "took_s": 1, "relay_cpu_ns": us * 1000}
+        for name, us in medians["json"].items()
+    ]
+    samples += [
+        {"phase": "start", "relay": name, "round": 0, "turn": 0, "start_s": ms / 1000, "resident_kb": 1024}
+        for name, ms in medians["start"].items()
+    ]
+    return {
+        "at": "now", "pinned": "to nothing", "clock": "a clock", "plan": attrs.asdict(TINY), "samples": samples,
+        "machine": dict.fromkeys(("cores", "processor", "system", "python", "nginx", "commit"), "?") | {"load": 0.0},
+        "relays": ["gateway", "nginx", "rolter"], "on": {"gateway": "all"}, "versions": {"rolter": "0.1"},
+        "absent": {"smg": "no wheel"},
+    }  # fmt: skip
+
+
+def test_the_page_says_first_what_is_worse(tmp_path: Path) -> None:
+    """In order of the distance, with what could not be measured; the README keeps what stands around its table."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("before\n<!-- bench: begin -->\nold\n<!-- bench: end -->\nafter\n")
+    both = {"gateway": 100.0, "rolter": 50.0, "nginx": 10.0}
+    write_pages(make_run(json=both, start={"gateway": 20.0, "nginx": 19.0, "rolter": 90.0}), tmp_path)
+    page = (tmp_path / "docs" / "benchmarks.md").read_text()
+    worse = page.partition("## What others do better")[2].partition("## Figures")[0].strip().splitlines()
+    assert worse == [
+        "- JSON request, flat out: CPU, us: nginx 10.0, rolter 50.0; Model Gateway 100.",
+        "- Start, to the first answer, ms: nginx 19.0; Model Gateway 20.0.",
+    ]
+    assert "| SMG | | | **not available**: no wheel |" in page
+    readme = (tmp_path / "README.md").read_text()
+    assert readme.startswith("before\n<!-- bench: begin -->\n\n| | JSON request")
+    assert "| **Model Gateway** | 100 |" in readme
+    assert readme.endswith("<!-- bench: end -->\nafter\n")
 
 
 @given(st.lists(FINITE, min_size=1, max_size=40), st.floats(0, 100))

@@ -146,11 +146,11 @@ def test_every_error_code_has_its_fix() -> None:
 
 def list_comparisons(text: str) -> list[list[str]]:
     """The cells of the tables that compare this gateway with others."""
-    part = text[text.index("CPU time of the gateway process") :].partition("\n## Providers")[0]
+    part = text[text.index("| | Model Gateway | LiteLLM") :].partition("\n## Providers")[0]
     return [line.split("|") for line in part.splitlines() if line.startswith("|")]
 
 
 def test_the_comparison_is_the_one_of_the_readme() -> None:
     readme, page = (documentation.ROOT / "README.md").read_text(), (documentation.DOCS / "comparison.md").read_text()
     assert list_comparisons(page) == list_comparisons(readme)
-    assert len(list_comparisons(page)) > 12
+    assert len(list_comparisons(page)) > 6
