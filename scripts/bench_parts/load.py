@@ -21,7 +21,7 @@ AT_ONCE = 32
 PATIENCE_S = 60.0
 TICK_S = 0.001
 _ENDS = b"\r\n" + LAST_CHUNK
-_WHOLE_ENDS = (b"}", _ENDS)
+_WHOLE_ENDS = (b"}", b"}\n", _ENDS)
 
 
 class BrokenAnswer(Exception):
