@@ -58,9 +58,9 @@ class MemoryTrimmer:
         """Check once a minute, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Return memory to the system if the process has grown since the last time."""
         resident = self._measure()
         if resident - self._usual > MOST_GROWN:

@@ -52,8 +52,8 @@ class Deployment(Protocol):
         ...
 
     @property
-    def owner(self) -> str | None:
-        """The name of this process in job leases; None: any process may continue a job."""
+    def process(self) -> str | None:
+        """The name of this process in claims; None: any process may continue a job."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Deployment(Protocol):
     def find_job_clock(self) -> Callable[[], float]:
         """Return a clock of Unix seconds that ignores changes of the system clock.
 
-        A change of the system clock must neither end jobs early nor make leases look old.
+        A change of the system clock must neither end jobs early nor make claims look expired.
         """
         ...
 
@@ -122,7 +122,7 @@ class OwnFile:
 class Alone:
     """A single gateway: no other process uses its database. ``clock``: Unix seconds."""
 
-    node, owner = None, None
+    node, process = None, None
     pauses_s: tuple[float, ...] = ()
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -51,7 +51,7 @@ class Loan:
         self.held += size
         budget.held += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Return ``size`` of the borrowed bytes."""
         size = min(size, self.held)
         self.held -= size
@@ -59,7 +59,7 @@ class Loan:
 
     def close(self) -> None:
         """Return all borrowed bytes."""
-        self.give_back(self.held)
+        self.release(self.held)
 
     __del__ = close
 

@@ -166,7 +166,7 @@ async def _get_startup_info(services: Services) -> StartupInfo:
     """
     catalog = services.routing.catalog
     for _ in range(_MODEL_POLLS):
-        if _is_settled(catalog):
+        if _has_real_models(catalog):
             break
         await asyncio.sleep(_POLL_S)
     info = describe_channels(services.startup_info, catalog)
@@ -175,7 +175,7 @@ async def _get_startup_info(services: Services) -> StartupInfo:
     return info
 
 
-def _is_settled(catalog: ModelCatalog) -> bool:
+def _has_real_models(catalog: ModelCatalog) -> bool:
     """Return whether a provider has listed its models and the demo is gone, or no provider is awaited."""
     if any(channel.sync and catalog.find_offer(channel) is not None for channel in catalog.channels):
         return all(channel.origin != "demo" for channel in catalog.channels)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.parsing import parse_table
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
@@ -406,8 +406,8 @@ SAMPLES = (
     Usage(1_000, 777, 300),
     Usage(1_000),
     Usage(characters=4_096),
-    Usage(1_000, 777, 300, rare=RareUnits(500, 100, 300, 200, 50, 400, 20, 30)),
-    Usage(1_000, 777, rare=RareUnits(searches=3, file_searches=2)),
+    Usage(1_000, 777, 300, details=UsageDetails(500, 100, 300, 200, 50, 400, 20, 30)),
+    Usage(1_000, 777, details=UsageDetails(searches=3, file_searches=2)),
 )
 
 
@@ -701,7 +701,7 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
         "output_tokens": usage.completion_tokens,
     }
     reported = _find_reported_keys(theirs)
-    rare = usage.rare or RareUnits()
+    rare = usage.details or UsageDetails()
     parts: dict[str, Any] = {
         field: getattr(rare, field) if key in reported else 0 for key, (_, _, field) in MODAL.items()
     }
@@ -726,7 +726,7 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
     counts |= {"web_searches": searches, "storage_searches": file_searches}
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
     rare = attrs.evolve(rare, searches=searches, file_searches=file_searches, **parts)
-    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000, rare=rare))
+    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000, details=rare))
     return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up
 
 

@@ -37,10 +37,10 @@ kept += pieces[::7]
 del pieces
 free = measure()[1]
 trimmer = MemoryTrimmer(lambda: 0)
-asyncio.run(trimmer.look())
+asyncio.run(trimmer.check())
 assert measure()[1] > free - 5  # it has not grown
 trimmer = MemoryTrimmer(iter([0, MOST_GROWN + 1, 1]).__next__)
-asyncio.run(trimmer.look())
+asyncio.run(trimmer.check())
 given_back = free - measure()[1]
 kept.clear()
 before = measure()[1]

@@ -83,7 +83,7 @@ class Members:
             link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=by.name or by.kind
         )
         detail = {"kind": link.kind, "role": link.role, "id": made.id}
-        audit = self._tell(by, "link.created", link.account_id, subject, detail)
+        audit = self._build_audit_row(by, "link.created", link.account_id, subject, detail)
         await self._members.add_link(made, audit)
         shown = await self._show_links([made])
         return {**shown[0], "token": token}
@@ -97,7 +97,7 @@ class Members:
         """Delete a link. Raises ``NotFound``."""
         for link in await self._members.list_links():
             if link.id == link_id:
-                audit = self._tell(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
+                audit = self._build_audit_row(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
                 if await self._members.delete_link(link.digest, audit):
                     return
         raise NotFound(f"No link has the id {link_id[:40]!r}")
@@ -127,7 +127,7 @@ class Members:
                 detail["second_factor"] = [True, False]
             if before.passkeys != after.passkeys:
                 detail["passkeys"] = [before.passkeys, 0]
-            audit = self._tell(by, "member.edited", before.account_id, before.name, detail)
+            audit = self._build_audit_row(by, "member.edited", before.account_id, before.name, detail)
             ends = bool(different & {"role", "status"})
             async with self.changing:
                 await self._members.put_member(before, after, audit, end_sessions=ends)
@@ -136,7 +136,7 @@ class Members:
     async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
         """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
-        audit = self._tell(by, "member.deleted", member.account_id, member.name, {"role": member.role})
+        audit = self._build_audit_row(by, "member.deleted", member.account_id, member.name, {"role": member.role})
         async with self.changing:
             await self._members.delete_member(member_id, audit)
         return member
@@ -161,7 +161,7 @@ class Members:
         members = {member.id: member.name for member in await self._members.list_members()}
         return [_show_link(link, accounts.get(link.account_id, ""), members.get(link.member_id or 0)) for link in links]
 
-    def _tell(self, by: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
+    def _build_audit_row(self, by: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
         fields = orjson.dumps(detail).decode()
         return AuditRow(
             0, self._now_ms(), by.kind, by.name, by.member_id, by.address, action, account_id, subject, fields

@@ -17,9 +17,9 @@ from gateway.errors import RateLimited
 FREE = 20
 """Unknown keys per address and window that are answered without delay."""
 WINDOW_S = 60.0
-HOLD_S = 1.0
+DELAY_S = 1.0
 """The delay of further answers, in seconds."""
-MAX_HELD = 10
+MAX_DELAYED = 10
 """Concurrent delayed answers per address; further requests are refused at once."""
 MAX_ADDRESSES = 10_000
 """Maximum of remembered addresses; the oldest one is dropped."""
@@ -29,7 +29,7 @@ MAX_ADDRESSES = 10_000
 class _Window:
     until_s: float
     misses: int = 0
-    held: int = 0
+    delayed: int = 0
 
 
 class UnknownKeys:
@@ -58,19 +58,19 @@ class UnknownKeys:
         window.misses += 1
         if window.misses <= self.free:
             return
-        if window.held >= MAX_HELD:
+        if window.delayed >= MAX_DELAYED:
             wait_s = max(1, math.ceil(window.until_s - self._clock()))
             raise RateLimited(f"Too many unknown API keys from your address: wait {wait_s} s", retry_after_s=wait_s)
-        window.held += 1
+        window.delayed += 1
         try:
-            await self._sleep(HOLD_S)
+            await self._sleep(DELAY_S)
         finally:
-            window.held -= 1
+            window.delayed -= 1
 
     def _find(self, network: str) -> _Window:
         now = self._clock()
         window = self._windows.get(network)
-        if window is None or (now >= window.until_s and not window.held):
+        if window is None or (now >= window.until_s and not window.delayed):
             self._windows.pop(network, None)
             window = self._windows[network] = _Window(now + WINDOW_S)
             if len(self._windows) > MAX_ADDRESSES:

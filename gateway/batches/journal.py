@@ -1,4 +1,4 @@
-"""Makes the progress of a batch durable: lines are claimed before they are sent, and results are stored afterwards.
+"""Makes the progress of a batch durable: lines are marked before they are sent, and results are stored afterwards.
 
 One writer commits all changes of the batch since its last commit: thousands of lines cost few disk flushes.
 """
@@ -66,7 +66,7 @@ class BatchJournal:
         self._results.append(result)
         self._dirty.set()
 
-    async def claim(self, number: int) -> None:
+    async def mark_sent(self, number: int) -> None:
         """Return once it is durable that the first ``number`` lines may have been sent. Raises ``BatchGone``."""
         await self.change(
             lambda batch: attrs.evolve(
@@ -76,8 +76,8 @@ class BatchJournal:
             )
         )
 
-    def give_back(self, number: int) -> None:
-        """Record with the next commit that a claimed line was not sent."""
+    def mark_unsent(self, number: int) -> None:
+        """Record with the next commit that a marked line was not sent."""
         self.batch = attrs.evolve(self.batch, returned=(*self.batch.returned, number))
         self._dirty.set()
 

@@ -1,6 +1,6 @@
 """Runs one batch: checks its input, sends its lines, writes the result files. A restart continues where it stopped.
 
-A line is claimed durably before it is sent, and its result is durable soon afterwards. After a crash, claimed lines
+A line is durably marked before it is sent, and its result is durable soon afterwards. After a crash, marked lines
 without a result are not sent again: it is unknown whether the provider has answered them.
 """
 
@@ -187,7 +187,7 @@ class BatchRun:
                 yield parsed
 
     async def _send_lines(self, done: set[str]) -> None:
-        """Begin every line that was not claimed before. ``done``: the ids of lines with a result."""
+        """Begin every line that is not marked as sent. ``done``: the ids of lines with a result."""
         number = 0
         async with aclosing(self._open()) as lines:
             async for _, line in lines:
@@ -247,10 +247,10 @@ class BatchRun:
         return self._stop.is_set()
 
     async def _send(self, number: int, line: BatchLine, request: LineRequest, slot: Slot) -> None:
-        """Send an admitted line once its claim is durable."""
+        """Send an admitted line once its mark is durable."""
         try:
             try:
-                await self._journal.claim(number)
+                await self._journal.mark_sent(number)
             except BatchGone:
                 request.give_up()
                 return
@@ -263,7 +263,7 @@ class BatchRun:
         if result is not None:
             self._journal.add(result)
         elif self._closing:
-            self._journal.give_back(number)
+            self._journal.mark_unsent(number)
         else:
             self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, *self._find_reason()))
 

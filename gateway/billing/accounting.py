@@ -74,8 +74,8 @@ class AccountingService:
             async with self._crediting, self._queue.writing:
                 day = parse_day(self._clock())
                 # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
-                found, pending = reconcile.copy_sums(self._balances, day), self._queue.look()
-                living = self._balances.living
+                found, pending = reconcile.copy_sums(self._balances, day), self._queue.list_rows()
+                living = self._balances.existing
                 expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, living)
             for place in found.keys() | expected.keys():
                 if self._balances.is_gone(*place):

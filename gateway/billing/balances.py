@@ -7,7 +7,7 @@ from typing import NoReturn
 import attrs
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve
 from gateway.domain.ledger import Spending
 from gateway.errors import QuotaExceeded, StoreUnavailable
 
@@ -21,10 +21,10 @@ class Balances:
         clock: returns Unix seconds.
 
     Attributes:
-        holds: the open reservations.
+        reservations: the open reservations, including those of 0.
         load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. None: the
             balances are assumed to be complete for every day.
-        living: the ids of the existing keys and accounts; None while unknown.
+        existing: the ids of the existing keys and accounts; None while unknown.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -36,10 +36,10 @@ class Balances:
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
         self._gone: dict[Balance, int] = {}
         """The balances of deleted keys and accounts, with their owners' ids. Dropped once nothing is reserved."""
-        self.holds: set[Reservation] = set()
-        self._alone_in: set[Balance] = set()
+        self.reservations: set[Reservation] = set()
+        self._overdrafts: set[Balance] = set()
         self.load_day: Callable[[], None] | None = None
-        self.living: Mapping[Owner, Collection[int]] | None = None
+        self.existing: Mapping[Owner, Collection[int]] | None = None
 
     @property
     def today(self) -> UtcDay:
@@ -51,7 +51,7 @@ class Balances:
         Calls ``load_day`` if the balances may lack some of that day's spending.
         """
         day = self._day
-        if not day.holds(now_s):
+        if not day.contains(now_s):
             day = parse_day(now_s)
             if self.load_day is None or self._knows(day):
                 self._turn_to(day)
@@ -139,15 +139,15 @@ class Balances:
 
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
         """Return whether a key or an account is known to be deleted."""
-        return self.living is not None and owner_id not in self.living[owner]
+        return self.existing is not None and owner_id not in self.existing[owner]
 
     def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
         """Drop the balances of deleted keys and accounts, ``gone``, once nothing is reserved on them.
 
         A running request keeps its balances and charges the account's. A balance whose owner is in neither mapping
-        stays, because its key may be too new to be in ``living``.
+        stays, because its key may be too new to be in ``existing``.
         """
-        self.living = living
+        self.existing = living
         for owner, balances in self._kinds.items():
             found = {balances[each]: each for each in gone[owner] if each in balances}
             self._gone |= found
@@ -155,7 +155,7 @@ class Balances:
 
     def _drop_idle(self, balances: Iterable[Balance]) -> None:
         """Drop those of ``balances`` whose owner is deleted and on which nothing is reserved."""
-        held = {balance for reservation in self.holds for balance in reservation.balances}
+        held = {balance for reservation in self.reservations for balance in reservation.balances}
         dropped = set()
         for balance in balances:
             owner_id = self._gone.get(balance)
@@ -174,8 +174,8 @@ class Balances:
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Hook for clusters: a balance was credited in the store. No-op here: ``add_credit`` has counted it."""
 
-    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` in the balances of the key and its account. None: ``hold`` has to be awaited instead.
+    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
+        """Reserve ``nanos`` in the balances of the key and its account. None: ``reserve`` has to be awaited instead.
 
         Raises ``QuotaExceeded`` if a balance has too little left, ``StoreUnavailable`` while the day's spending is
         being loaded.
@@ -187,14 +187,14 @@ class Balances:
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
             pair = self._open(caller, day)
-        reservation = hold(pair, nanos, day, now_s)
-        self.holds.add(reservation)
+        reservation = reserve(pair, nanos, day, now_s)
+        self.reservations.add(reservation)
         return reservation
 
-    async def hold(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve ``nanos`` after ``hold_now`` has returned None, which only happens in a cluster.
+    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
+        """Reserve ``nanos`` after ``reserve_now`` has returned None, which only happens in a cluster.
 
-        Raises the same errors as ``hold_now``.
+        Raises the same errors as ``reserve_now``.
         """
         raise NotImplementedError
 
@@ -205,22 +205,22 @@ class Balances:
         balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
         short = reservation.list_short(nanos, self.today)
-        if not self._claim(reservation, short):
+        if not self._take_overdrafts(reservation, short):
             self._refuse_second(reservation, short, nanos)
         return False
 
-    def _claim(self, reservation: Reservation, short: Collection[Balance]) -> bool:
+    def _take_overdrafts(self, reservation: Reservation, short: Collection[Balance]) -> bool:
         """Make a reservation the only one that may exceed the ``short`` balances. Return False if there is another."""
-        if not self._alone_in.isdisjoint(short):
+        if not self._overdrafts.isdisjoint(short):
             return False
-        self._alone_in.update(short)
-        reservation.alone_in = short
+        self._overdrafts.update(short)
+        reservation.overdrafts = short
         return True
 
-    def _end_claim(self, reservation: Reservation) -> None:
-        """Allow another request to exceed the balances that ``reservation`` had claimed."""
-        self._alone_in.difference_update(reservation.alone_in)
-        reservation.alone_in = ()
+    def _end_overdrafts(self, reservation: Reservation) -> None:
+        """Allow another request to exceed the balances that ``reservation`` might exceed."""
+        self._overdrafts.difference_update(reservation.overdrafts)
+        reservation.overdrafts = ()
 
     def _refuse_second(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
         """Release a reservation and raise ``QuotaExceeded``, because the ``short`` balances cannot cover ``nanos``."""
@@ -228,7 +228,7 @@ class Balances:
         wholes = self._describe(short)
         left = [whole.find_room(self.today) or 0 for whole in wholes]
         try:
-            hold(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
+            reserve(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
         except QuotaExceeded as error:
             error.room_nanos = 0  # no hint at a shorter answer: it would not shorten the prompt
             raise
@@ -249,13 +249,13 @@ class Balances:
         empty = [
             balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
         ]
-        hold(empty, 1, day, now_s)  # raises if there is any
+        reserve(empty, 1, day, now_s)  # raises if there is any
 
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Turn a reservation into a charge. A second call returns the first charge."""
-        self.holds.discard(reservation)
-        if reservation.alone_in:
-            self._end_claim(reservation)
+        self.reservations.discard(reservation)
+        if reservation.overdrafts:
+            self._end_overdrafts(reservation)
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self.day_at(now_s)
@@ -269,7 +269,7 @@ class Balances:
         reservation = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
         for balance in reservation.balances:
             balance.restore(nanos, self.today)
-        self.holds.add(reservation)
+        self.reservations.add(reservation)
         return reservation
 
     @asynccontextmanager

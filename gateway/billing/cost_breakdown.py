@@ -21,7 +21,7 @@ from gateway.domain.price import (
     split_prompt,
 )
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.usage import NO_RARE, Usage
+from gateway.domain.usage import NO_USAGE_DETAILS, Usage
 from gateway.frozen import frozen
 
 _MILLION = 1_000_000
@@ -62,7 +62,7 @@ def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int 
     price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)
     if price is not None:
         return _build_lines(price, usage, multiplier_ppm, charged=row.cost_nanos)
-    reported = usage.rare.cost_nanos if usage.rare is not None else None
+    reported = usage.details.cost_nanos if usage.details is not None else None
     if reported is not None and multiply_ppm(reported, multiplier_ppm) == row.cost_nanos:
         return [_build_whole("reported_cost", row.cost_nanos)]
     if prices:
@@ -91,7 +91,7 @@ def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged: int |
 
 def _list_parts(price: Price, usage: Usage) -> Iterator[_Part]:
     rates = price.find_tier(usage.prompt_tokens) or price
-    rare = usage.rare or NO_RARE
+    rare = usage.details or NO_USAGE_DETAILS
     factor = Fraction(price.find_factor(rare.tier) if rare.tier else ONE_PPM, ONE_PPM)
     for what, tokens, nanos in _list_tokens(price, rates, usage):
         yield what, tokens, _MILLION, nanos * factor
@@ -109,8 +109,8 @@ def _list_tokens(price: Price, rates: Price | Tier, usage: Usage) -> Iterator[tu
     """Yield the tokens of the prompt and of the answer, each kind with its price in nano-USD per million."""
     text, rate = split_prompt(usage), rates.input_nanos_per_million
     fresh, cached, made, shares = text.fresh, text.cached, usage.completion_tokens, []
-    if price.modal and usage.rare is not None:
-        shares = list(list_shares(price, rates, usage, usage.rare))
+    if price.modal and usage.details is not None:
+        shares = list(list_shares(price, rates, usage, usage.details))
     for share in shares:
         fresh, cached, made = fresh - share.fresh, cached - share.cached, made - share.output
     write = rates.cache_write_nanos_per_million

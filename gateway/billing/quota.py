@@ -32,7 +32,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
-BREATH_S = 0.1
+PAUSE_S = 0.1
 """How long a request waits while the database is behind, in seconds."""
 
 
@@ -59,9 +59,9 @@ class QuotaService:
         self._refresh = refresh
 
     @property
-    def open_holds(self) -> int:
+    def open_reservations(self) -> int:
         """The number of open reservations, including those of 0."""
-        return len(self._balances.holds)
+        return len(self._balances.reservations)
 
     async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
         """Raise the error that ``admit`` would certainly raise, before a large body is read. Nothing is reserved.
@@ -97,7 +97,7 @@ class QuotaService:
             yield
         finally:
             if permit is not None:
-                self._counters.give_back(permit, 0)
+                self._counters.release(permit, 0)
 
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
         """Reserve the highest cost at any target, take a permit, and record the start of the request in the journal.
@@ -107,7 +107,7 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
+        most, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
         varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # with the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if inference.plain else await _find_reads(caller, inference)
@@ -118,10 +118,10 @@ class QuotaService:
             if buys_more or (target.price is not None and target.price.modal):
                 bound = bound_rare(bound, inference, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
-            reserve = max(reserve, cost)
+            most = max(most, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
-            ctx.reservation = reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
+            ctx.reservation = reservation = self._balances.reserve_now(caller, most) or await self._reserve(ctx, most)
             if longer and reservation.left_nanos is not None:
                 await self._extend(ctx, reservation, targets, reads)
             if subjects := caller.subjects:
@@ -129,7 +129,7 @@ class QuotaService:
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             if journaled:
-                start = build_start(ctx, targets[0].state.channel.name if targets else None, reserve)
+                start = build_start(ctx, targets[0].state.channel.name if targets else None, most)
                 self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
         except QuotaExceeded as error:
@@ -137,7 +137,7 @@ class QuotaService:
             raise
         finally:
             if not admitted:
-                self.give_back(ctx)
+                self.release(ctx)
         return reservation
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
@@ -148,42 +148,41 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve = target.find_most(inference.need)
+        nanos = target.find_most(inference.need)
         admitted = False
         try:
-            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
+            ctx.reservation = self._balances.reserve_now(caller, nanos) or await self._reserve(ctx, nanos)
             await self._reserve_most(ctx, ctx.reservation, target.find_most(longest.need))
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(inference.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
-            start = build_start(ctx, target.channel.name, reserve)
+            start = build_start(ctx, target.channel.name, nanos)
             self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
         finally:
             if not admitted:
-                self.give_back(ctx)
+                self.release(ctx)
 
-    async def hold_part(self, ctx: RequestContext, most: int) -> None:
+    async def reserve_part(self, ctx: RequestContext, most: int) -> None:
         """Reserve up to ``most`` nano-USD for work that a provider may begin by itself.
 
-        No permit is taken, and no start is recorded. Call ``admit_begun`` or ``give_back`` afterwards. Raises
+        No permit is taken, and no start is recorded. Call ``admit_begun`` or ``release`` afterwards. Raises
         ``QuotaExceeded`` or ``StoreUnavailable``.
         """
         least = min(most, 1)  # refused if nothing is left
         admitted = False
         try:
-            ctx.reservation = self._balances.hold_now(ctx.caller, least) or await self._hold(ctx, least)
+            ctx.reservation = self._balances.reserve_now(ctx.caller, least) or await self._reserve(ctx, least)
             await self._reserve_most(ctx, ctx.reservation, most)
             admitted = True
         finally:
             if not admitted:
-                self.give_back(ctx)
+                self.release(ctx)
 
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
         """Admit a request that the provider at ``channel`` has begun by itself. Its cost is charged in any case.
 
-        No permit is taken, and nothing is reserved in addition to ``hold_part``: an excess over a limit is recorded as
-        an overrun.
+        No permit is taken, and nothing is reserved beyond ``reserve_part``: an excess over a limit becomes an overrun.
         """
         if ctx.reservation is None:
             ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
@@ -206,9 +205,9 @@ class QuotaService:
             if waited:
                 self._check_again(ctx)
 
-    async def _hold(self, ctx: RequestContext, nanos: int) -> Reservation:
+    async def _reserve(self, ctx: RequestContext, nanos: int) -> Reservation:
         """Reserve ``nanos`` after asking the database. ``ctx`` gets the reservation before any check raises."""
-        ctx.reservation = reservation = await self._balances.hold(ctx.caller, nanos)
+        ctx.reservation = reservation = await self._balances.reserve(ctx.caller, nanos)
         self._check_again(ctx)
         return reservation
 
@@ -240,25 +239,25 @@ class QuotaService:
         records faster than they can be stored.
         """
         if self._write_queue.may_clear:
-            await asyncio.sleep(BREATH_S)
+            await asyncio.sleep(PAUSE_S)
         self._write_queue.check_room()
 
-    def give_back(self, ctx: RequestContext) -> None:
+    def release(self, ctx: RequestContext) -> None:
         """Release the reservation and the permit of a request that is not sent."""
-        self.leave(ctx)
+        self.release_permit(ctx)
         reservation, ctx.reservation = ctx.reservation, None
         if reservation is not None:
             self._balances.release(reservation)
 
-    def leave(self, ctx: RequestContext, tokens: int = 0) -> None:
+    def release_permit(self, ctx: RequestContext, tokens: int = 0) -> None:
         """Give the permit back; the reservation stays. A second call changes nothing."""
         if ctx.permit is not None:
-            self._counters.give_back(ctx.permit, tokens)
+            self._counters.release(ctx.permit, tokens)
 
     def end(self, ctx: RequestContext, reservation: Reservation, cost: int, tokens: int, now_s: float) -> Charge:
         """Give back a request's permit and charge ``cost`` nano-USD to its ``reservation``."""
         if ctx.permit is not None:
-            self._counters.give_back(ctx.permit, tokens)
+            self._counters.release(ctx.permit, tokens)
         return self._balances.settle(reservation, cost, now_s)
 
 

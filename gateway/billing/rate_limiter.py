@@ -12,7 +12,7 @@ from gateway.domain.rate_limit import (
     correct_all,
     find_spare,
     put_back,
-    take_all,
+    spend_all,
 )
 
 _FEWEST_TO_SWEEP = 1_024
@@ -43,11 +43,11 @@ class InMemoryRateLimiter:
                 raise build_refusal(caller, tokens, now)
         requests = spent = None
         if caller.requests:
-            requests = take_all(caller.requests, 1, now)
+            requests = spend_all(caller.requests, 1, now)
             if requests is None:
                 raise build_refusal(caller, tokens, now)
         if caller.tokens:
-            spent = take_all(caller.tokens, tokens, now)
+            spent = spend_all(caller.tokens, tokens, now)
             if spent is None:
                 put_back(caller.requests)
                 raise build_refusal(caller, tokens, now)
@@ -58,10 +58,10 @@ class InMemoryRateLimiter:
     async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         now = self._clock()
         caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
-        requests = take_all(caller.requests, 1, now) if caller.requests else None
+        requests = spend_all(caller.requests, 1, now) if caller.requests else None
         if caller.requests and requests is None:
             raise build_refusal(caller, tokens, now, running=False)
-        spent = take_all(caller.tokens, tokens, now) if caller.tokens else None
+        spent = spend_all(caller.tokens, tokens, now) if caller.tokens else None
         if caller.tokens and spent is None:
             put_back(caller.requests)
             raise build_refusal(caller, tokens, now, running=False)
@@ -79,10 +79,10 @@ class InMemoryRateLimiter:
         if list_refusals(caller, tokens, now, spare=find_spare):
             raise build_refusal(caller, tokens, now, spare=find_spare)
 
-    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
-        if permit.given_back:
+    def release(self, permit: RateLimitPermit, tokens: int) -> None:
+        if permit.released:
             return
-        permit.given_back = True
+        permit.released = True
         caller: CallerBuckets = permit.holder
         for buckets in caller.buckets:
             buckets.running -= 1

@@ -48,12 +48,12 @@ async def reconcile(
     day = balances.today
     found = copy_sums(balances, day)
     problems = _check_balances(balances, day)
-    open_holds, pending = len(balances.holds), queue.look()
+    open_holds, pending = len(balances.reservations), queue.list_rows()
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     for_jobs = {} if jobs is None else dict(jobs.list_held())
     if jobs is not None:
         problems += await _check_jobs(jobs, balances)
-    expected = await recompute_sums(ledger, pending, day, clock, balances.living)
+    expected = await recompute_sums(ledger, pending, day, clock, balances.existing)
     problems += _compare(
         *({place: its for place, its in sums.items() if not balances.is_gone(*place)} for sums in (found, expected))
     )
@@ -82,11 +82,11 @@ async def reconcile_node(
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     return {
         **_build_report(found, stored.totals, len(stored.totals)),
-        "open_holds": len(balances.holds),
+        "open_holds": len(balances.reservations),
         "video_holds": stored.jobs,
         "held_usd": (held + stored.held_nanos) / NANOS_PER_USD,
         "video_held_usd": stored.held_nanos / NANOS_PER_USD,
-        "waiting_rows": len(queue.look()),
+        "waiting_rows": len(queue.list_rows()),
     }
 
 
@@ -141,10 +141,10 @@ async def recompute_sums(
 ) -> dict[BalanceId, Sums]:
     """Compute the sums as of ``day`` from the ledger and the ``pending`` records, which are not in the ledger yet.
 
-    Keys and accounts that are not ``living`` are left out.
+    Keys and accounts that are not ``existing`` are left out.
     """
     balances = Balances(clock)
-    balances.living = living
+    balances.existing = living
     balances.load(await ledger.list_spending(day), day)
     balances.load((_build_spending(record, day) for record in pending), day)
     return copy_sums(balances, day)
@@ -153,7 +153,7 @@ async def recompute_sums(
 def _build_spending(record: RequestRecord, day: UtcDay) -> Spending:
     at_s, cost = record.settled_ms // 1000, record.cost_nanos
     month = cost if day.month_start_s <= at_s < day.month_end_s else 0
-    return Spending(record.account_id, record.key_id, cost, month, cost if day.holds(at_s) else 0)
+    return Spending(record.account_id, record.key_id, cost, month, cost if day.contains(at_s) else 0)
 
 
 def _compare(found: Mapping[BalanceId, Sums], expected: Mapping[BalanceId, Sums]) -> list[str]:
@@ -180,7 +180,7 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
 def _check_reservations(balances: Balances) -> list[str]:
     """Check that the held amount of every balance is the sum of its reservations."""
     reserved: dict[int, int] = {}
-    for reservation in balances.holds:
+    for reservation in balances.reservations:
         for balance, more in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
             reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos + more
     return [

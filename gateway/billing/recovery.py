@@ -29,9 +29,9 @@ async def recover(
     reservation is released or charged. None leaves it in the journal for a later decision.
     """
     rows = [
-        left.row if left.settled else interrupt(left.row, now_ms, charged=on_crash == "charge")
+        left.row if left.ended else interrupt(left.row, now_ms, charged=on_crash == "charge")
         for left in leftovers
-        if left.settled or on_crash is not None
+        if left.ended or on_crash is not None
     ]
     if not rows:
         return
@@ -46,10 +46,10 @@ async def open_bank(
 ) -> Balances:
     """Return the balances with the stored spending of today and yesterday. Raises ``StoreUnavailable``.
 
-    Only the ``living`` keys and accounts get a balance; None: all of them.
+    Only the ``existing`` keys and accounts get a balance; None: all of them.
     """
     balances = Balances(clock)
-    balances.living = living
+    balances.existing = living
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
     balances.load_before(await ledger.list_spending(yesterday), yesterday)
     balances.load(await ledger.list_spending(today), today)

@@ -70,7 +70,7 @@ def build_record(
         adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
-    units = usage.rare is not None or usage.written_tokens or usage.size
+    units = usage.details is not None or usage.written_tokens or usage.size
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     # Positional, because passing this many keyword arguments takes twice as long as building the record.
     return RequestRecord(

@@ -77,7 +77,7 @@ class Settlement:
             usage = _limit(ctx)
         if paid is not None:
             target = paid.target
-            if target.find_price is None and usage.rare is None:  # the usual case of ``charge``, inlined
+            if target.find_price is None and usage.details is None:  # the usual case of ``charge``, inlined
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.charge(paid.answered, usage, inference)
@@ -85,7 +85,7 @@ class Settlement:
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
         ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
-        self._journal.settle(record)
+        self._journal.record_end(record)
         self._write_queue.put(record)
         self.ended.append(record)
         return record

@@ -76,6 +76,6 @@ class WriteQueue:
         self._arrived.clear()
         return rows
 
-    def look(self) -> Sequence[RequestRecord]:
+    def list_rows(self) -> Sequence[RequestRecord]:
         """Return every waiting row without removing it."""
         return tuple(self._rows)

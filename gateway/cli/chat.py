@@ -54,7 +54,7 @@ def chat(
     """
     chosen = model or run(context, _choose_model)
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
-    with _lend_key(context, api_key, account) as secret:
+    with _open_temporary_key(context, api_key, account) as secret:
         for text in _read_prompts(" ".join(prompt), chosen):
             messages.append({"role": "user", "content": text})
             reply = _print_reply(context, secret, {"model": chosen, "messages": messages})
@@ -70,7 +70,7 @@ async def _choose_model(admin: AdminClient) -> str:
 
 
 @contextlib.contextmanager
-def _lend_key(context: CliContext, given: str | None, account: str | None) -> Iterator[str]:
+def _open_temporary_key(context: CliContext, given: str | None, account: str | None) -> Iterator[str]:
     """Yield the secret of the ``given`` key, or of a temporary key that is deleted afterwards."""
     if given is not None:
         yield given

@@ -37,8 +37,8 @@ class Cluster:
         return self.node.clock.now
 
     @property
-    def owner(self) -> str:
-        return self.node.owner
+    def process(self) -> str:
+        return self.node.process
 
     def leads(self) -> bool:
         return self.node.leads

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.background import JobRunner
 from gateway.cluster.journal.kept_journal import KeptJournal
-from gateway.cluster.journal.left_notes import LeftNotes, record_journal
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
@@ -33,18 +33,18 @@ async def open_journal(
     own = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
-        noting = StoreJournal(path, NoteWriter(Address(config.store.url, node.id), lambda: node.owner))
+        noting = StoreJournal(path, NoteWriter(Address(config.store.url, node.id), lambda: node.process))
         noting.run()
         stack.push_async_callback(noting.stop)
         journal: RequestJournal = noting
     else:
         journal = KeptJournal(path)
     known = {left.row.id for left in journal.leftovers}
-    journal.leftovers += [UnfinishedRequest(row, settled=False) for row in own if row.id not in known]
+    journal.leftovers += [UnfinishedRequest(row, ended=False) for row in own if row.id not in known]
     return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
 
 
 def collect_notes(database: Database, node: "ClusterNode", on_crash: OnCrash, jobs: JobRunner) -> None:
     """Start ending the requests of dead nodes, while ``node`` leads."""
-    ended = LeftNotes(database, lambda: parse_day(node.clock.now()))
+    ended = EndedNodeNotes(database, lambda: parse_day(node.clock.now()))
     jobs.start("collect_notes", NoteCollector(ended, lambda: node.leads, on_crash, node.clock.now).run)

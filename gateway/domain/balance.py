@@ -68,7 +68,7 @@ class UtcDay:
         """The ``number`` of the next month's first day."""
         return self.month_end_s // DAY_S
 
-    def holds(self, now_s: float) -> bool:
+    def contains(self, now_s: float) -> bool:
         return self.start_s <= now_s < self.end_s
 
 
@@ -181,12 +181,12 @@ class Balance:
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
 
-    def hold(self, nanos: int) -> None:
+    def reserve(self, nanos: int) -> None:
         self.held_nanos += nanos
 
     def restore(self, nanos: int, day: UtcDay) -> None:
         """Reserve ``nanos`` again after a restart. An excess over the current limit becomes an overrun."""
-        self.hold(nanos)
+        self.reserve(nanos)
         self.tally(day)
         self._recognise()
 
@@ -254,7 +254,7 @@ class Reservation:
         left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
         beyond: for each balance, the amount that ``cover`` has reserved in addition to ``nanos``.
-        alone_in: balances with less left than the request may cost. Each allows only one such request at a time.
+        overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
     """
 
     balances: Sequence[Balance]
@@ -263,7 +263,7 @@ class Reservation:
     left_nanos: int | None = None
     extra_nanos: int = 0
     beyond: tuple[int, ...] = ()
-    alone_in: Collection[Balance] = ()
+    overdrafts: Collection[Balance] = ()
 
     def extend(self, nanos: int) -> None:
         """Raise the reservation to at most ``nanos`` in total, limited by the tightest balance.
@@ -314,7 +314,7 @@ class Reservation:
         return self.charge
 
 
-def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
+def reserve(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Reserve ``nanos`` in every balance or in none. A request that costs nothing always passes.
 
     Raises ``QuotaExceeded`` for the exhausted balance whose period ends last: lifetime, then month, then day.

@@ -135,8 +135,8 @@ class Batch:
         kept_s: how long the result files are kept, in seconds; None: as configured.
         multiplier_ppm: the price multiplier for its requests, in parts per million.
         total: the number of lines with a request.
-        claimed: the number of lines, from the first on, that may have been sent. They are never sent again.
-        returned: claimed lines that were not sent because the gateway stopped.
+        claimed: the number of lines, from the first on, that may have been sent: they are never sent again.
+        returned: those of them that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.
         model: the model of every line; None if the lines name several.
         moves: how often a cluster node has taken the batch over; each node writes result files of its own.

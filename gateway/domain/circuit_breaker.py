@@ -157,7 +157,7 @@ class CircuitBreaker:
         age = now - self.up_since
         return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
 
-    def begin(self, now: float) -> int:
+    def start_attempt(self, now: float) -> int:
         """Start a request after ``wait_s`` returned 0. Return the generation, to be passed back with the result."""
         if self.state == "open":
             self._move("rested")

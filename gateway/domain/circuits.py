@@ -199,11 +199,11 @@ class Circuits(dict[EndpointKey, Circuit]):
         """Return the share of its usual requests that a circuit should get, up to 1; less after a recovery."""
         return min((one.share(now, rules) for one in self.list_breakers(endpoint_key, account)), default=1.0)
 
-    def begin(self, endpoint_key: EndpointKey, account: int, now: float, *, tries: bool) -> StartedAttempt:
+    def start_attempt(self, endpoint_key: EndpointKey, account: int, now: float, *, tries: bool) -> StartedAttempt:
         """Start a request. With ``tries`` False, the request ignores open breakers and does not count as a trial."""
         breakers = self.list_breakers(endpoint_key, account)
         return StartedAttempt(
-            [(one, one.begin(now) if tries and one.state != "closed" else one.generation) for one in breakers]
+            [(one, one.start_attempt(now) if tries and one.state != "closed" else one.generation) for one in breakers]
         )
 
     def find_streak(self, endpoint_key: EndpointKey, account: int) -> tuple[int, int]:

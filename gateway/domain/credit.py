@@ -107,7 +107,7 @@ class CreditAuthority(Protocol):
         """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""
         ...
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
+    async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         """Return ``amounts``, which the node has given up. Tell other nodes about the balances in ``reported``."""
         ...
 
@@ -119,18 +119,18 @@ class CreditAuthority(Protocol):
         """Ask every other node for its idle credit."""
         ...
 
-    async def claim(self, balances: Collection[BalanceId]) -> bool:
-        """Let only this node exceed ``balances``, for one request. Return False if another node has a claim."""
+    async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
+        """Let only this node exceed ``balances``, for one request. Return False if another node has that right."""
         ...
 
-    async def end_claim(self, balances: Collection[BalanceId]) -> None:
-        """End this node's claims on ``balances``, so that other nodes may exceed them."""
+    async def end_overdrafts(self, balances: Collection[BalanceId]) -> None:
+        """End this node's overdrafts of ``balances``: other nodes may exceed them again."""
         ...
 
     async def find_leases(self) -> Sequence[StoredLease]:
         """Return every lease of the node."""
         ...
 
-    async def fold(self) -> None:
+    async def end_leases(self) -> None:
         """End every lease of the node. Posted amounts stay spent; the remaining credit becomes available again."""
         ...

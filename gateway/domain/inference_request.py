@@ -9,7 +9,7 @@ from gateway.domain import exact_json
 from gateway.domain.image import ImageRequest
 from gateway.domain.operation import GENERATION_CONFIG, OPERATIONS, Operation
 from gateway.domain.upload import Upload
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.domain.video import VideoRequest
 from gateway.frozen import quick_frozen
 
@@ -146,7 +146,7 @@ class InferenceRequest:
         written = self.max_cache_write_tokens
         if self.sounds:
             prompt, answer = self.max_prompt_tokens, self.max_output_tokens * self.choices
-            return Usage(prompt, answer, duration_ms=self.sound_ms, rare=RareUnits(prompt, 0, answer))
+            return Usage(prompt, answer, duration_ms=self.sound_ms, details=UsageDetails(prompt, 0, answer))
         return Usage(  # positional: keywords would cost more than the rest
             self.max_prompt_tokens,
             self.max_output_tokens * self.choices,

@@ -177,7 +177,7 @@ class LeasedBalance(Balance):
         self.held_nanos -= nanos
         self.granted_nanos -= nanos
 
-    def release(self, nanos: int) -> int:
+    def return_credit(self, nanos: int) -> int:
         """Give back up to ``nanos`` of the room and return the amount. The caller must then tell the store."""
         given = max(0, min(nanos, self.room_nanos))
         self.granted_nanos -= given

@@ -114,10 +114,10 @@ def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
 
 @frozen
 class UnfinishedRequest:
-    """A request of an earlier process that may be missing in the ledger. ``settled``: the request had ended."""
+    """A request of an earlier process that may be missing in the ledger. ``ended``: the request had ended."""
 
     row: RequestRecord
-    settled: bool
+    ended: bool
 
 
 def day_of(row: RequestRecord) -> int:

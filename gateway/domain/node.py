@@ -42,14 +42,14 @@ class Node:
     outstanding_nanos: int = 0
 
     @property
-    def owner(self) -> str:
+    def process(self) -> str:
         """The name under which the store records this process's claims."""
         return f"{self.id}:{self.epoch}"
 
 
-def parse_owner(owner: str) -> tuple[str, int] | None:
-    """Parse a ``Node.owner`` into the node's id and epoch. Return None if it is invalid."""
-    node, _, epoch = owner.rpartition(":")
+def parse_process(process: str) -> tuple[str, int] | None:
+    """Parse a ``Node.process`` into the node's id and epoch. Return None if it is invalid."""
+    node, _, epoch = process.rpartition(":")
     return (node, int(epoch)) if node and epoch.isascii() and epoch.isdecimal() else None
 
 
@@ -87,7 +87,7 @@ class Heartbeat:
 
     Attributes:
         now_ms: the store's time, in Unix milliseconds.
-        live: the ``Node.owner`` of each live node.
+        live: the ``Node.process`` of each live node.
         dead: the number of dead nodes.
         late: the ids of nodes without a heartbeat for some seconds; the leader may declare them dead.
         oldest: the oldest schema version that a node must know to use the database.

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import attrs
 
 from gateway.domain.model_name import is_glob, normalize_name, split_release
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.frozen import frozen
 
 NANOS_PER_USD = 1_000_000_000
@@ -24,7 +24,9 @@ ONE_PPM = 1_000_000
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
-_MIXED = Usage(2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, rare=RareUnits(1_000, 0, 1_000, searches=1))
+_MIXED = Usage(
+    2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, details=UsageDetails(1_000, 0, 1_000, searches=1)
+)
 
 
 Unit = Literal["token", "image", "second", "character", "search", "call"]
@@ -61,7 +63,7 @@ class _Rates(NamedTuple):
 
 @frozen
 class _Modality:
-    """A non-text token modality: finds its rates in ``Price`` and its counts in ``RareUnits`` by field name.
+    """A non-text token modality: finds its rates in ``Price`` and its counts in ``UsageDetails`` by field name.
 
     ``kept``: whether it has a separate cached rate and count.
     """
@@ -74,7 +76,7 @@ class _Modality:
         cached = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
         return _Rates(fresh, cached, getattr(price, f"{self.name}_output_nanos_per_million"))
 
-    def find_counts(self, rare: RareUnits) -> tuple[int, int, int]:
+    def find_counts(self, rare: UsageDetails) -> tuple[int, int, int]:
         """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""
         cached = getattr(rare, f"cached_{self.name}") if self.kept else 0
         return getattr(rare, f"{self.name}_input"), cached, getattr(rare, f"{self.name}_output")
@@ -206,7 +208,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     else:
         per_million = usage.prompt_tokens * rates.input_nanos_per_million
     per_million += usage.completion_tokens * rates.output_nanos_per_million
-    if (rare := usage.rare) is not None:
+    if (rare := usage.details) is not None:
         if price.modal:
             per_million += _modal_nanos(price, rates, usage, rare)
         if rare.tier and price.tiers_served:
@@ -219,7 +221,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
 
 
-def _counted_nanos(price: Price, rare: RareUnits) -> int:
+def _counted_nanos(price: Price, rare: UsageDetails) -> int:
     """Return the cost of searches, separately reported reasoning and citations, times a million."""
     return (
         (rare.searches * price.search_nanos + rare.file_searches * price.file_search_nanos) * _PER_MILLION
@@ -283,7 +285,7 @@ class Share(NamedTuple):
     rates: OwnRates
 
 
-def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> Iterator[Share]:
+def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> Iterator[Share]:
     """Yield the audio, image and video tokens of ``usage``, each with its rates.
 
     Cached tokens count as text unless the provider reports their modality. Cache-written tokens always count as text.
@@ -302,7 +304,7 @@ def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits
         read, fresh, made = read - cached, fresh - new, made - answered
 
 
-def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> int:
+def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> int:
     """Return the extra cost of audio, image and video tokens over text tokens, times a million. May be negative."""
     rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
     text_cached = _or(rates.cached_input_nanos_per_million, rate)

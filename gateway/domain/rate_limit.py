@@ -77,7 +77,7 @@ def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
     return wait if wait > _SLACK_S else 0.0
 
 
-def take(tat: float, limit: int, cost: int, now: float) -> float:
+def spend(tat: float, limit: int, cost: int, now: float) -> float:
     """Return the bucket's ``tat`` after taking ``cost`` units; call ``wait_s`` first to check that they may pass."""
     return max(tat, now) + cost * MINUTE_S / limit
 
@@ -159,7 +159,7 @@ Rate = tuple[GcraBucket, int, int]
 """A bucket, its limit, and its burst."""
 
 
-def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
+def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
     """Take ``cost`` units from every bucket and return the strictest window.
 
     Return None, and take nothing, if one bucket refuses. The strictest window has the fewest units left; among equals,
@@ -249,7 +249,7 @@ class RateLimitPermit:
     tokens: int
     limit_status: RateLimitStatus
     holder: Any = attrs.field(default=None, repr=False)
-    given_back: bool = False
+    released: bool = False
 
 
 class RateLimiter(Protocol):
@@ -282,7 +282,7 @@ class RateLimiter(Protocol):
         """
         ...
 
-    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
+    def release(self, permit: RateLimitPermit, tokens: int) -> None:
         """End a request that used ``tokens``: release its concurrency, and correct the estimate.
 
         Never waits. Call it once for every permit; a second call changes nothing.

@@ -25,7 +25,7 @@ CHARS_PER_TOKEN = 4
 
 
 @quick_frozen
-class RareUnits:
+class UsageDetails:
     """Units that few requests have: non-text tokens, separately counted units, and the provider's price information.
 
     Attributes:
@@ -71,7 +71,7 @@ class Usage:
         duration_ms: the length of audio or video that was generated or transcribed.
         characters: the characters of text converted to speech.
         size: the size of a video, as ``1280x720``.
-        rare: the rare units; None if there are none.
+        details: units that few requests have; None if there are none.
     """
 
     prompt_tokens: int = 0
@@ -84,7 +84,7 @@ class Usage:
     written_long_tokens: int = 0
     characters: int = 0
     size: str = ""
-    rare: RareUnits | None = None
+    details: UsageDetails | None = None
     reasoning_tokens: int = attrs.field(default=0, eq=False, repr=False)
 
     @property
@@ -96,12 +96,12 @@ class Usage:
             or self.images
             or self.duration_ms
             or self.characters
-            or (self.rare is not None and (self.rare.searches or self.rare.file_searches))
+            or (self.details is not None and (self.details.searches or self.details.file_searches))
         )
 
 
 NO_USAGE = Usage()
-NO_RARE = RareUnits()
+NO_USAGE_DETAILS = UsageDetails()
 _USUAL_TIERS = frozenset(
     {"", "default", "standard", "auto", "provisioned_throughput", "traffic_type_unspecified", "unspecified"}
 )
@@ -121,7 +121,7 @@ _COMPLETION_PARTS = (
     ("image_tokens", "image_output", ""),
     ("video_tokens", "video_output", ""),
 )
-"""For each field of a details object: its field of ``RareUnits``, and the field of its cached part."""
+"""For each field of a details object: its field of ``UsageDetails``, and the field of its cached part."""
 _PARTS = (
     *(("prompt_tokens", f) for _, f, _ in _PROMPT_PARTS),
     *(("completion_tokens", f) for _, f, _ in _COMPLETION_PARTS),
@@ -183,11 +183,11 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
         found |= _find_beside(raw)
         if seconds := parse_count(raw.get(_HEARD)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
             usage = attrs.evolve(usage, duration_ms=min(seconds * 1_000, MAX_DURATION_MS))
-    return attach_rare(usage, found) if found else usage
+    return attach_details(usage, found) if found else usage
 
 
 def find_modalities(prompt_details: object, completion_details: object) -> dict[str, Any]:
-    """Return the audio, image and video tokens in two OpenAI details objects, by fields of ``RareUnits``."""
+    """Return the audio, image and video tokens in two OpenAI details objects, by fields of ``UsageDetails``."""
     found: dict[str, Any] = {}
     if isinstance(prompt_details, dict):
         kept = prompt_details.get("cached_tokens_details")
@@ -204,7 +204,7 @@ def find_modalities(prompt_details: object, completion_details: object) -> dict[
 
 
 def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the separately counted units and the cost in a ``usage`` object, by fields of ``RareUnits``.
+    """Return the separately counted units and the cost in a ``usage`` object, by fields of ``UsageDetails``.
 
     Searches, citations and reasoning are Perplexity's fields ("Sonar Deep Research").
     """
@@ -253,10 +253,10 @@ def find_tier(name: object) -> str:
 def attach_tier(usage: Usage, name: object) -> Usage:
     """Return ``usage`` with the service tier ``name`` from the provider's answer."""
     tier = find_tier(name)
-    return attach_rare(usage, {"tier": tier}) if tier else usage
+    return attach_details(usage, {"tier": tier}) if tier else usage
 
 
-def attach_rare(usage: Usage, found: Mapping[str, Any]) -> Usage:
+def attach_details(usage: Usage, found: Mapping[str, Any]) -> Usage:
     """Return ``usage`` with the rare units ``found``. Parts of the prompt or completion are capped at its tokens."""
     if not found:
         return usage
@@ -267,7 +267,7 @@ def attach_rare(usage: Usage, found: Mapping[str, Any]) -> Usage:
     for cached, whole in _CACHED_PARTS:
         if cached in parts:
             parts[cached] = min(parts[cached], parts.get(whole, 0))
-    return attrs.evolve(usage, rare=attrs.evolve(usage.rare or NO_RARE, **parts))
+    return attrs.evolve(usage, details=attrs.evolve(usage.details or NO_USAGE_DETAILS, **parts))
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
@@ -287,7 +287,7 @@ def share_prompt(prompt: int, completion: int, *, cached: object, written: objec
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
            "written_long_tokens", "characters", "reasoning_tokens")  # fmt: skip
-_RARE_COUNTS = tuple(field.name for field in attrs.fields(RareUnits) if field.type is int)
+_RARE_COUNTS = tuple(field.name for field in attrs.fields(UsageDetails) if field.type is int)
 _LEAST_CERTAIN: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
 
 
@@ -295,18 +295,22 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
     """Add the usages of several requests. The source is the least certain one."""
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNTS}
     sources = {usage.source for usage in usages}
-    rare = _add_rare([usage.rare or NO_RARE for usage in usages]) if any(usage.rare for usage in usages) else None
+    rare = (
+        _add_details([usage.details or NO_USAGE_DETAILS for usage in usages])
+        if any(usage.details for usage in usages)
+        else None
+    )
     if rare is None and len(usages) > 1:
-        rare = RareUnits(calls=len(usages))
-    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"), rare=rare)
+        rare = UsageDetails(calls=len(usages))
+    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"), details=rare)
 
 
-def _add_rare(rares: Sequence[RareUnits]) -> RareUnits:
+def _add_details(rares: Sequence[UsageDetails]) -> UsageDetails:
     """Add rare units. The tier is kept if it is the same in all, the cost if all report one."""
     counts = {name: sum(getattr(rare, name) for rare in rares) for name in _RARE_COUNTS}
     tiers, costs = {rare.tier for rare in rares}, [rare.cost_nanos for rare in rares if rare.cost_nanos is not None]
     cost = sum(costs) if len(costs) == len(rares) else None
-    return RareUnits(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
+    return UsageDetails(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
 
 
 def estimate_tokens(chars: int) -> int:

@@ -130,7 +130,7 @@ class VideoJob:
         clue: the provider's reference to the video, in its own format.
         media_id: of the kept file, with ``media_bytes`` and ``media_type``.
         owner: the process that works on it; empty: none.
-        lease_until_ms: when the lease of that process ends.
+        lease_until_ms: when the claim of that process expires.
         due_ms: the next poll; None once it has ended.
         polls: polls in a row that found it in progress; ``failures``: polls in a row that failed.
         status_words: those of the client that created it.
@@ -278,17 +278,17 @@ class Claim:
     """A claim of a process on due jobs.
 
     Attributes:
-        owner: the process.
-        lease_ms: the duration of its lease.
+        process: the process.
+        duration_ms: the time until the claim expires.
         most: the number of jobs; ``each``: of one channel.
         fetching: only jobs whose file is to be fetched; else all others.
         full: channels of which no job is claimed.
         only: the channels in this node's share; None in a single process.
     """
 
-    owner: str
+    process: str
     now_ms: int
-    lease_ms: int
+    duration_ms: int
     most: int
     each: int
     fetching: bool = False

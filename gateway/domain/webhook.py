@@ -47,7 +47,7 @@ class WebhookDelivery:
         answer: the HTTP status of the last answer; None if there was none.
         error: the error of the last attempt, for the operator.
         due_ms: the time of the next attempt; None once the delivery has ended.
-        owner: the process that handles the delivery, with a lease until ``lease_until_ms``.
+        owner: the process that handles the delivery, by a claim until ``lease_until_ms``.
     """
 
     id: str

@@ -7,7 +7,7 @@ import attrs
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.usage import NO_RARE, RareUnits, Usage, attach_rare, find_tier, parse_count
+from gateway.domain.usage import NO_USAGE_DETAILS, Usage, UsageDetails, attach_details, find_tier, parse_count
 from gateway.formats.json_values import list_objects
 
 _TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
@@ -27,26 +27,26 @@ def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
     An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
     rerank is billed by searches.
     """
-    rare, found, unit = usage.rare or NO_RARE, dict[str, int](), OPERATIONS[inference.operation].known_unit
+    rare, found, unit = usage.details or NO_USAGE_DETAILS, dict[str, int](), OPERATIONS[inference.operation].known_unit
     if unit == "search":
         found = {"searches": rare.searches or inference.searches}
-    elif unit == "sound" and usage.rare is None:
+    elif unit == "sound" and usage.details is None:
         found = {"audio_input": usage.prompt_tokens}
     elif unit == "image" and not rare.image_output:
         found = {"image_output": usage.completion_tokens}
-    return attach_rare(usage, found)
+    return attach_details(usage, found)
 
 
 def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
     """Return the bound ``usage`` of ``inference`` with upper bounds of its rare units, if ``price`` needs them."""
-    if price is None or usage.rare is not None:
+    if price is None or usage.details is not None:
         return usage
     if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
         return usage
     media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
     read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
     searches = inference.searches or _count_searches(inference.body)
-    rare = RareUnits(
+    rare = UsageDetails(
         audio_input=read,
         image_input=read,
         video_input=read,
@@ -57,7 +57,7 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
         file_searches=searches,
         tier=_find_tier(inference.body, price),
     )
-    return attrs.evolve(usage, rare=rare)
+    return attrs.evolve(usage, details=rare)
 
 
 def _has_media(body: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, Usage, attach_rare, parse_count
+from gateway.domain.usage import MAX_TOKENS, Usage, attach_details, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
@@ -126,7 +126,7 @@ def _parse_usage(value: Body, inference: InferenceRequest) -> Usage:
         if tokens:  # a server that does not count reports 0
             usage = Usage(tokens, source="upstream")
             break
-    return attach_rare(usage, {"searches": searches}) if searches else usage
+    return attach_details(usage, {"searches": searches}) if searches else usage
 
 
 def _find(value: Any, path: tuple[str, ...]) -> Any:

@@ -99,7 +99,7 @@ class ImageService:
             work = self.answer(attempt, attempt.translator.inference)
             body, ctx.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
             attempt.check()
-            proxy.load_balancer.record_success(attempt.lease)
+            proxy.load_balancer.record_success(attempt.slot)
             return ProviderAnswer(body, attempt.translator.mode.media_type)
 
         return await proxy.with_failover(ctx, send)
@@ -159,7 +159,7 @@ class ImageService:
         If one of the requests fails, the others are cancelled.
         """
         counts = _split(inference, attempt.target.capability.max_n)
-        slots = asyncio.Semaphore(1 + await attempt.lease.widen(len(counts) - 1))
+        slots = asyncio.Semaphore(1 + await attempt.slot.widen(len(counts) - 1))
 
         async def generate_part(number: int, count: int) -> Images:
             async with slots:

@@ -128,7 +128,7 @@ class Proxy:
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failed attempt, and log details that the client does not see. ``prompt``: a digest of the prompt."""
-        self.load_balancer.record_failure(attempt.lease, error, prompt)
+        self.load_balancer.record_failure(attempt.slot, error, prompt)
         _log_failure(attempt, error)
         drop_frames(error)
 
@@ -163,7 +163,7 @@ class Proxy:
             finally:
                 ctx.upstream_s += monotonic() - began
                 self._attempts.discard(attempt)
-                self.load_balancer.end(attempt.lease)
+                self.load_balancer.release(attempt.slot)
                 if attempt.response is not None:
                     attempt.response.close()  # the connection is closed unless the response was read to its end
             if attempt in self.drains.attempts:  # no further attempt for a disconnected client
@@ -206,7 +206,7 @@ class Attempts:
             attempt = route.start(self._answer_id, self._now_s) if failed is None else route.next(failed[0])
             if attempt is None:
                 raise StopAsyncIteration
-            if shared is None or await self._claim(shared, attempt):
+            if shared is None or await self._acquire_shared(shared, attempt):
                 return attempt
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
@@ -233,19 +233,19 @@ class Attempts:
             proxy.waiting -= 1
         return not proxy.broken_off
 
-    async def _claim(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
+    async def _acquire_shared(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
         """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the route."""
         proxy, allowed = self._proxy, False
         proxy.waiting += 1
         try:
-            allowed = await shared.claim(attempt.lease)
+            allowed = await shared.acquire(attempt.slot)
             if proxy.broken_off:
                 allowed = False
                 raise _make_shutdown_error()
         finally:
             proxy.waiting -= 1
             if not allowed:
-                proxy.load_balancer.end(attempt.lease)
+                proxy.load_balancer.release(attempt.slot)
         if not allowed:
             self._route.leave_out(attempt)
         return allowed

@@ -158,7 +158,7 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
     """
     merged = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
-    await attempt.lease.widen(attempt.requests - 1)
+    await attempt.slot.widen(attempt.requests - 1)
 
     async def open_one() -> None:
         merged.add(await send(packed))
@@ -174,7 +174,7 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
     """
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
-    places = asyncio.Semaphore(1 + await attempt.lease.widen(attempt.requests - 1))
+    places = asyncio.Semaphore(1 + await attempt.slot.widen(attempt.requests - 1))
 
     async def fetch_one() -> tuple[bytes, Usage]:
         async with places:

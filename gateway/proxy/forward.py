@@ -160,7 +160,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
         attempt.answered = find_answered(body)
     if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = await work_by_size(len(body), find_response_id, body)
-    proxy.load_balancer.record_success(attempt.lease)
+    proxy.load_balancer.record_success(attempt.slot)
     return ProviderAnswer(body, translator.mode.media_type)
 
 
@@ -241,7 +241,7 @@ async def stream(
 
 def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:
     """Record the success of an attempt, and the facts about the answer in its first event, the last of ``received``."""
-    proxy.load_balancer.record_success(attempt.lease)
+    proxy.load_balancer.record_success(attempt.slot)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(b"".join(filter(None, received)))
     if attempt.target.endpoint.wire == "openai_responses":

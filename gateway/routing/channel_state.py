@@ -1,4 +1,4 @@
-"""The live state of one channel and of its keys, and the lease that an attempt holds on them."""
+"""The live state of one channel and of its keys, and the slot that an attempt holds on them."""
 
 import math
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, EndpointKey, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, take, wait_s
+from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, spend, wait_s
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
 
@@ -289,8 +289,8 @@ class ChannelState:
 
     def note_insisting(self, account: int, now: float) -> None:
         """Count a request that is sent despite failures."""
-        self._insisting = take(self._insisting, ALL_INSISTING_RPM, 1, now)
-        self._insisting_of[account] = take(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
+        self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now)
+        self._insisting_of[account] = spend(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
@@ -364,17 +364,17 @@ class ChannelState:
 class SharedLimits(Protocol):
     """Channel limits shared by several gateways; see ``cluster/limits/channels.py``."""
 
-    async def widen(self, lease: "Lease", parts: int, places: int) -> int:
+    async def widen(self, slot: "ChannelSlot", parts: int, places: int) -> int:
         """Count ``parts`` more requests of an attempt, and take up to ``places`` places. Return the number taken."""
         ...
 
-    def end(self, lease: "Lease") -> None:
+    def release(self, slot: "ChannelSlot") -> None:
         """Release the places of an attempt."""
         ...
 
 
 @attrs.define(eq=False)
-class Lease:
+class ChannelSlot:
     """An attempt's use of a channel and a key. Release it with ``LoadBalancer.end``.
 
     Attributes:
@@ -383,11 +383,11 @@ class Lease:
         retry: counts against the retry budget.
         generation: the generation of the channel's breaker at the start; ``key_generation`` that of the key's.
         insisting: the channel is used despite its failures, and the attempt is no trial.
-        begun: the channel's circuits at the start; ``key_begun`` those of the key.
+        started: the channel's circuits at the start; ``key_started`` those of the key.
         streak: the failures in a row before the provider answered; None if it has not answered.
         places: the number of places taken of the channel's concurrency.
         first_byte_ms: the value for the statistics; None: the attempt does not count.
-        shared: the limits shared with other gateways, if any; ``permits`` are the lease's permits there.
+        shared: the limits shared with other gateways, if any; ``permits`` are the slot's permits there.
     """
 
     state: ChannelState
@@ -399,8 +399,8 @@ class Lease:
     key_generation: int
     began: float = 0.0
     insisting: bool = False
-    begun: StartedAttempt | None = None
-    key_begun: StartedAttempt | None = None
+    started: StartedAttempt | None = None
+    key_started: StartedAttempt | None = None
     streak: tuple[int, int] | None = None
     places: int = 1
     ended: bool = False
@@ -415,7 +415,7 @@ class Lease:
         """
         state, rpm, most = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
-            state.tat = take(state.tat, rpm, more, state.tat)
+            state.tat = spend(state.tat, rpm, more, state.tat)
         taken = more if most is None else min(more, max(0, most - state.running))
         state.running += taken
         self.places += taken

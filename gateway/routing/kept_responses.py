@@ -227,7 +227,7 @@ class KeptResponses:
         except TooLarge:
             raise RequestTooLarge("The conversation has become too long to be continued") from None
         if unknown:
-            loan.give_back(room)
+            loan.release(room)
             own = {one.id for one in unknown}
             sizes = [estimate_memory(one.body) + estimate_memory(one.items) for one in loaded if one.id in own]
             loan.take(sum(sizes), _CONVERSATION)

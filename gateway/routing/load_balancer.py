@@ -1,7 +1,7 @@
 """The live state of all channels: circuit breakers, keys, running requests, requests per minute.
 
-The state is in memory and changes only on the event loop. Each attempt holds a ``Lease``. The attempt's outcome is
-recorded with the lease and updates the circuit breakers.
+The state is in memory and changes only on the event loop. Each attempt holds a ``ChannelSlot``, which records the
+attempt's outcome and updates the circuit breakers.
 """
 
 import random
@@ -15,10 +15,10 @@ from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
 from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
-from gateway.domain.rate_limit import take
+from gateway.domain.rate_limit import spend
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
+from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, list_keys
 
 if TYPE_CHECKING:  # only gateways that share limits need it
     from gateway.cluster.limits.channels import SharedChannelLimits
@@ -139,14 +139,14 @@ class LoadBalancer:
         state.missing |= {wire}
         self.channels = dict(self.channels)  # a new object invalidates caches that depend on the channels
 
-    def lease(
+    def acquire(
         self, state: ChannelState, endpoint_key: EndpointKey, account: int, *, retry: bool, insisting: bool = False
-    ) -> Lease:
+    ) -> ChannelSlot:
         """Take a place on a channel. ``insisting``: use it despite its failures. ``retry``: count it as a retry."""
         now, rpm = self._clock(), state.channel.rpm
         key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now)
         if rpm is not None:
-            state.tat = take(state.tat, rpm, 1, now)
+            state.tat = spend(state.tat, rpm, 1, now)
         state.running += 1
         self.running += 1
         self.changes += 1
@@ -155,54 +155,54 @@ class LoadBalancer:
         elif insisting:
             state.note_insisting(account, now)
         breaker, keys, tries = state.breaker, key.breaker, not insisting
-        generation = breaker.begin(now) if tries and breaker.state != "closed" else breaker.generation
-        key_generation = keys.begin(now) if tries and keys.state != "closed" else keys.generation
-        lease = Lease(state, key, endpoint_key, account, retry, generation, key_generation, now, insisting)
+        generation = breaker.start_attempt(now) if tries and breaker.state != "closed" else breaker.generation
+        key_generation = keys.start_attempt(now) if tries and keys.state != "closed" else keys.generation
+        slot = ChannelSlot(state, key, endpoint_key, account, retry, generation, key_generation, now, insisting)
         if state.circuits:
-            lease.begun = state.circuits.begin(endpoint_key, account, now, tries=tries)
+            slot.started = state.circuits.start_attempt(endpoint_key, account, now, tries=tries)
         if key.circuits:
-            lease.key_begun = key.circuits.begin(endpoint_key, account, now, tries=tries)
-        return lease
+            slot.key_started = key.circuits.start_attempt(endpoint_key, account, now, tries=tries)
+        return slot
 
-    def record_success(self, lease: Lease) -> None:
+    def record_success(self, slot: ChannelSlot) -> None:
         """Record that the provider answered: once, at the first event of a stream or with the whole answer.
 
         From then on, a retry no longer counts against the retry budget.
         """
         now = self._clock()
-        if lease.retry:
-            lease.retry = False
+        if slot.retry:
+            slot.retry = False
             self.retrying -= 1
-        lease.first_byte_ms = round((now - lease.began) * 1000)
-        state, key = lease.state, lease.key
+        slot.first_byte_ms = round((now - slot.began) * 1000)
+        state, key = slot.state, slot.key
         if state.breaker.state == "closed" and not state.circuits:  # the usual case, in fewer calls
-            lease.streak = (0, 0)
-            state.breaker.record_success(lease.generation, now, self.settings.rules)
+            slot.streak = (0, 0)
+            state.breaker.record_success(slot.generation, now, self.settings.rules)
         else:
-            lease.streak = state.circuits.find_streak(lease.endpoint_key, lease.account) if state.circuits else (0, 0)
-            self._note_well(lease, now)
+            slot.streak = state.circuits.find_streak(slot.endpoint_key, slot.account) if state.circuits else (0, 0)
+            self._note_well(slot, now)
         if key.breaker.trips or key.circuits or key.test_error:  # otherwise nothing to record, see ``KeyState``
-            self._note_key_well(lease, now)
+            self._note_key_well(slot, now)
 
-    def record_failure(self, lease: Lease, error: ProviderError, prompt: int | None = None) -> None:
+    def record_failure(self, slot: ChannelSlot, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
         self.changes += 1
         if error.failure_scope != "nobody":
-            lease.first_byte_ms = FAILED
+            slot.first_byte_ms = FAILED
         if error.answered:
-            self._note_well(lease, self._clock())
+            self._note_well(slot, self._clock())
         match error.failure_scope:
             case "model":
-                self._limit_key(lease, error)
+                self._limit_key(slot, error)
             case "key":
-                self._note_refused(lease, error)
+                self._note_refused(slot, error)
             case "channel" if error.phase == "connect":
-                self._note_out_of_reach(lease, error)
+                self._note_out_of_reach(slot, error)
             case "channel":
-                self._note_ill(lease, error, prompt)
+                self._note_ill(slot, error, prompt)
             case "nobody":
                 if error.answered:
-                    self._note_key_well(lease, self._clock())
+                    self._note_key_well(slot, self._clock())
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
@@ -237,38 +237,36 @@ class LoadBalancer:
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 
-    def _note_well(self, lease: Lease, now: float) -> None:
-        state, rules = lease.state, self.settings.rules
+    def _note_well(self, slot: ChannelSlot, now: float) -> None:
+        state, rules = slot.state, self.settings.rules
         breaker = state.breaker
         was = breaker.state
-        if was == "open" and breaker.generation == lease.generation:  # the request was sent despite the cooldown
+        if was == "open" and breaker.generation == slot.generation:  # the request was sent despite the cooldown
             breaker.recover(now)
-        breaker.record_success(lease.generation, now, rules)
+        breaker.record_success(slot.generation, now, rules)
         if was != breaker.state:
             log.info("channel_recovered", channel=state.channel.name)
         if state.circuits:
-            begun = lease.begun or _NOTHING_BEGUN
-            if state.circuits.record_success(lease.endpoint_key, lease.account, begun, now, rules):
-                log.info("circuit_recovered", channel=state.channel.name, model=lease.endpoint_key[1])
+            begun = slot.started or _NOTHING_BEGUN
+            if state.circuits.record_success(slot.endpoint_key, slot.account, begun, now, rules):
+                log.info("circuit_recovered", channel=state.channel.name, model=slot.endpoint_key[1])
 
-    def _note_key_well(self, lease: Lease, now: float) -> None:
-        key, rules = lease.key, self.settings.rules
+    def _note_key_well(self, slot: ChannelSlot, now: float) -> None:
+        key, rules = slot.key, self.settings.rules
         key.test_error = None
         if key.breaker.trips:
-            if key.breaker.generation == lease.key_generation:
+            if key.breaker.generation == slot.key_generation:
                 key.breaker.recover(now)
-            key.breaker.record_success(lease.key_generation, now, rules)
+            key.breaker.record_success(slot.key_generation, now, rules)
         if key.circuits:
-            key.circuits.record_success(
-                lease.endpoint_key, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules
-            )
+            key.circuits.record_success(slot.endpoint_key, slot.account, slot.key_started or _NOTHING_BEGUN, now, rules)
 
-    def _note_out_of_reach(self, lease: Lease, error: ProviderError) -> None:
-        now, breaker = self._clock(), lease.state.breaker
-        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=error.message, rng=self._rng()):
-            self._tell_tripped(lease, breaker, now)
+    def _note_out_of_reach(self, slot: ChannelSlot, error: ProviderError) -> None:
+        now, breaker = self._clock(), slot.state.breaker
+        if breaker.record_failure(slot.generation, now, self.settings.rules, reason=error.message, rng=self._rng()):
+            self._tell_tripped(slot, breaker, now)
 
-    def _note_ill(self, lease: Lease, error: ProviderError, prompt: int | None) -> None:
+    def _note_ill(self, slot: ChannelSlot, error: ProviderError, prompt: int | None) -> None:
         rules = self.settings.rules
         failure = Failure(
             self._clock(),
@@ -276,16 +274,16 @@ class LoadBalancer:
             error.message,
             self._rng(),
             provider_retry_after_s=error.provider_retry_after_s or 0.0,
-            streak=lease.streak,
+            streak=slot.streak,
             prompt=prompt if error.may_be_prompt else None,
         )
-        circuits = lease.state.circuits
-        tripped = circuits.record_failure(lease.endpoint_key, lease.account, lease.begun or _NOTHING_BEGUN, failure)
+        circuits = slot.state.circuits
+        tripped = circuits.record_failure(slot.endpoint_key, slot.account, slot.started or _NOTHING_BEGUN, failure)
         if tripped is not None:
-            self._tell_tripped(lease, tripped, failure.at)
+            self._tell_tripped(slot, tripped, failure.at)
 
-    def _tell_tripped(self, lease: Lease, breaker: CircuitBreaker, now: float) -> None:
-        state, cooldown_s = lease.state, round(breaker.until - now, 1)
+    def _tell_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now: float) -> None:
+        state, cooldown_s = slot.state, round(breaker.until - now, 1)
         if breaker is state.breaker:
             log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
@@ -301,14 +299,14 @@ class LoadBalancer:
             cooldown_s=cooldown_s,
         )
 
-    def _limit_key(self, lease: Lease, error: ProviderError) -> None:
-        now, rules, model = self._clock(), self.settings.rules, lease.endpoint_key[1]
+    def _limit_key(self, slot: ChannelSlot, error: ProviderError) -> None:
+        now, rules, model = self._clock(), self.settings.rules, slot.endpoint_key[1]
         wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
-        lease.key.limit(model, lease.account, now + wait, now)
-        log.warning("key_limited", channel=lease.state.channel.name, model=model, cooldown_s=round(wait, 1))
+        slot.key.limit(model, slot.account, now + wait, now)
+        log.warning("key_limited", channel=slot.state.channel.name, model=model, cooldown_s=round(wait, 1))
 
-    def _note_refused(self, lease: Lease, error: ProviderError) -> None:
-        rules, key = self.settings.rules, lease.key
+    def _note_refused(self, slot: ChannelSlot, error: ProviderError) -> None:
+        rules, key = self.settings.rules, slot.key
         rules = attrs.evolve(
             rules,
             failures=1,
@@ -316,46 +314,46 @@ class LoadBalancer:
             max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_COOLDOWNS),
         )
         now = self._clock()
-        if key.breaker.state == "half_open" and key.breaker.generation == lease.key_generation:
+        if key.breaker.state == "half_open" and key.breaker.generation == slot.key_generation:
             key.breaker.trip(now, rules, reason=error.message, rng=self._rng())
         failure = Failure(now, rules, error.message, self._rng())
         tripped = key.circuits.record_failure(
-            lease.endpoint_key, lease.account, lease.key_begun or _NOTHING_BEGUN, failure
+            slot.endpoint_key, slot.account, slot.key_started or _NOTHING_BEGUN, failure
         )
         if tripped is None:
             return
-        number = next((number for number, known in enumerate(lease.state.keys, 1) if known is key), 0)
+        number = next((number for number, known in enumerate(slot.state.keys, 1) if known is key), 0)
         log.warning(
             "key_tripped",
-            channel=lease.state.channel.name,
-            model=None if tripped is key.breaker else lease.endpoint_key[1],
+            channel=slot.state.channel.name,
+            model=None if tripped is key.breaker else slot.endpoint_key[1],
             error=error.message,
-            reason=f"key {number} of {len(lease.state.keys)}",
+            reason=f"key {number} of {len(slot.state.keys)}",
             cooldown_s=round(tripped.until - now, 1),
         )
 
-    def end(self, lease: Lease) -> None:
-        """Release a lease. An attempt without a recorded outcome counts neither as success nor as failure."""
-        if lease.ended:
+    def release(self, slot: ChannelSlot) -> None:
+        """Release a slot. An attempt without a recorded outcome counts neither as success nor as failure."""
+        if slot.ended:
             return
-        lease.ended, state = True, lease.state
-        if lease.shared is not None:
-            lease.shared.end(lease)
-        if lease.first_byte_ms is not None:
+        slot.ended, state = True, slot.state
+        if slot.shared is not None:
+            slot.shared.release(slot)
+        if slot.first_byte_ms is not None:
             state.calls += 1
-            state.failures += lease.first_byte_ms == FAILED
-            state.recent.add(lease.first_byte_ms)
-        state.running -= lease.places
+            state.failures += slot.first_byte_ms == FAILED
+            state.recent.add(slot.first_byte_ms)
+        state.running -= slot.places
         self.running -= 1
-        if lease.retry:
+        if slot.retry:
             self.retrying -= 1
-        if lease.insisting:
+        if slot.insisting:
             return
         if state.breaker.state == "half_open":
-            state.breaker.abandon(lease.generation)
-        if lease.key.breaker.state == "half_open":
-            lease.key.breaker.abandon(lease.key_generation)
-        if lease.begun is not None:
-            state.circuits.abandon(lease.begun)
-        if lease.key_begun is not None:
-            lease.key.circuits.abandon(lease.key_begun)
+            state.breaker.abandon(slot.generation)
+        if slot.key.breaker.state == "half_open":
+            slot.key.breaker.abandon(slot.key_generation)
+        if slot.started is not None:
+            state.circuits.abandon(slot.started)
+        if slot.key_started is not None:
+            slot.key.circuits.abandon(slot.key_started)

@@ -132,7 +132,7 @@ class Route:
     def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether another channel is left, or the only one may get the request again."""
         # A failure of one key says nothing about the channel's other keys: the next one gets a try.
-        if error.failure_scope not in {"key", "model"} or len(failed.lease.state.keys) == 1:
+        if error.failure_scope not in {"key", "model"} or len(failed.slot.state.keys) == 1:
             self._tried += (failed.channel.name,)
         if self.is_open:
             return True
@@ -266,7 +266,7 @@ class Route:
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
-        lease = self._load_balancer.lease(
+        slot = self._load_balancer.acquire(
             target.state, target.endpoint_key, self._account, retry=retry, insisting=insisting
         )
         self._attempts += 1
@@ -285,7 +285,7 @@ class Route:
         if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
         limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
-        return Attempt(target, channel, lease, translator, timeouts, self._once, several=several, output_limit=limit)
+        return Attempt(target, channel, slot, translator, timeouts, self._once, several=several, output_limit=limit)
 
     def _find_limit(self, target: Target) -> int:
         """Return the maximum output tokens that the provider named for the channel's model; 0 if unknown."""

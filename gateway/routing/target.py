@@ -29,7 +29,7 @@ from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import ChannelState, Lease
+from gateway.routing.channel_state import ChannelSlot, ChannelState
 from gateway.upstream.interface import HttpResponse
 
 _MOST_TIMES = 4
@@ -126,7 +126,7 @@ class Target:
         price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
         has read by itself.
         """
-        reported = usage.rare.cost_nanos if usage.rare is not None and self.reports_cost else None
+        reported = usage.details.cost_nanos if usage.details is not None and self.reports_cost else None
         if reported is None or not (self.price is None or self.price.built_in):
             return self.cost_of(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
@@ -195,7 +195,7 @@ class Attempt:
 
     target: Target
     channel: Channel
-    lease: Lease
+    slot: ChannelSlot
     translator: Translator
     timeouts: Timeouts = attrs.field()
     once: bool = False
@@ -298,7 +298,7 @@ class Attempt:
         accept = mode.stream_type if inference.stream and not mode.binary else mode.accept
         headers = _build_extra(inference) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.target.model, inference.stream, accept, media_type, headers)
-        template = self.lease.key.templates.get(kind)
+        template = self.slot.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
             path = translator.path
             endpoint_request = EndpointRequest(
@@ -307,7 +307,7 @@ class Attempt:
             http_request = self.access.address(endpoint_request, translator.identity.now_s)
             same = media_type == JSON and http_request.grant is None and path is None
             if same and PROVIDERS[self.channel.provider].signs_once:
-                self.lease.key.keep(kind, RequestTemplate(self.channel, http_request.url, http_request.headers))
+                self.slot.key.keep(kind, RequestTemplate(self.channel, http_request.url, http_request.headers))
             return attrs.evolve(http_request, once=once, on_written=self.note_written)
         url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
         return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
@@ -332,7 +332,7 @@ class Attempt:
     def access(self) -> "ProviderAccess":
         """The address and credentials for the attempt's requests."""
         return ProviderAccess(
-            self.channel, self.target.endpoint, self.target.model, self.lease.key.key, self.identity.id
+            self.channel, self.target.endpoint, self.target.model, self.slot.key.key, self.identity.id
         )
 
 

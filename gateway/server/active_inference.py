@@ -117,7 +117,7 @@ class ActiveInference:
 def _count_tokens(ctx: RequestContext) -> int:
     """Return the most tokens that a conversation up to this response adds to the next prompt; 0 if unknown."""
     usage, inference = ctx.usage, ctx.inference
-    known = usage.source == "upstream" and usage.rare is None and not inference.makes_media
+    known = usage.source == "upstream" and usage.details is None and not inference.makes_media
     return usage.prompt_tokens + usage.completion_tokens if known else 0
 
 

@@ -40,7 +40,7 @@ _JSON = {"Content-Type": "application/json"}
 _PREFIX = "resp_"
 _NATIVE = "openai_responses"
 _MAKER = "gateway_node"
-"""The internal field of a stored response that names the process generating it (``Node.owner``)."""
+"""The internal field of a stored response that names the process generating it (``Node.process``)."""
 CANCELLED = "response_cancelled"
 """The cluster notification to cancel a response."""
 _RESTARTED = "The gateway was stopped while this response was made"
@@ -84,7 +84,7 @@ def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
     ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
     raw = orjson.dumps(queued)
     node = services.storage.node
-    keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
+    keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.process}))
     loan, ctx.loan = ctx.loan, None  # the task needs the loan longer than the client's request
     services.background.start(_run(services, active, keep, queued, loan))
     return raw

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.billing.write_queue import WriteQueue
     from gateway.cluster.credit.keeper import CreditKeeper
     from gateway.cluster.credit.ledger_check import LedgerCheck
-    from gateway.cluster.credit.stored_orphans import SettleNode
+    from gateway.cluster.credit.stored_orphans import EndNodeLeases
     from gateway.cluster.limits.limiter import SharedRateLimiter
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
@@ -291,7 +291,7 @@ class AdminServices:
         open_history: creates ``history`` at its first use.
         open_active_feed: creates ``active_feed`` at its first use.
         token: the admin token.
-        settle_node: settles the credit leases of a lost node; None if the database has no nodes.
+        end_node_leases: ends the credit leases of a lost node; None if the database has no nodes.
         peers: the other nodes of the cluster; None for a single process.
         changes: tasks of changes in progress, including those whose clients have disconnected.
     """
@@ -304,7 +304,7 @@ class AdminServices:
     open_active_feed: Once[ActiveRequestsFeed]
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
-    settle_node: SettleNode | None
+    end_node_leases: EndNodeLeases | None
     peers: Peers | None
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
 

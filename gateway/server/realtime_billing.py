@@ -104,14 +104,14 @@ class RealtimeBilling:
         tokens = heard + SPARE_TRANSCRIPT
         context.inference = wire.build_response_inference(model, tokens, tokens)
         maximum = target.find_most(wire.bound_transcript(tokens))
-        await self._services.billing.quota.hold_part(context, maximum)
+        await self._services.billing.quota.reserve_part(context, maximum)
         self._release_transcript()  # an event from the other side may have made a reservation meanwhile
         self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
 
     def _release_transcript(self) -> None:
         context, self._transcript, self._covered = self._transcript, None, -1
         if context is not None:
-            self._services.billing.quota.give_back(context)
+            self._services.billing.quota.release(context)
 
     def _find_transcriber(self) -> tuple[str, Target]:
         """Return the model that transcribes the user's audio, and a target with that model's price."""

@@ -134,7 +134,7 @@ async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes
             maximum = min(limit, _MOST_RATIO * len(packed), loan.room)
             loan.take(maximum, "The body")
             await work_aside(_append, pieces, body, limit)
-            loan.give_back(max(maximum - len(body), 0))
+            loan.release(max(maximum - len(body), 0))
     except zlib.error:
         raise _make_broken() from None
     if len(body) > limit:

@@ -20,7 +20,7 @@ from gateway.storage.settings import SettingRepository
 from gateway.storage.traffic import TrafficRepository
 
 if TYPE_CHECKING:  # only in a cluster
-    from gateway.cluster.credit.stored_orphans import SettleNode
+    from gateway.cluster.credit.stored_orphans import EndNodeLeases
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
@@ -61,7 +61,7 @@ def open_admin(
         open_active_feed=Once(partial(_open_active_feed, requests.active, peers)),
         monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
-        settle_node=_find_settling(database),
+        end_node_leases=_find_settling(database),
         peers=peers,
     )
 
@@ -92,13 +92,13 @@ def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") ->
     return ActiveRequestsFeed(active_requests, None if peers is None else peers.ask_running)
 
 
-def _find_settling(database: Database) -> "SettleNode | None":
+def _find_settling(database: Database) -> "EndNodeLeases | None":
     """Return the function that settles nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
     if database.kind != "postgresql":
         return None
-    from gateway.cluster.credit.stored_orphans import settle_orphans  # noqa: PLC0415 - its driver is an extra
+    from gateway.cluster.credit.stored_orphans import end_orphans  # noqa: PLC0415 - its driver is an extra
 
-    return partial(settle_orphans, database)
+    return partial(end_orphans, database)
 
 
 def _open_history(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # its driver is an extra
 
 
 def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
-    return (lambda: "") if node is None else (lambda: node.owner)
+    return (lambda: "") if node is None else (lambda: node.process)
 
 
 def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:

@@ -43,7 +43,7 @@ async def open_videos(
     proxy: Proxy,
     catalog: ModelCatalog,
 ) -> tuple[VideoServices, IdempotencyService]:
-    """Open video jobs and idempotent requests, which share leases. Take over the work of earlier processes.
+    """Open video jobs and idempotent requests, which share a process name. Take over the work of earlier processes.
 
     Raises ``StoreUnavailable``.
     """
@@ -54,7 +54,7 @@ async def open_videos(
     deliveries = WebhookDeliveryRepository(database)
     retention_clock = storage.retention_clock.now
     idempotency = IdempotencyService(
-        IdempotencyRepository(database), jobs.tasks.owner, jobs.clock, expiry=retention_clock
+        IdempotencyRepository(database), jobs.tasks.process, jobs.clock, expiry=retention_clock
     )
     if storage.node is None:  # a node has done this for its own earlier process at registration
         await _take_over(storage.leftovers, jobs, idempotency, deliveries)
@@ -77,7 +77,7 @@ def _open_jobs(base: BaseServices, reservations: JobReservations, provider_api: 
     return VideoJobs(
         reservations.store,
         reservations,
-        JobTasks(reservations.store, deployment.owner, wait_scale=wait_scale),
+        JobTasks(reservations.store, deployment.process, wait_scale=wait_scale),
         provider_api,
         deployment.open_events(),
         rules=base.live_config.find_video_rules,
@@ -94,7 +94,7 @@ async def _take_over(
     if leftovers.replays:
         await idempotency.open()
     if leftovers.deliveries:
-        await deliveries.free_deliveries(jobs.tasks.owner)
+        await deliveries.free_deliveries(jobs.tasks.process)
 
 
 def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
@@ -115,7 +115,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
         videos.deliveries,
         sender,
         jobs.events,
-        owner=jobs.tasks.owner,
+        owner=jobs.tasks.process,
         clock=jobs.clock,
         owns=storage.deployment.divide("webhooks"),
         idle=not storage.leftovers.deliveries,

@@ -20,19 +20,19 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 class BatchRepository:
     """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer.
 
-    ``find_owner``: returns this process's node in its cluster; empty for a single process, which runs every batch.
+    ``find_process``: returns this process's node in its cluster; empty for a single process, which runs every batch.
     """
 
-    def __init__(self, database: Database, find_owner: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, database: Database, find_process: Callable[[], str] = lambda: "") -> None:
         self._database = database
-        self._find_owner = find_owner
+        self._find_process = find_process
 
     async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
         """Store a new batch. Raises ``NotFound`` if its account was deleted.
 
         ``own``: whether this process runs it; otherwise the node that claims it does.
         """
-        row = {**_build_row(batch), "owner": self._find_owner() if own else ""}
+        row = {**_build_row(batch), "owner": self._find_process() if own else ""}
 
         async def add(connection: AsyncConnection) -> None:
             await connection.execute(insert(batches).values(row))
@@ -49,7 +49,7 @@ class BatchRepository:
         ``batch`` does not say so.
         """
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
-        changed, owner = update(batches).where(batches.c.id == batch.id), self._find_owner()
+        changed, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:
             changed = changed.where(batches.c.owner == owner)
             if batch.status in RUNNING:
@@ -58,7 +58,7 @@ class BatchRepository:
 
     async def is_own(self, batch_id: str) -> bool | None:
         """Return whether this node runs a batch; None if the batch does not exist, or without a cluster."""
-        owner = self._find_owner()
+        owner = self._find_process()
         rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
         return rows[0][0] == owner if rows else None
 
@@ -69,7 +69,7 @@ class BatchRepository:
 
     async def list_cancelled(self) -> Sequence[str]:
         """Return the ids of this node's batches that should be cancelled."""
-        own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_owner())
+        own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_process())
         return [row[0] for row in await self._database.read(own)]
 
     async def claim_batch(self, batch: Batch) -> Batch | None:
@@ -78,7 +78,7 @@ class BatchRepository:
         Nothing but the status can have changed: only the node that runs a batch changes its other fields.
         """
         mine = attrs.evolve(batch, moves=batch.moves + 1)
-        row = {"owner": self._find_owner(), "detail": _build_row(mine)["detail"]}
+        row = {"owner": self._find_process(), "detail": _build_row(mine)["detail"]}
         free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
         return mine if await self._database.change(free.values(row)) else None
 

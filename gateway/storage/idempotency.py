@@ -52,9 +52,9 @@ class IdempotencyRepository:
         """Delete the record of a request without a result, so that a client may repeat it under the same name."""
         await self._database.change(delete(replays).where(*_is_call(replay)))
 
-    async def interrupt_replays(self, owner: str) -> int:
+    async def interrupt_replays(self, process: str) -> int:
         """Mark running requests of other processes as ``lost``. This process must be the database's only user."""
-        theirs = update(replays).where(RUNNING, replays.c.owner != owner)
+        theirs = update(replays).where(RUNNING, replays.c.owner != process)
         return await self._database.change(theirs.values(state="lost"))
 
     async def sweep_replays(self, before_ms: int) -> int:

@@ -82,7 +82,7 @@ class RequestJournal:
         """Drop a recorded request that will not be sent."""
         self.forget([request_id])
 
-    def settle(self, row: RequestRecord) -> None:
+    def record_end(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: the row of a failed write still waits in memory."""
         note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
         self._open[row.id] = note
@@ -172,7 +172,7 @@ def _fail_partial_write() -> NoReturn:
 
 
 def _write_note(left: UnfinishedRequest) -> bytes:
-    kind = _SETTLED if left.settled else _INTERRUPTED
+    kind = _SETTLED if left.ended else _INTERRUPTED
     return orjson.dumps((kind, *_VALUES(left.row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -227,8 +227,8 @@ def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
     kind, *values = note
     of_row, of_started = names
     if kind == _STARTED:
-        return UnfinishedRequest(RequestStart(**dict(zip(of_started, values, strict=True))).interrupt(), settled=False)
-    return UnfinishedRequest(parse_record(dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
+        return UnfinishedRequest(RequestStart(**dict(zip(of_started, values, strict=True))).interrupt(), ended=False)
+    return UnfinishedRequest(parse_record(dict(zip(of_row, values, strict=True))), ended=kind == _SETTLED)
 
 
 def _keep_aside(path: Path, skipped: int) -> None:

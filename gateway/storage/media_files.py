@@ -162,7 +162,7 @@ class _FileCleanup:
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
                 shards.append(folder / entry.name)
-            elif entry.name.startswith(DRAFT) and (stored := self._look(entry)) and stored[0] < before_s:
+            elif entry.name.startswith(DRAFT) and (stored := self._read_entry(entry)) and stored[0] < before_s:
                 self._remove(stored)
         return shards
 
@@ -185,7 +185,7 @@ class _FileCleanup:
 
     def _list_media(self, shard: Path) -> Iterator[Stored]:
         for entry in self._list(shard):
-            if find_media_type(entry.name) and (stored := self._look(entry)):
+            if find_media_type(entry.name) and (stored := self._read_entry(entry)):
                 yield stored
 
     def _list(self, folder: Path) -> Iterator["os.DirEntry[str]"]:
@@ -197,7 +197,7 @@ class _FileCleanup:
         except OSError as error:
             self._note(error)
 
-    def _look(self, entry: "os.DirEntry[str]") -> Stored | None:
+    def _read_entry(self, entry: "os.DirEntry[str]") -> Stored | None:
         """Return the entry's time, size and path; None if it is deleted, unreadable or not a regular file."""
         try:
             status = entry.stat(follow_symlinks=False)

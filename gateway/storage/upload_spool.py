@@ -56,7 +56,7 @@ class UploadSpool:
             share = self._shares[account_id] = SpoolQuota(self)
         return share
 
-    def take(self, count: int, held: int) -> None:
+    def acquire(self, count: int, held: int) -> None:
         """Reserve bytes for an account that holds ``held``. Raises ``Overloaded`` or ``RateLimited``.
 
         An account may not hold more than it leaves for others: a single account gets half of the spool, and a second
@@ -71,7 +71,7 @@ class UploadSpool:
             )
         self._held += count
 
-    def give_back(self, count: int) -> None:
+    def release(self, count: int) -> None:
         self._held -= count
 
     def open_nameless(self) -> int:
@@ -117,13 +117,13 @@ class SpoolQuota:
         finally:
             self._places.release()
 
-    def take(self, count: int) -> None:
+    def acquire(self, count: int) -> None:
         """Reserve bytes. Raises ``Overloaded`` or ``RateLimited``."""
-        self._spool.take(count, self._held)
+        self._spool.acquire(count, self._held)
         self._held += count
 
-    def give_back(self, count: int) -> None:
-        self._spool.give_back(count)
+    def release(self, count: int) -> None:
+        self._spool.release(count)
         self._held -= count
 
     def open_nameless(self) -> int:
@@ -158,7 +158,7 @@ class SpooledFile:
         """
         self._check_open()
         at = self._size
-        self._share.take(len(data))
+        self._share.acquire(len(data))
         self._size += len(data)
         if self._disk is None and self._size <= MEMORY_BYTES:
             self._memory += data
@@ -191,7 +191,7 @@ class SpooledFile:
         if self._closed:
             return
         self._closed = True
-        self._share.give_back(self._size)
+        self._share.release(self._size)
         self._memory = bytearray()
         if self._disk is not None:
             self._disk.close()

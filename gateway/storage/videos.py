@@ -177,7 +177,7 @@ class VideoRepository:
         if not await self._database.read(some.params(values)):  # a read needs neither the writer nor a commit
             return []
         values |= {"each": claim.each, "most": claim.most}
-        values |= {"by": claim.owner, "until_ms": claim.now_ms + claim.lease_ms}
+        values |= {"by": claim.process, "until_ms": claim.now_ms + claim.duration_ms}
 
         async def work(connection: AsyncConnection) -> list[VideoJob]:
             rows = (await connection.execute(take, values)).all()
@@ -185,17 +185,17 @@ class VideoRepository:
 
         return await self._database.write(work)
 
-    async def renew(self, owner: str, until_ms: int) -> int:
+    async def renew(self, process: str, until_ms: int) -> int:
         """Extend the claims of a live process until ``until_ms``; return how many jobs it has."""
-        mine = update(videos).where(OWNED, videos.c.owner == owner)
+        mine = update(videos).where(OWNED, videos.c.owner == process)
         return await self._database.change(mine.values(lease_until_ms=until_ms))
 
-    async def release(self, owner: str, *, others: bool = False) -> int:
+    async def release(self, process: str, *, others: bool = False) -> int:
         """Release the claims of an ended process, or with ``others`` of every other process; return their number.
 
         ``others`` requires that the process is the database's only user.
         """
-        whose = videos.c.owner != owner if others else videos.c.owner == owner
+        whose = videos.c.owner != process if others else videos.c.owner == process
         return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
 
     async def find(self, video_id: str) -> VideoJob | None:

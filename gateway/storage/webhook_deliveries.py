@@ -20,7 +20,7 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 def _write_choice() -> Select[tuple[int]]:
     """Select the deliveries that may be claimed.
 
-    Positions are counted per account. Leased deliveries are also due, and take the first positions.
+    Positions are counted per account. Claimed deliveries are also due, and take the first positions.
     """
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     place = func.row_number().over(
@@ -53,26 +53,26 @@ class WebhookDeliveryRepository:
         self._database = database
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: frozenset[int] | None = None
+        self, process: str, now_ms: int, *, claim_ms: int, most: int, each: int, only: frozenset[int] | None = None
     ) -> Sequence[WebhookDelivery]:
         """Claim due deliveries on which no live process works, longest due first.
 
         Args:
-            owner: the process that claims them.
+            process: the process that claims them.
             now_ms: Unix milliseconds.
-            lease_ms: how long the claim lasts.
+            claim_ms: how long the claim lasts.
             most: the limit over all accounts. If more are due, accounts with fewer deliveries in progress come first.
             each: the limit per account, including deliveries on which a live process already works.
             only: the accounts in this node's share; None for a single process.
         """
         if only is not None:
             return await self._claim_share(
-                {"by": owner, "now_ms": now_ms, "until_ms": now_ms + lease_ms, "most": most, "each": each}, only
+                {"by": process, "now_ms": now_ms, "until_ms": now_ms + claim_ms, "most": most, "each": each}, only
             )
         choice = {"now_ms": now_ms, "most": most, "each": each}
         if not await self._database.read(_CHOICE.params(choice)):  # a read needs neither the writer nor a commit
             return []
-        return await self._claim(_CLAIM, {**choice, "by": owner, "until_ms": now_ms + lease_ms})
+        return await self._claim(_CLAIM, {**choice, "by": process, "until_ms": now_ms + claim_ms})
 
     async def _claim_share(self, values: Values, only: frozenset[int]) -> Sequence[WebhookDelivery]:
         from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - only in a cluster
@@ -91,11 +91,11 @@ class WebhookDeliveryRepository:
 
         return await self._database.write(work)
 
-    async def list_due_accounts(self, owner: str, now_ms: int) -> Sequence[tuple[int, bool]]:
-        """Return the accounts with pending deliveries, and whether a node other than ``owner`` is sending some now."""
+    async def list_due_accounts(self, process: str, now_ms: int) -> Sequence[tuple[int, bool]]:
+        """Return the accounts with pending deliveries, and whether a node other than ``process`` is sending some."""
         from gateway.storage.shared_claims import write_due_accounts  # noqa: PLC0415 - only in a cluster
 
-        rows: Any = await self._database.read(write_due_accounts().params(by=owner, now_ms=now_ms))
+        rows: Any = await self._database.read(write_due_accounts().params(by=process, now_ms=now_ms))
         return [(row[0], bool(row[1])) for row in rows]
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
@@ -131,9 +131,9 @@ class WebhookDeliveryRepository:
         ((due_ms,),) = await self._database.read(next_due)
         return None if due_ms is None else int(due_ms)
 
-    async def free_deliveries(self, owner: str) -> int:
+    async def free_deliveries(self, process: str) -> int:
         """Release the claims of all other processes; return their number. No other process may use the database."""
-        foreign = update(deliveries).where(DUE, deliveries.c.owner != owner, deliveries.c.owner != "")
+        foreign = update(deliveries).where(DUE, deliveries.c.owner != process, deliveries.c.owner != "")
         return await self._database.change(foreign.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:

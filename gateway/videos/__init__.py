@@ -20,6 +20,6 @@ videos have no ``quota`` middleware. From then on the job's row has the reservat
     completed, failed   ended and charged in one commit; a delivery that was not recorded is sent again with its id
 
 ``domain.video`` has the states of a job and the steps between them, ``storage.videos`` the store. A job belongs to one
-process by a lease, which the poller renews; ``job_tasks`` has the work outside the poller. ``services.videos`` puts the
+process by a claim, which the poller renews; ``job_tasks`` has the work outside the poller. ``services.videos`` puts the
 parts together; in a cluster its nodes relay the events (``cluster.membership.job_events``).
 """

@@ -1,4 +1,4 @@
-"""This process's tasks that work on video jobs, and the leases of these jobs."""
+"""This process's tasks that work on video jobs, and its claims on these jobs."""
 
 import asyncio
 import secrets
@@ -13,7 +13,7 @@ from gateway.background import TaskSet
 from gateway.errors import StoreUnavailable
 from gateway.storage.videos import VideoRepository
 
-LEASE_MS = 30_000
+CLAIM_MS = 30_000
 INSIST_S = 10.0
 """How long a request waits for a failing store, in seconds. The work continues afterwards, and its result is stored
 later."""
@@ -27,19 +27,19 @@ T = TypeVar("T")
 class JobTasks:
     """Tasks that outlive a request, and marks for jobs that are being processed outside the poll worker.
 
-    ``owner``: the name of this process in leases; None: a new, unique name. ``wait_scale``: factor for every wait.
+    ``process``: the name of this process in claims; None: a new, unique name. ``wait_scale``: factor for every wait.
     """
 
-    def __init__(self, store: VideoRepository, owner: str | None = None, *, wait_scale: float = 1.0) -> None:
+    def __init__(self, store: VideoRepository, process: str | None = None, *, wait_scale: float = 1.0) -> None:
         self._store = store
-        self.owner = owner or secrets.token_hex(8)
+        self.process = process or secrets.token_hex(8)
         self._wait_scale = wait_scale
         self._tasks = TaskSet()
-        self._claimed: Counter[str] = Counter()
+        self._active: Counter[str] = Counter()
 
     @property
     def busy(self) -> bool:
-        """Return whether this process may own jobs that the poll worker has not claimed."""
+        """Return whether this process may have claims that the poll worker does not know."""
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -47,26 +47,26 @@ class JobTasks:
         return self._tasks.start(work)
 
     async def close(self) -> None:
-        """Wait up to ``CLOSE_TIMEOUT_S`` for pending results to be stored, cancel the rest, and release every lease."""
+        """Wait up to ``CLOSE_TIMEOUT_S`` for pending results to be stored, cancel the rest, and release every claim."""
         await self._tasks.close(CLOSE_TIMEOUT_S)
         try:
-            await self._store.release(self.owner)
+            await self._store.release(self.process)
         except StoreUnavailable:
-            log.warning("leases_not_released")  # the leases expire by themselves
+            log.warning("leases_not_released")  # the claims expire by themselves
 
     @contextmanager
-    def claim(self, video_id: str) -> Iterator[None]:
+    def mark_active(self, video_id: str) -> Iterator[None]:
         """Mark a job as worked on outside the poll worker until the block ends."""
-        self._claimed[video_id] += 1
+        self._active[video_id] += 1
         try:
             yield
         finally:
-            self._claimed[video_id] -= 1
-            if not self._claimed[video_id]:
-                del self._claimed[video_id]
+            self._active[video_id] -= 1
+            if not self._active[video_id]:
+                del self._active[video_id]
 
-    def is_claimed(self, video_id: str) -> bool:
-        return video_id in self._claimed
+    def is_active(self, video_id: str) -> bool:
+        return video_id in self._active
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
         """Repeat ``work`` on a job until the store accepts it; return None if that takes longer than ``INSIST_S``."""
@@ -74,7 +74,7 @@ class JobTasks:
         return task.result() if done else None
 
     async def _repeat(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        with self.claim(video_id):
+        with self.mark_active(video_id):
             while True:
                 try:
                     return await work()

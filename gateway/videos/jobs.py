@@ -61,7 +61,7 @@ class VideoJobs:
 
     async def restore_reservations(self) -> None:
         """Restore the reservations of open jobs. No other process may use the store."""
-        await self.store.release(self.tasks.owner, others=True)
+        await self.store.release(self.tasks.process, others=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
             self.reservations.restore(job)

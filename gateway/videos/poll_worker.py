@@ -1,7 +1,7 @@
 """Poll video jobs when they are due: claim a batch, poll its jobs concurrently, store the results as one batch.
 
 Each channel has its own limits of concurrent polls and downloads, so a slow provider delays only its own jobs. A
-process renews the leases of its jobs every few seconds; if it dies, another process takes over its jobs.
+process renews its claims every few seconds; if it dies, another process takes over its jobs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from gateway.domain.video import Claim, VideoJob
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.events import Events
 from gateway.videos.events import JobCancelled, JobStarted, ShareChanged
-from gateway.videos.job_tasks import LEASE_MS
+from gateway.videos.job_tasks import CLAIM_MS
 from gateway.videos.jobs import VideoJobs
 from gateway.videos.tracker import VideoTracker
 
@@ -24,8 +24,8 @@ TICK_S = 0.25
 IDLE_S = 10.0
 PAUSE_S = 0.05
 """The shortest pause between two turns."""
-RENEW_S = LEASE_MS / 1000 / 4
-ORPHANS_S = 60.0
+RENEW_S = CLAIM_MS / 1000 / 4
+LOST_CLAIMS_S = 60.0
 MAX_CLAIMED = 400
 """Maximum of jobs claimed at once."""
 CRASH_PAUSE_MS = 2_000
@@ -65,7 +65,7 @@ class VideoPoller:
         self._working: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._results: list[tuple[VideoJob, VideoJob]] = []
-        self._renewed_s = self._orphans_checked_s = float("-inf")
+        self._renewed_s = self._lost_claims_checked_s = float("-inf")
         self._crowded = False
         self._idle = idle
         for kind in (JobStarted, ShareChanged):
@@ -143,33 +143,33 @@ class VideoPoller:
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._renewed_s >= RENEW_S and (self._working or self._jobs.tasks.busy):
-            await self._jobs.store.renew(self._jobs.tasks.owner, self._jobs.now_ms + LEASE_MS)
+            await self._jobs.store.renew(self._jobs.tasks.process, self._jobs.now_ms + CLAIM_MS)
             self._renewed_s = now_s
 
     async def _release_lost_claims(self) -> None:
-        """Release jobs that the store assigns to this process without a task here: the claim's answer was lost.
+        """Release jobs that the store assigns to this process without a task here: the answer to the claim was lost.
 
         Settle the jobs whose end was stored, but whose answer was lost.
         """
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._orphans_checked_s < ORPHANS_S:
+        if now_s - self._lost_claims_checked_s < LOST_CLAIMS_S:
             return
         jobs = self._jobs
         unfinished = await jobs.store.list_open()
         await jobs.reservations.settle_ended({job.id for job in unfinished})
-        mine = [job for job in unfinished if job.owner == jobs.tasks.owner]
-        orphans = [job for job in mine if job.id not in self._working and not jobs.tasks.is_claimed(job.id)]
+        mine = [job for job in unfinished if job.owner == jobs.tasks.process]
+        orphans = [job for job in mine if job.id not in self._working and not jobs.tasks.is_active(job.id)]
         if orphans:
             await jobs.store.advance([(job, job.release(jobs.now_ms)) for job in orphans])
-        self._orphans_checked_s = now_s
+        self._lost_claims_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
         each = MAX_FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
-            owner=self._jobs.tasks.owner,
+            process=self._jobs.tasks.process,
             now_ms=self._jobs.now_ms,
-            lease_ms=LEASE_MS,
+            duration_ms=CLAIM_MS,
             most=MAX_CLAIMED,
             each=each,
             fetching=fetching,
@@ -180,7 +180,7 @@ class VideoPoller:
         taken: list[VideoJob] = []
         for job in claimed:
             busy[job.channel] += 1
-            if job.id in self._working:  # the clock was changed: an own lease seems to have expired
+            if job.id in self._working:  # the clock was changed: an own claim seems to have expired
                 continue
             if busy[job.channel] <= each:
                 taken.append(job)
@@ -201,7 +201,7 @@ class VideoPoller:
         if self._crowded:  # another job may be waiting for the place
             self._woken.set()
         if task.cancelled():
-            # The job was cancelled. If the worker is stopping, nothing stores this result, and the lease expires.
+            # The job was cancelled. If the worker is stopping, nothing stores this result, and the claim expires.
             self._results.append((job, job.release(self._jobs.now_ms)))
             return
         error = task.exception()

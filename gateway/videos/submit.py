@@ -29,7 +29,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
 from gateway.videos.events import JobChanged, JobStarted
-from gateway.videos.job_tasks import LEASE_MS
+from gateway.videos.job_tasks import CLAIM_MS
 from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import SubmitOutcomeUnknown, find_key, fingerprint_key, must_fetch
 from gateway.videos.reference_image import References
@@ -94,7 +94,7 @@ class VideoSubmitter:
                 now, now_ms = self._loop_s, self._jobs.now_ms
                 self._settlement.settle(ctx, "refused", error, now=now, now_ms=now_ms)
                 raise
-            with self._jobs.tasks.claim(job.id):
+            with self._jobs.tasks.mark_active(job.id):
                 return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
@@ -121,7 +121,7 @@ class VideoSubmitter:
         finally:
             if not stored:
                 self._jobs.reservations.release(job)
-                self._quota.give_back(ctx)
+                self._quota.release(ctx)
         return job
 
     def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
@@ -136,8 +136,8 @@ class VideoSubmitter:
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._jobs.rules.deadline_h * _HOUR_MS),
             held_nanos=reserved,
-            owner=self._jobs.tasks.owner,
-            lease_until_ms=now_ms + LEASE_MS,
+            owner=self._jobs.tasks.process,
+            lease_until_ms=now_ms + CLAIM_MS,
             due_ms=now_ms,
             webhook_url=video.webhook_url or ctx.caller.key.webhook_url,
             status_words=video.status_words,
@@ -167,7 +167,7 @@ class VideoSubmitter:
             await retry_until_stored(job.id, partial(self._drop, ctx, submitting, error))
             raise
         finally:
-            self._quota.leave(ctx)
+            self._quota.release_permit(ctx)
             if not decided:  # after a bug or a shutdown, the poll worker decides later
                 self._jobs.tasks.start(self._advance(submitting, submitting.release(self._jobs.now_ms)))
         return await self._store_started(ctx, submitting, status)
@@ -184,7 +184,7 @@ class VideoSubmitter:
             wire=attempt.target.endpoint.wire,
             upstream_model=attempt.target.model,
             key_print=fingerprint_key(_find_key(attempt, original)),
-            lease_until_ms=self._jobs.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
+            lease_until_ms=self._jobs.now_ms + CLAIM_MS,  # the claim has been renewed since the job was created
             seconds=original.seconds if original else str(video.seconds or ""),
             size=original.size if original else video.size or "",
         )
@@ -212,7 +212,7 @@ class VideoSubmitter:
             )
         except (ProviderTimeout, ShuttingDown) as error:
             raise error if error.phase == "connect" else SubmitOutcomeUnknown(error) from error
-        self._proxy.load_balancer.record_success(attempt.lease)
+        self._proxy.load_balancer.record_success(attempt.slot)
         return status
 
     async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
@@ -287,7 +287,7 @@ def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
 
 def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
     """Return the key for the request to the provider; for a remix, the key that created the original."""
-    key = attempt.lease.key.key
+    key = attempt.slot.key.key
     return find_key(attempt.channel, original.key_print, key) if original else key
 
 

@@ -22,7 +22,7 @@ MAX_PER_ACCOUNT = 8
 """Concurrent deliveries per account."""
 MAX_PER_HOST = 3
 """Concurrent deliveries of one account to one host."""
-LEASE_MS = 30_000
+CLAIM_MS = 30_000
 """Longer than any delivery, which waits for a place at its host and then for an answer."""
 PLACE_S = 1.0
 """How long a delivery waits for a place at its host before it is postponed, in seconds."""
@@ -45,7 +45,7 @@ class WebhookWorker:
     places: a receiver may be unresponsive to one account only.
 
     Args:
-        owner: the name of this process in leases.
+        process: the name of this process in claims.
         clock: Unix seconds.
         wait_scale: factor for every wait.
         owns: returns whether this node delivers an account's webhooks; None for a single process.
@@ -69,7 +69,7 @@ class WebhookWorker:
         self._share: frozenset[int] | None = None
         self._store = store
         self._webhook_sender = webhook_sender
-        self._owner = owner
+        self._process = owner
         self._clock = clock
         self._wait_scale = wait_scale
         self._woken = asyncio.Event()
@@ -81,7 +81,7 @@ class WebhookWorker:
             events.subscribe(kind, lambda _: self._woken.set())
 
     async def run(self) -> None:
-        """Deliver due webhooks, forever. Deliveries running at cancellation are repeated after their leases."""
+        """Deliver due webhooks, forever. Deliveries running at cancellation are repeated after their claims expire."""
         async with asyncio.TaskGroup() as group:
             if self._idle:
                 await self._rest(LONGEST_REST_S)
@@ -115,7 +115,7 @@ class WebhookWorker:
     async def _claim(self, most: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(
-            self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=MAX_PER_ACCOUNT, only=self._share
+            self._process, now_ms, claim_ms=CLAIM_MS, most=most, each=MAX_PER_ACCOUNT, only=self._share
         )
 
     async def _find_share(self) -> frozenset[int] | None:
@@ -126,12 +126,12 @@ class WebhookWorker:
         """
         if self._owns is None:
             return None
-        due = await self._store.list_due_accounts(self._owner, self._now_ms())
+        due = await self._store.list_due_accounts(self._process, self._now_ms())
         return frozenset(account_id for account_id, busy in due if not busy and self._owns(account_id))
 
     def _start(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:
-            if delivery.id not in self._active:  # else its lease expired before the store accepted its outcome
+            if delivery.id not in self._active:  # else its claim expired before the store accepted its outcome
                 self._active.add(delivery.id)
                 group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
 

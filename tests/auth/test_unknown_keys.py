@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.auth.unknown_keys import FREE, HOLD_S, MAX_ADDRESSES, MAX_HELD, WINDOW_S, UnknownKeys
+from gateway.auth.unknown_keys import DELAY_S, FREE, MAX_ADDRESSES, MAX_DELAYED, WINDOW_S, UnknownKeys
 from gateway.errors import RateLimited
 
 HOME, AWAY = "192.0.2.1", "192.0.2.2"
@@ -37,9 +37,9 @@ async def test_twenty_a_minute_are_answered_at_once_and_more_are_held_back() -> 
     time = Time()
     keys = UnknownKeys(time, time.sleep)
     assert all(task.done() for task in await show(keys, HOME, FREE))
-    held = await show(keys, HOME, MAX_HELD)
+    held = await show(keys, HOME, MAX_DELAYED)
     assert not any(task.done() for task in held)
-    assert time.slept == [HOLD_S] * MAX_HELD
+    assert time.slept == [DELAY_S] * MAX_DELAYED
     with pytest.raises(RateLimited) as caught:
         await keys.note(HOME)
     assert caught.value.retry_after_s == WINDOW_S

@@ -38,7 +38,7 @@ async def test_a_claim_and_the_results_before_it_are_durable_together(tmp_path: 
     journal, store, files = await open_journal(tmp_path / "files")
     writer: Any = asyncio.create_task(journal.run())
     journal.add(make_result(journal.batch, 1))
-    await asyncio.gather(*(journal.claim(number) for number in (2, 4, 3)))
+    await asyncio.gather(*(journal.mark_sent(number) for number in (2, 4, 3)))
     writer.cancel()
     stored = await store.find_batch(journal.batch.id, journal.batch.account_id)
     assert stored is not None
@@ -52,7 +52,7 @@ async def test_a_commit_that_fails_is_repeated_and_writes_nothing_twice(tmp_path
     writer: Any = asyncio.create_task(journal.run())
     journal.add(build_answer_line(journal.batch.id, 1, "c1", "req_1", b"{}"))
     journal.add(make_result(journal.batch, 2))
-    claim = asyncio.create_task(journal.claim(2))
+    claim = asyncio.create_task(journal.mark_sent(2))
     async with asyncio.timeout(5):
         while not files.output.path.exists():  # type: ignore[attr-defined]  # noqa: ASYNC110 - another thread writes it
             await asyncio.sleep(0.001)
@@ -71,22 +71,22 @@ async def test_of_a_deleted_batch_no_line_is_claimed_and_no_result_written(tmp_p
     writer: Any = asyncio.create_task(journal.run())
     for number in (1, 2):
         with pytest.raises(BatchGone):
-            await journal.claim(number)
+            await journal.mark_sent(number)
         journal.add(make_result(journal.batch, number))
         await asyncio.sleep(0)
     with pytest.raises(BatchGone):
-        await journal.claim(3)
+        await journal.mark_sent(3)
     writer.cancel()
     assert not files.errors.path.exists()  # type: ignore[attr-defined]
 
 
 async def test_a_journal_that_has_stopped_refuses_instead_of_waiting(tmp_path: Path) -> None:
     journal, _, _ = await open_journal(tmp_path / "files")
-    waiting = asyncio.create_task(journal.claim(1))
+    waiting = asyncio.create_task(journal.mark_sent(1))
     await asyncio.sleep(0)
     journal.close()
     async with asyncio.timeout(5):
-        for claim in (waiting, journal.claim(2)):
+        for claim in (waiting, journal.mark_sent(2)):
             with pytest.raises(StoreUnavailable):
                 await claim
 
@@ -102,7 +102,7 @@ async def test_a_node_that_was_declared_dead_changes_nothing_of_a_batch_that_ano
     before = BatchJournal(first, (files := ResultFiles(folder, batch.id, moves=first.moves)), stores[0], lambda: 7)
     writer: Any = asyncio.create_task(before.run())
     before.add(make_result(batch, 1))
-    await before.claim(2)
+    await before.mark_sent(2)
 
     await database.change(update(batches).values(owner=""))  # as the leader does
     (left,) = await stores[1].list_free()
@@ -113,7 +113,7 @@ async def test_a_node_that_was_declared_dead_changes_nothing_of_a_batch_that_ano
     before.add(make_result(batch, 2))
     for _ in range(2):
         with pytest.raises(BatchMoved):
-            await before.claim(3)
+            await before.mark_sent(3)
     files.append([make_result(batch, 5)])  # however late
     later.take_over()
     assert later.recover()[0] == {"c1"}
@@ -136,7 +136,7 @@ async def test_a_batch_that_was_cancelled_at_another_node_claims_on_as_cancelled
     assert await alone.cancel_batch(batch.id)
     assert not await alone.cancel_batch(batch.id)
     assert await store.list_cancelled() == [batch.id]
-    await journal.claim(3)
+    await journal.mark_sent(3)
     writer.cancel()
     found = await store.find_batch(batch.id, None)
     assert found is not None

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.domain.balance import Balance, Owner, Quota, hold, parse_day
+from gateway.domain.balance import Balance, Owner, Quota, parse_day, reserve
 from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
@@ -93,8 +93,8 @@ def pay() -> Callable[[], Any]:
     balances = tuple(Balance(owner) for owner in OWNERS)
     for balance in balances:
         balance.use(Quota(10**15, "monthly"), DAY)
-    hold(balances, 1_000, DAY, NOW_S).settle(100, DAY)
-    return lambda: hold(balances, 1_000, DAY, NOW_S).settle(100, DAY)
+    reserve(balances, 1_000, DAY, NOW_S).settle(100, DAY)
+    return lambda: reserve(balances, 1_000, DAY, NOW_S).settle(100, DAY)
 
 
 def take_turn() -> Callable[[], Any]:
@@ -102,7 +102,7 @@ def take_turn() -> Callable[[], Any]:
     counters = InMemoryRateLimiter(lambda: NOW_S)
 
     def take() -> None:
-        counters.give_back(counters.take_now(SUBJECTS, 100), 29)
+        counters.release(counters.take_now(SUBJECTS, 100), 29)
 
     take()
     return take
@@ -114,7 +114,7 @@ def lean_on() -> Callable[[], Any]:
 
     def lean() -> None:
         breaker.wait_s(NOW_S)
-        breaker.record_success(breaker.begin(NOW_S), NOW_S, DEFAULT_RULES)
+        breaker.record_success(breaker.start_attempt(NOW_S), NOW_S, DEFAULT_RULES)
         breaker.abandon(0)
 
     lean()

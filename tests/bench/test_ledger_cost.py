@@ -108,7 +108,7 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
         print(f"\nadmission + settlement, {name}: {cost_us:.1f} us a request")
         assert len(scenario.write_queue) == CALLS * ROUNDS
         assert scenario.balances.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
-        assert not scenario.balances.holds
+        assert not scenario.balances.reservations
     journal.close()
 
 

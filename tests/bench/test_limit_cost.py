@@ -40,7 +40,7 @@ async def measure(limiter: RateLimiter, subjects: tuple[RateLimitSubject, ...], 
             permit = limiter.take_now(subjects, TOKENS) or await limiter.take(subjects, TOKENS)
             took.append(time.perf_counter() - began)
             await asyncio.sleep(0)
-            limiter.give_back(permit, TOKENS + 1)
+            limiter.release(permit, TOKENS + 1)
 
     before = time.process_time()
     await asyncio.gather(*(call_many() for _ in range(waiting)))

@@ -53,8 +53,8 @@ class RoutingScenario:
         route.rank()
         attempt = route.start(ANSWER_ID, 1_750_000_000)
         attempt.build_request(CALL)
-        self.load_balancer.record_success(attempt.lease)
-        self.load_balancer.end(attempt.lease)
+        self.load_balancer.record_success(attempt.slot)
+        self.load_balancer.release(attempt.slot)
         return attempt
 
 

@@ -10,7 +10,7 @@ from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.charged_units import build_units, parse_charged
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.usage import RareUnits, Usage, attach_rare
+from gateway.domain.usage import Usage, UsageDetails, attach_details
 from tests.support.request_records import make_row
 from tests.support.table_rows import table_rows
 
@@ -75,7 +75,7 @@ FULL = attrs.evolve(
             {"input_tokens": (30, 3), "cache_write_tokens": (40, 4), "cache_write_long_tokens": (30, 6)},
         ),
         (
-            Usage(1_928, 1_920, rare=RareUnits(audio_input=1_920, image_output=1_120, tier="flex")),
+            Usage(1_928, 1_920, details=UsageDetails(audio_input=1_920, image_output=1_120, tier="flex")),
             {
                 "input_tokens": (8, 1.5),
                 "audio_input_tokens": (1_920, 16),
@@ -84,7 +84,7 @@ FULL = attrs.evolve(
             },
         ),
         (
-            Usage(rare=RareUnits(searches=2, file_searches=1, citations=5, calls=3)),
+            Usage(details=UsageDetails(searches=2, file_searches=1, citations=5, calls=3)),
             {"searches": (2, 0.01), "file_searches": (1, 0.0025), "citation_tokens": (5, 2), "calls": (3, 0.005)},
         ),
     ],
@@ -111,7 +111,7 @@ def test_the_lines_are_those_of_the_model_that_was_charged() -> None:
 
 
 def test_a_figure_of_the_provider_is_one_line() -> None:
-    usage = Usage(10, 10, rare=RareUnits(cost_nanos=4_200_000))
+    usage = Usage(10, 10, details=UsageDetails(cost_nanos=4_200_000))
     row = charged(PRICE, usage, cost_nanos=8_400_000)
     assert list_lines(row, [PRICE], 2 * ONE_PPM) == [
         BillLine("reported_cost", 1, 1, None, 0.0084, cost_nanos=8_400_000)
@@ -136,11 +136,11 @@ def test_where_nothing_was_used_there_is_no_line() -> None:
 
 COUNTS = st.integers(0, 10**6)
 RATES = st.integers(0, 10**9)
-_COUNTED = [field.name for field in attrs.fields(RareUnits) if field.type is int]
+_COUNTED = [field.name for field in attrs.fields(UsageDetails) if field.type is int]
 _RATED = [field.name for field in attrs.fields(Price) if "nanos" in field.name]
 RARE = st.fixed_dictionaries({}, optional=dict.fromkeys(_COUNTED, COUNTS) | {"tier": st.just("flex")})
 USAGES = st.builds(
-    attach_rare,
+    attach_details,
     st.builds(
         Usage,
         *(COUNTS, COUNTS, COUNTS),
@@ -167,7 +167,9 @@ PRICES = st.builds(
 def test_lines_add_up_to_the_charge_exactly(price: Price, usage: Usage, multiplier_ppm: int) -> None:
     row = charged(price, usage, multiplier_ppm)
     kept = parse_charged(row)
-    assert attrs.evolve(kept, rare=kept.rare or RareUnits()) == attrs.evolve(usage, rare=usage.rare or RareUnits())
+    assert attrs.evolve(kept, details=kept.details or UsageDetails()) == attrs.evolve(
+        usage, details=usage.details or UsageDetails()
+    )
     lines = list_lines(row, [price], multiplier_ppm)
     assert not any(line.estimated for line in lines)
     assert sum(line.cost_nanos for line in lines) == row.cost_nanos

@@ -69,7 +69,7 @@ def put(write_queue: WriteQueue, journal: RequestJournal, first: int, last: int)
     """Calls that have ended: noted, and on their way."""
     rows = [make_row(number, cost_nanos=1) for number in range(first, last)]
     for row in rows:
-        journal.settle(row)
+        journal.record_end(row)
         write_queue.put(row)
     return [row.id for row in rows]
 
@@ -248,7 +248,7 @@ async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJourn
         expected += put(write_queue, journal, 3, 5)
         again = asyncio.create_task(flush.flush())
         await asyncio.sleep(0)
-        assert [row.id for row in write_queue.look()] == expected[3:]
+        assert [row.id for row in write_queue.list_rows()] == expected[3:]
         assert await read_ids(store) == expected[:3]
     assert await task
     assert await again

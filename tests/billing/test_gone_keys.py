@@ -32,7 +32,7 @@ def find_spent(balances: Balances) -> int:
 
 
 def hold(balances: Balances, nanos: int = 5) -> Reservation:
-    reservation = balances.hold_now(make_caller(1), nanos)
+    reservation = balances.reserve_now(make_caller(1), nanos)
     assert reservation is not None
     return reservation
 
@@ -95,13 +95,13 @@ def test_the_balance_of_a_deleted_key_is_dropped_once_nothing_is_reserved(use: U
     use(balances, lambda: balances.drop_gone({"key": (), "account": {1}}, {"key": {1}, "account": ()}))
     assert count(balances) == (0, 1, 0)
     assert find_spent(balances) == 3
-    assert not balances.holds
+    assert not balances.reservations
 
 
 def test_an_account_is_dropped_with_its_keys() -> None:
     balances = Balances(lambda: NOW_S)
     for number in range(MANY):
-        reservation = balances.hold_now(make_caller(number), 5)
+        reservation = balances.reserve_now(make_caller(number), 5)
         assert reservation is not None
         balances.settle(reservation, 3, NOW_S)
     delete(balances, range(1, MANY))
@@ -138,7 +138,7 @@ async def test_a_node_returns_the_credit_of_a_deleted_key() -> None:
 
 def test_balances_of_deleted_keys_are_not_loaded() -> None:
     balances, day = Balances(lambda: NOW_S), parse_day(NOW_S)
-    balances.living = {"key": {1}, "account": {1}}
+    balances.existing = {"key": {1}, "account": {1}}
     lines = [Spending(1, number, 7, 5, 3, 100, 100, 100) for number in range(MANY)]
     balances.load([*lines, Spending(2, 5, 7), Spending(1, None, lifetime_credit_nanos=11)], day)
     assert count(balances)[:2] == (1, 1)

@@ -407,7 +407,7 @@ class LedgerMachine(RuleBasedStateMachine):
             shown, room = self.billing.accounting.describe(self.get_owner(place)), self.find_room(place)
             assert shown["left_usd"] == (None if room is None else room / NANOS_PER_USD)
             assert shown["held_usd"] == self.find_held(place) / NANOS_PER_USD
-        rows = [*self.do(self.billing.disk.rows()), *self.billing.write_queue.look()]
+        rows = [*self.do(self.billing.disk.rows()), *self.billing.write_queue.list_rows()]
         assert len({row.id for row in rows}) == len(rows)
         for place in self.quotas:
             balance = self.billing.balances.find_balance(*place)

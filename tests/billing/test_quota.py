@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from gateway.billing.balances import Balances
-from gateway.billing.quota import BREATH_S, QuotaService
+from gateway.billing.quota import PAUSE_S, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
@@ -62,12 +62,12 @@ class Remote(Balances):
             self._cut()
         return what == self.what
 
-    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        return None if self.what == "credit" else super().hold_now(caller, nanos)
+    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
+        return None if self.what == "credit" else super().reserve_now(caller, nanos)
 
-    async def hold(self, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
         self.wait("credit")
-        held = super().hold_now(caller, nanos)
+        held = super().reserve_now(caller, nanos)
         assert held is not None
         return held
 
@@ -99,12 +99,17 @@ def held(billing: BillingServices, caller: Caller) -> tuple[int, ...]:
 
 async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> GatewayError:
     """The fault of a call; checks that nothing is left of it."""
-    before = held(billing, caller), billing.quota.open_holds, set(billing.journal._open), len(billing.write_queue)
+    before = (
+        held(billing, caller),
+        billing.quota.open_reservations,
+        set(billing.journal._open),
+        len(billing.write_queue),
+    )
     with pytest.raises(GatewayError) as caught:
         await billing.admit(caller, call_for(nanos))
     assert (
         held(billing, caller),
-        billing.quota.open_holds,
+        billing.quota.open_reservations,
         set(billing.journal._open),
         len(billing.write_queue),
     ) == before
@@ -117,9 +122,9 @@ async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> Gatewa
 async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(50, "daily"))
     running = await billing.admit(caller, call_for(20, output=10))
-    assert (held(billing, caller), billing.quota.open_holds) == ((30, 30), 1)
+    assert (held(billing, caller), billing.quota.open_reservations) == ((30, 30), 1)
     billing.settle(running, 12)
-    assert (held(billing, caller), billing.quota.open_holds) == ((0, 0), 0)
+    assert (held(billing, caller), billing.quota.open_reservations) == ((0, 0), 0)
     assert [balance.lifetime.spent_nanos for balance in balances(billing, caller)] == [12, 12]
 
 
@@ -186,7 +191,7 @@ async def test_a_refused_request_learns_the_highest_limit_of_tokens_with_which_i
     async def admit(**more: int) -> None:
         ctx = billing.arrive(caller, parse({"model": "m", **body, **more}))
         await billing.quota.admit(ctx, targets)
-        billing.quota.give_back(ctx)
+        billing.quota.release(ctx)
 
     with pytest.raises(QuotaExceeded) as refused:
         await admit()
@@ -316,13 +321,13 @@ def never() -> bool:
 
 async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
-    before = held(billing, caller), billing.quota.open_holds, set(billing.journal._open)
+    before = held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)
     error: GatewayError | None = None
     try:
         await billing.quota.peek(caller, lambda: free)
     except GatewayError as raised:
         error = raised
-    assert (held(billing, caller), billing.quota.open_holds, set(billing.journal._open)) == before
+    assert (held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)) == before
     return error
 
 
@@ -383,7 +388,7 @@ async def test_a_call_is_in_the_journal_before_it_is_made(billing: BillingServic
     found = RequestJournal(Path(shutil.copy(billing.journal._path, tmp_path / "copy")))
     found.close()
     (left,) = found.leftovers
-    assert not left.settled
+    assert not left.ended
     assert left.row == RequestRecord(
         id=ctx.id,
         started_ms=int(NOON * 1000),
@@ -421,7 +426,7 @@ async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: Billi
     with pytest.raises(StoreUnavailable):
         await quota.admit(billing.arrive(caller, call_for(20)), targets)
     full.close()
-    assert (held(billing, caller), quota.open_holds) == ((0, 0), 0)
+    assert (held(billing, caller), quota.open_reservations) == ((0, 0), 0)
     good = QuotaService(billing.balances, counters, billing.journal, billing.write_queue, refresh=lambda caller: caller)
     ctx = billing.arrive(caller, call_for(20))
     await good.admit(ctx, targets)
@@ -453,11 +458,11 @@ async def test_who_has_waited_for_the_database_is_refused_behind_the_fence_or_if
         ctx = make_context(caller, call_for(20, output=5))
         with pytest.raises(why):
             await quota.admit(ctx, targets)
-        assert (ctx.reservation, quota.open_holds, journal._open) == (None, 0, {})
+        assert (ctx.reservation, quota.open_reservations, journal._open) == (None, 0, {})
         queue.valid_until_s = read_boot_time() + 1_000
     why = None
     await quota.admit(make_context(caller, call_for(20, output=5)), targets)
-    assert quota.open_holds == 1
+    assert quota.open_reservations == 1
     journal.close()
 
 
@@ -484,7 +489,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
 
     caller, small = caller_of(), WriteQueue(most=4)
     await billing.spend(caller, 5)
-    row = billing.write_queue.look()[0]
+    row = billing.write_queue.list_rows()[0]
     crowded = QuotaService(
         billing.balances, InMemoryRateLimiter(lambda: 0.0), billing.journal, small, refresh=lambda caller: caller
     )
@@ -497,7 +502,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
     await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
     small.take(1)
     await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
-    assert rests == [BREATH_S, BREATH_S]
+    assert rests == [PAUSE_S, PAUSE_S]
 
 
 # the bank
@@ -549,9 +554,9 @@ def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_l
     balances = Balances(lambda: NOON)
     balances.load([Spending(1, 7, 130)], balances.today)
     with pytest.raises(QuotaExceeded):
-        balances.hold_now(caller_of(key=capped(100)), 1)
+        balances.reserve_now(caller_of(key=capped(100)), 1)
     assert balances.find_balance("key", 7).tally(balances.today).overrun_nanos == 30
-    assert not balances.holds
+    assert not balances.reservations
 
 
 def test_the_running_day_is_the_clocks() -> None:

@@ -73,7 +73,7 @@ async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
     assert permit.limit_status == RateLimitStatus(
         RateLimitWindow(60, 59, 1.0), RateLimitWindow(6_000, 5_940, about(0.6))
     )
-    assert (permit.tokens, permit.given_back) == (60, False)
+    assert (permit.tokens, permit.released) == (60, False)
 
 
 async def test_of_two_with_as_few_remaining_the_one_that_takes_longer_is_told() -> None:
@@ -163,8 +163,8 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
         clock.now += gap_ms / 1_000
         if ends and running:
             permit, other, used_tokens, _ = running.pop(0)
-            counters.give_back(permit, used_tokens)
-            twin.give_back(other, used_tokens)
+            counters.release(permit, used_tokens)
+            twin.release(other, used_tokens)
             continue
         subjects = [key(keys[number - 1], number), account(limits)]
         outcome = try_take(counters, subjects, tokens)
@@ -197,7 +197,7 @@ async def test_places_are_free_again_when_requests_end() -> None:
     first, _ = await counters.take(subjects, 0), await counters.take(subjects, 0)
     with pytest.raises(RateLimited):
         await counters.take(subjects, 0)
-    counters.give_back(first, 0)
+    counters.release(first, 0)
     await counters.take(subjects, 0)
     with pytest.raises(RateLimited):
         await counters.take(subjects, 0)
@@ -207,8 +207,8 @@ async def test_a_turn_is_given_back_once() -> None:
     counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000, max_concurrency=2))]
     permit, _ = await counters.take(subjects, 3_000), await counters.take(subjects, 3_000)
-    counters.give_back(permit, 0)
-    counters.give_back(permit, 0)
+    counters.release(permit, 0)
+    counters.release(permit, 0)
     last = await counters.take(subjects, 0)
     assert last.limit_status.tokens == RateLimitWindow(60_000, 57_000, 3.0)
     with pytest.raises(RateLimited, match="2 concurrent requests"):
@@ -221,7 +221,7 @@ async def test_a_turn_is_given_back_once() -> None:
 async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int) -> None:
     counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
-    counters.give_back(await counters.take(subjects, 1_000), used)
+    counters.release(await counters.take(subjects, 1_000), used)
     outcome = try_take(counters, subjects, 0)
     assert outcome.limit_status is not None
     assert outcome.limit_status.tokens is not None
@@ -273,7 +273,7 @@ async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_th
         with pytest.raises(RateLimited, match=f"limit of {most} concurrent"):
             await counters.take(subjects, 0)
         for permit in turns:
-            counters.give_back(permit, 0)
+            counters.release(permit, 0)
 
 
 async def test_callers_who_share_an_account_share_its_meters_however_often_limits_change() -> None:
@@ -287,7 +287,7 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
         await counters.take([key(Limits(rpm=left), 9)], 0)  # the limits of the key change
     with pytest.raises(RateLimited, match="4 concurrent requests"):
         await counters.take(callers[0], 0)
-    counters.give_back(turns[0], 0)
+    counters.release(turns[0], 0)
     await counters.take(callers[3], 0)
 
 
@@ -307,8 +307,8 @@ async def test_lowered_places_count_what_began_before() -> None:
     for permit in turns[:2]:
         with pytest.raises(RateLimited):
             await counters.take([key(Limits(max_concurrency=1))], 0)
-        counters.give_back(permit, 0)
-    counters.give_back(turns[2], 0)
+        counters.release(permit, 0)
+    counters.release(turns[2], 0)
     await counters.take([key(Limits(max_concurrency=1))], 0)
 
 
@@ -317,19 +317,19 @@ async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: i
     counters = InMemoryRateLimiter(Clock())
     permit = await counters.take([key(Limits(tpm=before))], 0)
     kept = await counters.take([key(Limits(tpm=after))], 0)
-    counters.give_back(permit, 6_000)
+    counters.release(permit, 6_000)
     outcome = try_take(counters, [key(Limits(tpm=after))])
     assert outcome.limit_status is not None
     assert outcome.limit_status.tokens is not None
     assert outcome.limit_status.tokens.reset_s == about(6)
-    counters.give_back(kept, 0)
+    counters.release(kept, 0)
 
 
 async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was_taken() -> None:
     counters = InMemoryRateLimiter(Clock())
     limited, free = await counters.take([key(Limits(tpm=6_000))], 600), await counters.take([key(NO_LIMITS)], 600)
-    counters.give_back(limited, 300)
-    counters.give_back(free, 600_000)  # began unlimited
+    counters.release(limited, 300)
+    counters.release(free, 600_000)  # began unlimited
     last = await counters.take([key(Limits(tpm=6_000))], 0)
     assert last.limit_status.tokens == RateLimitWindow(6_000, 5_700, about(3))
 
@@ -339,7 +339,7 @@ async def test_subjects_at_rest_are_forgotten() -> None:
     counters = InMemoryRateLimiter(clock)
     for number in range(20_000):
         clock.now += 1
-        counters.give_back(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
+        counters.release(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
     assert len(counters._subjects) <= 1_024
     assert len(counters._callers) <= 1_024
 
@@ -349,17 +349,17 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
     counters = InMemoryRateLimiter(clock)
     owes, runs = key(Limits(rpm=1), -1), key(Limits(max_concurrency=1), -2)
     spends = key(Limits(tpm=1), -3)
-    counters.give_back(await counters.take([owes], 0), 0)
-    counters.give_back(await counters.take([spends], 1), 1)
+    counters.release(await counters.take([owes], 0), 0)
+    counters.release(await counters.take([spends], 1), 1)
     permit = await counters.take([runs], 0)
     for number in range(3_000):
         clock.now += 0.01
-        counters.give_back(await counters.take([key(Limits(60_000), number)], 0), 0)
+        counters.release(await counters.take([key(Limits(60_000), number)], 0), 0)
     assert len(counters._subjects) <= 1_024
     for subject in (owes, spends, runs):
         with pytest.raises(RateLimited):
             await counters.take([subject], 1)
-    counters.give_back(permit, 0)
+    counters.release(permit, 0)
     await counters.take([runs], 0)
 
 
@@ -387,9 +387,9 @@ async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> N
     clock = Clock()
     counters = InMemoryRateLimiter(clock)
     for number in range(1_023):
-        counters.give_back(await counters.take([RateLimitSubject("key", number, NO_LIMITS)], 0), 0)
+        counters.release(await counters.take([RateLimitSubject("key", number, NO_LIMITS)], 0), 0)
     permit = await counters.take(
         [RateLimitSubject("key", 5_000, NO_LIMITS), RateLimitSubject("account", 5_000, NO_LIMITS)], 0
     )
-    counters.give_back(permit, 0)
-    assert permit.given_back
+    counters.release(permit, 0)
+    assert permit.released

@@ -152,10 +152,13 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         "key 99: credited is 5, its entries say 0",
     ),
     "money that is held for nobody": (
-        lambda billing: billing.balances.find_balance("key", 7).hold(3),
+        lambda billing: billing.balances.find_balance("key", 7).reserve(3),
         "key 7: 3 held, its holds say 0",
     ),
-    "a hold that was lost": (lambda billing: billing.balances.holds.clear(), "account 1: 20 held, its holds say 0"),
+    "a hold that was lost": (
+        lambda billing: billing.balances.reservations.clear(),
+        "account 1: 20 held, its holds say 0",
+    ),
     "more than a cap": (
         lambda billing: setattr(billing.balances.find_balance("account", 1), "held_nanos", 2_000),
         "account 1: more is spent and held than its cap and its overrun allow",
@@ -179,7 +182,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         "account 1: credited is 150, its entries say 100",
     ),
     "a row that waits twice": (
-        lambda billing: billing.write_queue.put(billing.write_queue.look()[0]),
+        lambda billing: billing.write_queue.put(billing.write_queue.list_rows()[0]),
         "key 7: spent is 40, its entries say 47",
     ),
     "a row that was dropped": (lambda billing: billing.write_queue.take(1), "key 7: spent is 40, its entries say 33"),
@@ -245,7 +248,7 @@ class HeldVideos:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
         ctx = self.billing.arrive(caller, call_for(nanos))
-        ctx.reservation = held = self.billing.balances.hold_now(caller, nanos)
+        ctx.reservation = held = self.billing.balances.reserve_now(caller, nanos)
         assert held is not None
         row = build_record(ctx, "interrupted", None, **self.billing.times)
         receipt = attrs.evolve(row, attempts=1)
@@ -256,7 +259,7 @@ class HeldVideos:
         """A job that goes on."""
         job, held = self.propose(number, nanos)
         await self.store.create(job)
-        self.videos.reservations.hold(job, held)
+        self.videos.reservations.reserve(job, held)
         return job
 
 
@@ -372,7 +375,7 @@ async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_n
 ) -> None:
     job, held = held_videos.propose(1, 30)
     await held_videos.store.create(job)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.hold, job, held)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.reserve, job, held)
     assert await problems(billing) == []
     assert held_videos.videos.reservations.list_held() == {"video_1": 30}
 

@@ -41,7 +41,7 @@ def crash(path: Path, *settled: RequestRecord, running: Sequence[RequestRecord] 
         journal.start_at_once(begin(row))
     for row in settled:
         journal.start_at_once(begin(attrs.evolve(RUNNING, id=row.id)))
-        journal.settle(row)
+        journal.record_end(row)
     journal.close()
 
 

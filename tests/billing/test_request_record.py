@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from gateway.billing.request_record import build_record, build_start, find_outcome
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import MAX_ADAPTED, MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import (
     GatewayError,
     ImageBlocked,
@@ -127,8 +127,8 @@ def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
 def test_a_row_has_the_model_that_answered_and_the_units_that_were_charged() -> None:
     attempt = attempt_over("one")
     attempt.answered = "m-large\n"
-    rare = RareUnits(searches=2, tier="flex", cost_nanos=0)
-    row = record_of(begun(attempt, usage=Usage(5, 7, written_tokens=3, size="\ud800", rare=rare)), "completed")
+    rare = UsageDetails(searches=2, tier="flex", cost_nanos=0)
+    row = record_of(begun(attempt, usage=Usage(5, 7, written_tokens=3, size="\ud800", details=rare)), "completed")
     assert row.served_model == "m-large "
     assert row.units == r'{"written_tokens":3,"size":"\ud800","searches":2,"tier":"flex","cost_nanos":0}'
     row = record_of(begun(attempt_over("one"), usage=Usage(5, 7, 2)), "completed")

@@ -56,7 +56,7 @@ async def settle(
     row = billing.settlement.settle(ctx, outcome, error, now=now, now_ms=3_000)
     assert ctx.record is row
     assert billing.write_queue.take(10) == [row]
-    assert billing.quota.open_holds == 0
+    assert billing.quota.open_reservations == 0
     return row
 
 

@@ -18,12 +18,12 @@ async def test_it_gives_rows_in_their_order_and_never_more_than_asked() -> None:
     for row in rows:
         write_queue.put(row)
     assert len(write_queue) == 3
-    assert write_queue.look() == tuple(rows)
+    assert write_queue.list_rows() == tuple(rows)
     assert write_queue.take(2) == rows[:2]
-    assert write_queue.look() == (rows[2],)
+    assert write_queue.list_rows() == (rows[2],)
     assert write_queue.take(2) == rows[2:]
     assert write_queue.take(2) == []
-    assert write_queue.look() == ()
+    assert write_queue.list_rows() == ()
 
 
 async def test_rows_put_back_come_first_and_in_their_old_order() -> None:
@@ -33,7 +33,7 @@ async def test_rows_put_back_come_first_and_in_their_old_order() -> None:
     taken = write_queue.take(2)
     write_queue.put(rows[3])
     write_queue.put_back(taken)
-    assert write_queue.look() == tuple(rows)
+    assert write_queue.list_rows() == tuple(rows)
     assert write_queue.take(10) == rows
 
 
@@ -120,10 +120,10 @@ async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(billing: B
     waiting = asyncio.create_task(quota.admit(billing.arrive(caller, call_for(1)), []))
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert not billing.balances.holds
+    assert not billing.balances.reservations
     await counters.check(caller.subjects)  # nobody is at its only place
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not billing.balances.holds
+    assert not billing.balances.reservations
     await counters.check(caller.subjects)

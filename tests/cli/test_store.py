@@ -121,7 +121,7 @@ async def test_a_text_that_a_server_does_not_store_is_mended_and_reported(folder
 
 async def run_gateway_on(folder: Path, url: str) -> Callable[[], Awaitable[None]]:
     user = SoleUser(Address(url))
-    await user.hold()
+    await user.acquire()
     return user.close
 
 

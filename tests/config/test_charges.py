@@ -716,4 +716,4 @@ def test_the_tier_that_has_served_is_read(
 ) -> None:
     inference = say(operation, stream=False)
     _, usage = make_translator(inference, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
-    assert (None if usage.rare is None else usage.rare.tier) == tier
+    assert (None if usage.details is None else usage.details.tier) == tier

@@ -18,7 +18,7 @@ from gateway.config.loader import ConfigError, find_data, read_config, read_pric
 from gateway.config.schema import Config
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, RareUnits, Usage
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage, UsageDetails
 from gateway.formats.gemini import videos as gemini_videos
 from gateway.formats.vendors import dashscope_videos, fal_videos, kling_videos, minimax_videos
 from gateway.parsing import ValidationErrors, parse_table
@@ -174,11 +174,11 @@ def test_speech_is_sold_by_the_character(shipped: PriceList, model: str, dollars
     assert usd(cost_nanos(shipped.find(model, "openai"), Usage(5, 5, characters=1_000_000))) == dollars
 
 
-HEARD = RareUnits(audio_input=1_000_000)
+HEARD = UsageDetails(audio_input=1_000_000)
 
 
 def test_who_transcribes_is_paid_for_sound(shipped: PriceList) -> None:
-    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000, rare=HEARD))) == "6"
+    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000, details=HEARD))) == "6"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from gateway.domain.balance import (
     UtcDay,
     parse_day,
 )
-from gateway.domain.balance import hold as hold_in
+from gateway.domain.balance import reserve as hold_in
 from gateway.errors import QuotaExceeded
 from tests.support.table_rows import table_rows
 
@@ -80,11 +80,11 @@ def test_a_day_and_its_month_are_the_calendars(moment: datetime) -> None:
 @given(MOMENTS)
 def test_a_day_holds_its_first_moment_and_not_its_end(moment: datetime) -> None:
     day = parse_day(moment.timestamp())
-    assert day.holds(moment.timestamp())
-    assert day.holds(day.start_s)
-    assert day.holds(day.end_s - 0.001)
-    assert not day.holds(day.end_s)
-    assert not day.holds(day.start_s - 0.001)
+    assert day.contains(moment.timestamp())
+    assert day.contains(day.start_s)
+    assert day.contains(day.end_s - 0.001)
+    assert not day.contains(day.end_s)
+    assert not day.contains(day.start_s - 0.001)
     assert parse_day(day.end_s).start_s == day.end_s
 
 

@@ -37,7 +37,7 @@ def tripped(rules: BreakerSettings = STEADY, now: float = NOW, **more: Any) -> C
 def on_trial() -> tuple[CircuitBreaker, int]:
     """A breaker that lets one call try, and that call's epoch."""
     breaker = tripped()
-    return breaker, breaker.begin(NOW)
+    return breaker, breaker.start_attempt(NOW)
 
 
 def fail(
@@ -78,19 +78,19 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 def test_up_answered_up() -> None:
     breaker = well()
-    breaker.record_success(breaker.begin(NOW), NOW, STEADY)
+    breaker.record_success(breaker.start_attempt(NOW), NOW, STEADY)
     assert (breaker.state, breaker.wait_s(NOW)) == ("closed", 0.0)
 
 
 def test_up_failed_up() -> None:
     breaker = well()
-    assert not fail(breaker, breaker.begin(NOW))
+    assert not fail(breaker, breaker.start_attempt(NOW))
     assert (breaker.state, breaker.failures, breaker.reason) == ("closed", 1, "broke")
 
 
 def test_up_tripped_down_at_one_failure_too_many() -> None:
     breaker = well()
-    assert [fail(breaker, breaker.begin(NOW)) for _ in range(3)] == [False, False, True]
+    assert [fail(breaker, breaker.start_attempt(NOW)) for _ in range(3)] == [False, False, True]
     assert (breaker.state, breaker.trips, breaker.generation, breaker.wait_s(NOW)) == ("open", 1, 1, 8.0)
 
 
@@ -114,7 +114,7 @@ def test_down_rested_trial_and_nobody_knows_how_long() -> None:
     assert breaker.wait_s(NOW + 7.5) == 0.5
     assert breaker.wait_s(NOW + 8) == 0.0
     assert breaker.state == "open"
-    breaker.begin(NOW)
+    breaker.start_attempt(NOW)
     assert (breaker.state, breaker.wait_s(NOW + 8)) == ("half_open", None)
 
 
@@ -123,7 +123,7 @@ def test_down_recovered_up_carefully() -> None:
     breaker.recover(NOW + 1)
     assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, LEAST_SHARE)
     assert breaker.trips == 1
-    assert fail(breaker, breaker.begin(NOW), NOW + 1)  # one failure is enough now
+    assert fail(breaker, breaker.start_attempt(NOW), NOW + 1)  # one failure is enough now
     assert (breaker.state, breaker.trips) == ("open", 2)
 
 
@@ -143,7 +143,7 @@ def test_trial_abandoned_down_and_open_to_the_next() -> None:
     breaker, generation = on_trial()
     breaker.abandon(generation)
     assert (breaker.state, breaker.wait_s(NOW + 9)) == ("open", 0.0)
-    assert breaker.begin(NOW) == generation
+    assert breaker.start_attempt(NOW) == generation
     assert breaker.state == "half_open"
 
 
@@ -151,7 +151,7 @@ def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
     breaker, generation = on_trial()
     assert breaker.wait_s(NOW + TRIAL_S - 0.1) is None
     assert breaker.wait_s(NOW + TRIAL_S) == 0.0
-    assert breaker.begin(NOW + TRIAL_S) == generation
+    assert breaker.start_attempt(NOW + TRIAL_S) == generation
     assert breaker.wait_s(NOW + TRIAL_S) is None
     breaker.record_success(generation, NOW + TRIAL_S + 1, STEADY)
     assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("closed", 0.0)
@@ -159,12 +159,12 @@ def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
 
 def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
     breaker, generation = on_trial()
-    breaker.begin(NOW + TRIAL_S)
+    breaker.start_attempt(NOW + TRIAL_S)
     breaker.abandon(generation)
     between = breaker.state
     breaker.abandon(generation)
     assert (between, breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("half_open", "open", 0.0)
-    breaker.begin(NOW + TRIAL_S)
+    breaker.start_attempt(NOW + TRIAL_S)
     breaker.abandon(generation)
     assert breaker.state == "open"
 
@@ -181,7 +181,7 @@ def test_a_call_that_is_left_while_all_is_well_says_nothing() -> None:
     breaker = well()
     fail(breaker, 0)
     before = look(breaker)
-    breaker.abandon(breaker.begin(NOW))
+    breaker.abandon(breaker.start_attempt(NOW))
     assert look(breaker) == before
 
 
@@ -271,7 +271,7 @@ def test_what_happened_before_a_trip_is_not_held_against_it_afterwards() -> None
     for _ in range(20):
         fail(breaker, 0, rules=ONLY_RATIO)
     assert (breaker.state, breaker.trips) == ("open", 1)
-    breaker.record_success(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
+    breaker.record_success(breaker.start_attempt(NOW), NOW + 9, ONLY_RATIO)
     breaker.record_success(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
     assert breaker.trips == 0
     assert not fail(breaker, 1, NOW + 20, ONLY_RATIO)
@@ -313,7 +313,7 @@ def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not()
 
 def test_a_call_of_an_earlier_generation_says_nothing() -> None:
     breaker = well()
-    late = breaker.begin(NOW)
+    late = breaker.start_attempt(NOW)
     breaker.trip(NOW, STEADY, reason="broke", rng=EVEN)
     for state in ("open", "half_open", "closed"):
         assert breaker.state == state
@@ -323,14 +323,14 @@ def test_a_call_of_an_earlier_generation_says_nothing() -> None:
         breaker.abandon(late)
         assert look(breaker) == before
         if state == "open":
-            generation = breaker.begin(NOW)
+            generation = breaker.start_attempt(NOW)
         else:
             breaker.record_success(generation, NOW + 9, STEADY)
 
 
 def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
     breaker = well()
-    generations = [breaker.begin(NOW) for _ in range(10)]
+    generations = [breaker.start_attempt(NOW) for _ in range(10)]
     assert [fail(breaker, generation) for generation in generations].count(True) == 1
     assert (breaker.trips, breaker.wait_s(NOW)) == (1, 8.0)
 
@@ -386,7 +386,7 @@ class Clinic(RuleBasedStateMachine):
         if self.breaker.state == "half_open":
             assert self.now - self.tried_at >= TRIAL_S
         self.tried_at = self.now
-        self.calls.append((self.breaker.begin(self.now), tries))
+        self.calls.append((self.breaker.start_attempt(self.now), tries))
         assert self.breaker.state == ("half_open" if tries else "closed")
 
     @precondition(lambda self: self.calls)

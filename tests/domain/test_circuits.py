@@ -26,7 +26,7 @@ class CircuitScenario:
     def begin(
         self, endpoint_key: circuits.EndpointKey = M, account: int = A, *, tries: bool = True
     ) -> circuits.StartedAttempt:
-        return self.circuits.begin(endpoint_key, account, self.now, tries=tries)
+        return self.circuits.start_attempt(endpoint_key, account, self.now, tries=tries)
 
     def hear(
         self,

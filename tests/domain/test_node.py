@@ -1,6 +1,6 @@
 """What is read of other nodes' rows, which may hold anything that the database takes."""
 
-from gateway.domain.node import parse_owner
+from gateway.domain.node import parse_process
 from tests.support.table_rows import table_rows
 
 
@@ -12,4 +12,4 @@ from tests.support.table_rows import table_rows
     ],
 )  # fmt: skip
 def test_an_owner_is_a_node_and_its_epoch(owner: str, parsed: tuple[str, int] | None) -> None:
-    assert parse_owner(owner) == parsed
+    assert parse_process(owner) == parsed

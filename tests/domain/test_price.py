@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, RareUnits, Usage
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage, UsageDetails
 from tests.support.table_rows import table_rows
 
 RATES = st.integers(0, 10**12)
@@ -51,7 +51,7 @@ def draw_usage(draw: st.DrawFn) -> Usage:
     heard, spoken = draw(st.integers(0, fresh)), draw(st.integers(0, answer))
     cached_image, seen = draw(st.integers(0, cached - cached_audio)), draw(st.integers(0, fresh - heard))
     drawn = draw(st.integers(0, answer - spoken))
-    units = RareUnits(
+    units = UsageDetails(
         cached_audio + heard,
         cached_audio,
         spoken,
@@ -62,7 +62,7 @@ def draw_usage(draw: st.DrawFn) -> Usage:
         calls=draw(st.integers(1, 3)),
     )
     rare = draw(st.none() | st.just(units))
-    return Usage(prompt, answer, cached, "upstream", images, duration_ms, short + long, long, characters, rare=rare)
+    return Usage(prompt, answer, cached, "upstream", images, duration_ms, short + long, long, characters, details=rare)
 
 
 USAGES = draw_usage()
@@ -82,7 +82,7 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
     cached_rate = rate if cached_rate is None else cached_rate
     write_rate = rate if write_rate is None else write_rate
     long_rate = write_rate if long_rate is None else long_rate
-    rare = usage.rare or RareUnits()
+    rare = usage.details or UsageDetails()
     parts = (
         (rare.audio_input, rare.cached_audio, rare.audio_output, "audio"),
         (rare.image_input, rare.cached_image, rare.image_output, "image"),
@@ -172,11 +172,12 @@ def test_what_is_spoken_is_paid_by_the_character() -> None:
     assert cost_nanos(price, Usage(characters=1)) == 15_000
 
 
-def add_rare(usage: Usage, more: Usage) -> RareUnits:
+def add_rare(usage: Usage, more: Usage) -> UsageDetails:
     counts = [
-        attrs.asdict(each.rare or RareUnits(), filter=lambda _, value: type(value) is int) for each in (usage, more)
+        attrs.asdict(each.details or UsageDetails(), filter=lambda _, value: type(value) is int)
+        for each in (usage, more)
     ]
-    return RareUnits(**{name: counts[0][name] + counts[1][name] for name in counts[0]})
+    return UsageDetails(**{name: counts[0][name] + counts[1][name] for name in counts[0]})
 
 
 @given(PRICES, USAGES, USAGES)
@@ -191,7 +192,7 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         usage.written_tokens + more.written_tokens,
         usage.written_long_tokens + more.written_long_tokens,
         usage.characters + more.characters,
-        rare=add_rare(usage, more),
+        details=add_rare(usage, more),
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))

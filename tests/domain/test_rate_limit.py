@@ -24,8 +24,8 @@ from gateway.domain.rate_limit import (
     remaining,
     reset_s,
     retry_after_s,
-    take,
-    take_all,
+    spend,
+    spend_all,
     wait_s,
 )
 from tests.support.table_rows import table_rows
@@ -62,7 +62,7 @@ def pass_all(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, in
     tat, passed = START, []
     for now, cost in tries:
         if not find_wait(tat, limit, cost, now):
-            tat = take(tat, limit, cost, now)
+            tat = spend(tat, limit, cost, now)
             passed.append((now, cost))
     return passed
 
@@ -119,14 +119,14 @@ def test_a_caller_who_keeps_to_the_limit_is_never_refused(limit: int) -> None:
 
 @given(st.integers(10, 600))
 def test_after_a_burst_units_pass_one_by_one_and_evenly(limit: int) -> None:
-    tat = take(START, limit, find_smooth_burst(limit), START)
+    tat = spend(START, limit, find_smooth_burst(limit), START)
     waits = []
     now = START
     for _ in range(5):
         waits.append(find_wait(tat, limit, 1, now))
         now += waits[-1]
         assert find_wait(tat, limit, 1, now) == 0
-        tat = take(tat, limit, 1, now)
+        tat = spend(tat, limit, 1, now)
     assert waits == pytest.approx([60 / limit] * 5, rel=1e-4)
 
 
@@ -140,7 +140,7 @@ def test_a_cost_above_the_burst_passes_at_rest_only_and_is_then_owed(
     tat = START
     for now, cost in passed:
         assert cost <= find_smooth_burst(limit) or tat <= now + 1e-5
-        tat = take(tat, limit, cost, now)
+        tat = spend(tat, limit, cost, now)
     total = sum(cost for _, cost in passed[:-1])
     assert total <= (passed[-1][0] - passed[0][0]) * limit / 60 + find_smooth_burst(limit) + 0.1
 
@@ -187,7 +187,7 @@ def test_what_remains_counts_down_by_one(limit: int) -> None:
     now = START + 0.3  # neither is a round number of the clock's
     for _ in range(find_smooth_burst(limit)):
         seen.append(remaining(tat, limit, find_smooth_burst(limit), now))
-        tat = take(tat, limit, 1, now)
+        tat = spend(tat, limit, 1, now)
     assert seen == list(range(find_smooth_burst(limit), 0, -1))
     assert remaining(tat, limit, find_smooth_burst(limit), now) == 0
 
@@ -196,8 +196,8 @@ def test_what_remains_counts_down_by_one(limit: int) -> None:
 def test_a_correction_at_once_is_as_if_the_real_cost_had_been_taken(
     limit: int, debt_s: float, estimate: int, real: int
 ) -> None:
-    corrected = correct(take(START + debt_s, limit, estimate, START), limit, real - estimate, START)
-    taken = take(START + debt_s, limit, real, START)
+    corrected = correct(spend(START + debt_s, limit, estimate, START), limit, real - estimate, START)
+    taken = spend(START + debt_s, limit, real, START)
     assert reset_s(corrected, START) == pytest.approx(reset_s(taken, START), rel=1e-9, abs=1e-8)
 
 
@@ -234,7 +234,7 @@ def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
             continue
         estimate = data.draw(st.integers(1, most))
         if not find_wait(tat, limit, estimate, now):
-            tat = take(tat, limit, estimate, now)
+            tat = spend(tat, limit, estimate, now)
             counted += estimate
             running.append(estimate)
             assert counted <= (now - START) * limit / 60 + find_smooth_burst(limit) + most
@@ -257,12 +257,12 @@ TATS = (DEBTS_S | st.floats(0, 0.01)).map(lambda debt_s: START - 100 + debt_s) |
 @given(st.lists(st.tuples(TATS, LIMITS), min_size=1, max_size=3), st.integers(0, 10**6) | st.integers(0, 3))
 def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[float, int]], cost: int) -> None:
     rates = [rate_of(tat, limit) for tat, limit in meters]
-    reported = take_all(rates, cost, START)
+    reported = spend_all(rates, cost, START)
     if any(find_wait(tat, limit, cost, START) for tat, limit in meters):
         assert reported is None
         assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
         return
-    after = [(take(tat, limit, cost, START), limit) for tat, limit in meters]
+    after = [(spend(tat, limit, cost, START), limit) for tat, limit in meters]
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
     left, minus_tat, limit = min(
         (remaining(tat, limit, find_smooth_burst(limit), START), -tat, limit) for tat, limit in after
@@ -280,13 +280,13 @@ def test_a_correction_counts_at_the_larger_limit() -> None:
 
 
 def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:
-    tat = take(START, 1, 60, START)
+    tat = spend(START, 1, 60, START)
     assert find_wait(tat, 1, 1, START) == pytest.approx(3_600)
     assert find_wait(change_limit(tat, 1, 100_000, START), 100_000, 1, START) == 0
 
 
 def test_a_lowered_limit_makes_no_hours_out_of_what_was_rightly_used() -> None:
-    tat = take(START, 100_000, 10_000, START)
+    tat = spend(START, 100_000, 10_000, START)
     assert reset_s(change_limit(tat, 100_000, 1, START), START) == pytest.approx(6)
 
 
@@ -301,10 +301,10 @@ def test_a_whole_minute_of_a_caller_may_start_at_once_unless_its_burst_is_smalle
 ) -> None:
     most = Limits(rpm=limit, burst=burst).find_request_burst(limit)
     assert most == (limit if burst is None else min(limit, burst))
-    tat = take(START, limit, most - 1, START)
+    tat = spend(START, limit, most - 1, START)
     assert remaining(tat, limit, most, START) == 1
     assert wait_s(tat, (limit, most), 1, START) == 0
-    tat = take(tat, limit, 1, START)
+    tat = spend(tat, limit, 1, START)
     assert remaining(tat, limit, most, START) == 0
     assert wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
 

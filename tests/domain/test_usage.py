@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, RareUnits, Usage, estimate_tokens, parse_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage, UsageDetails, estimate_tokens, parse_usage
 from tests.support.table_rows import table_rows
 
 COUNTS = st.integers(0, MAX_TOKENS)
@@ -163,7 +163,7 @@ def test_audio_tokens_are_a_part_of_both_sides() -> None:
         "prompt_tokens_details": {"audio_tokens": 12, "cached_tokens": 4},
         "completion_tokens_details": {"audio_tokens": 7, "reasoning_tokens": 0},
     }
-    assert parse_usage(raw) == Usage(20, 9, 4, "upstream", rare=RareUnits(12, 0, 7))
+    assert parse_usage(raw) == Usage(20, 9, 4, "upstream", details=UsageDetails(12, 0, 7))
 
 
 @table_rows("bad", [99, -1, 1.5, "7", True])
@@ -171,4 +171,4 @@ def test_more_audio_than_tokens_counts_as_far_as_it_is_plausible(bad: object) ->
     raw = {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"audio_tokens": bad}}
     usage = parse_usage(raw)
     assert usage is not None
-    assert usage.rare == (RareUnits(5) if bad == 99 else None)
+    assert usage.details == (UsageDetails(5) if bad == 99 else None)

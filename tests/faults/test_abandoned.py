@@ -383,7 +383,7 @@ async def test_what_the_provider_says_after_the_client_left_is_charged(
         assert (
             services.routing.load_balancer.running,
             len(services.active_requests),
-            services.billing.quota.open_holds,
+            services.billing.quota.open_reservations,
         ) == (1, 1, 1)
         provider.go_on()
         row = await check_left(gateway, cost_nanos=call.cost, usage_source=call.source, attempts=1)

@@ -153,9 +153,9 @@ def relay(
         first = load_balancer.channels["up0"]
         if on_trial:
             for _ in range(load_balancer.settings.rules.failures):
-                lease = load_balancer.lease(first, (CHAT.wire, "m"), 0, retry=False)
-                load_balancer.record_failure(lease, ProviderBadResponse("it broke"))
-                load_balancer.end(lease)
+                slot = load_balancer.acquire(first, (CHAT.wire, "m"), 0, retry=False)
+                load_balancer.record_failure(slot, ProviderBadResponse("it broke"))
+                load_balancer.release(slot)
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
         targets = [Target(line, CHAT, "m") for line in load_balancer.channels.values()]

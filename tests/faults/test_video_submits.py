@@ -238,7 +238,7 @@ async def test_what_cannot_be_put_on_record_is_not_begun(gateway_with: StartGate
             check_error(heard, 503, "overloaded")
             assert int(heard.headers["Retry-After"]) >= 1
             assert gateway.app[SERVICES].videos.jobs.reservations.list_held() == {}
-            assert gateway.app[SERVICES].billing.quota.open_holds == 0
+            assert gateway.app[SERVICES].billing.quota.open_reservations == 0
         assert not up.asked
         assert (await submit(gateway, "take", key="take", mark="again")).status == 200
         await await_ends(gateway)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import RareUnits, Usage, add_usages
+from gateway.domain.usage import Usage, UsageDetails, add_usages
 from gateway.errors import ProviderBadResponse
 from gateway.formats.fan_out import ChoiceMerger, MergedStream, add_parts, make_single, merge_answers
 from gateway.formats.openai.chat import DONE_EVENT, parse_chat_inference
@@ -85,9 +85,9 @@ def test_usage_is_that_of_the_parts_however_far_they_came() -> None:
     done, begun = MergedStream(single, ()), MergedStream(single, ())
     assert MergedStream(CALL, (done, begun)).parse_usage() == Usage()
     reported = Usage(5, 7, 2, "upstream", written_tokens=1)
-    both = RareUnits(calls=2)
-    assert add_parts([reported, reported], CALL) == Usage(10, 14, 4, "upstream", written_tokens=2, rare=both)
+    both = UsageDetails(calls=2)
+    assert add_parts([reported, reported], CALL) == Usage(10, 14, 4, "upstream", written_tokens=2, details=both)
     assert add_parts([reported, Usage()], CALL) == Usage(
-        6, 7, 2, "estimate", written_tokens=1, rare=both
+        6, 7, 2, "estimate", written_tokens=1, details=both
     )  # "Hi": a token
     assert add_usages([reported, Usage(1, 1, 0, "bound")]).source == "bound"

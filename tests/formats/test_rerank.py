@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, RareUnits, Usage
+from gateway.domain.usage import MAX_TOKENS, Usage, UsageDetails
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -144,8 +144,8 @@ def test_usage_is_estimated_where_none_can_be_believed(body: dict[str, Any]) -> 
 @table_rows(
     ("units", "usage"),
     [
-        ({"search_units": 3}, Usage(estimate_prompt(CALL), source="upstream", rare=RareUnits(searches=3))),
-        ({"search_units": 1, "input_tokens": 8}, Usage(8, source="upstream", rare=RareUnits(searches=1))),
+        ({"search_units": 3}, Usage(estimate_prompt(CALL), source="upstream", details=UsageDetails(searches=3))),
+        ({"search_units": 1, "input_tokens": 8}, Usage(8, source="upstream", details=UsageDetails(searches=1))),
         ({"search_units": -1}, Usage(estimate_prompt(CALL), source="estimate")),
     ],
 )

@@ -383,7 +383,7 @@ def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, 
         assert parts_of(up) == parts
         wanted = [draw(shade=part * 16 + index) for part, size in enumerate(parts) for index in range(size)]
         assert [base64.b64decode(one["b64_json"]) for one in answer["data"]] == wanted
-        assert attrs.evolve(usage, rare=None) == Usage(10 * len(parts), 100 * len(parts), 0, "upstream", count)
+        assert attrs.evolve(usage, details=None) == Usage(10 * len(parts), 100 * len(parts), 0, "upstream", count)
         assert answer["usage"]["total_tokens"] == 110 * len(parts)
         assert at == pytest.approx(10)
 

@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.proxy.failover import make_cancelled
 from gateway.routing.channel_order import set_priorities
-from gateway.routing.channel_state import RECENT_CALLS, Lease
+from gateway.routing.channel_state import RECENT_CALLS, ChannelSlot
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from tests.support.channel_services import BARE, DECLARED, ChannelServices, declare_channels
 
@@ -106,21 +106,21 @@ class Board(LoadBalancer):
         super().__init__(lambda: self.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None)
         self.use([DECLARED])
 
-    def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> Lease:
-        lease = self.lease(self.channels["filed"], ("openai_chat", "m"), 1, retry=False)
+    def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> ChannelSlot:
+        slot = self.acquire(self.channels["filed"], ("openai_chat", "m"), 1, retry=False)
         if first_byte_s is not None:
             self.time += first_byte_s
-            self.record_success(lease)
+            self.record_success(slot)
         if error is not None:
-            self.record_failure(lease, error)
-        self.end(lease)
-        return lease
+            self.record_failure(slot, error)
+        self.release(slot)
+        return slot
 
 
 async def figures_after(*calls: dict[str, Any]) -> dict[str, Any]:
     board = Board()
     for call in calls:
-        board.end(board.call(**call))  # said twice, it counts once
+        board.release(board.call(**call))  # said twice, it counts once
     services = ChannelServices(load_balancer=board)
     await services.channel_service.declare([DECLARED])
     shown = services.channel_service.describe(DECLARED)

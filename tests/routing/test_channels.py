@@ -416,13 +416,13 @@ async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, "api_keys": ["one", "two"]})
     line = services.load_balancer.channels["up"]
-    lease = services.load_balancer.lease(line, ("openai_chat", "m"), 1, retry=False)
+    slot = services.load_balancer.acquire(line, ("openai_chat", "m"), 1, retry=False)
     await services.channel_service.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
     assert services.load_balancer.channels["up"] is line
     assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)
     await services.channel_service.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
     assert services.load_balancer.channels["up"].running == 0
-    services.load_balancer.end(lease)
+    services.load_balancer.release(slot)
     assert (line.running, services.load_balancer.running) == (0, 0)
 
 

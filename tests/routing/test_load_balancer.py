@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from gateway import errors
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import TRIAL_S, BreakerSettings
-from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyState, Lease
+from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, ChannelSlot, KeyState
 from gateway.routing.load_balancer import KEY_COOLDOWNS, REFUSED_S, LoadBalancer, RetrySettings
 from tests.support.table_rows import table_rows
 
@@ -33,8 +33,10 @@ class Board(LoadBalancer):
         super().__init__(lambda: self.time, lambda: 0.5, settings=RetrySettings(RULES, **more), shared=None)
         self.use(channels or [channel()])
 
-    def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:
-        return self.lease(self.channels[name], (wire, model), account, **{"retry": False, **more})
+    def call(
+        self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any
+    ) -> ChannelSlot:
+        return self.acquire(self.channels[name], (wire, model), account, **{"retry": False, **more})
 
     def obstacle(
         self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT
@@ -45,15 +47,15 @@ class Board(LoadBalancer):
         """Calls one after the other, each of which meets a fault."""
         prompt = more.pop("prompt", None)
         for error in faults:
-            lease = self.call(name, model, **more)
-            self.record_failure(lease, error, prompt)
-            self.end(lease)
+            slot = self.call(name, model, **more)
+            self.record_failure(slot, error, prompt)
+            self.release(slot)
 
-    def succeed(self, name: str = "up", model: str = "m", **more: Any) -> Lease:
-        lease = self.call(name, model, **more)
-        self.record_success(lease)
-        self.end(lease)
-        return lease
+    def succeed(self, name: str = "up", model: str = "m", **more: Any) -> ChannelSlot:
+        slot = self.call(name, model, **more)
+        self.record_success(slot)
+        self.release(slot)
+        return slot
 
 
 def broken() -> errors.ProviderError:
@@ -91,7 +93,7 @@ def test_a_channel_has_no_more_calls_at_once_than_it_may() -> None:
     board = Board(channel(max_concurrency=2))
     first, _ = board.call(), board.call()
     assert board.obstacle() == ("full", FULL_WAIT_S)
-    board.end(first)
+    board.release(first)
     assert board.obstacle() is None
 
 
@@ -125,7 +127,7 @@ def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> No
     assert board.obstacle() == ("recovering", TRIAL_WAIT_S)
     board.record_success(trial)
     assert board.obstacle() is None
-    board.end(trial)
+    board.release(trial)
     assert board.obstacle() is None
 
 
@@ -137,7 +139,7 @@ def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
     board.time += TRIAL_S
     board.succeed()
     assert board.obstacle() is None
-    board.end(hanging)
+    board.release(hanging)
     assert (board.obstacle(), board.channels["up"].breaker.state) == (None, "closed")
 
 
@@ -145,7 +147,7 @@ def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
-    board.end(board.call())
+    board.release(board.call())
     assert board.obstacle() is None
     board.succeed()
     assert board.channels["up"].breaker.state == "closed"
@@ -212,10 +214,10 @@ def test_it_is_left_alone_up_to_the_cap() -> None:
 
 def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() -> None:
     board = Board()
-    leases = [board.call() for _ in range(8)]
-    for lease in leases:
-        board.record_failure(lease, busy(20.0))
-        board.end(lease)
+    slots = [board.call() for _ in range(8)]
+    for slot in slots:
+        board.record_failure(slot, busy(20.0))
+        board.release(slot)
     assert [breaker.trips for *_, breaker in board.channels["up"].list_tripped()] == [1]
     assert board.obstacle() == ("cooling_down", 20.0)
 
@@ -223,10 +225,10 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
 def test_a_failure_after_the_first_byte_counts_too() -> None:
     board = Board()
     for _ in range(RULES.least_calls):
-        lease = board.call()
-        board.record_success(lease)
-        board.record_failure(lease, broken())
-        board.end(lease)
+        slot = board.call()
+        board.record_success(slot)
+        board.record_failure(slot, broken())
+        board.release(slot)
         if board.obstacle():
             break
     assert board.obstacle() == ("cooling_down", 10.0)
@@ -281,7 +283,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
     trial = board.call()
     assert board.obstacle() == ("refused", TRIAL_WAIT_S)
     board.record_success(trial)
-    board.end(trial)
+    board.release(trial)
     assert board.obstacle() is None
 
 
@@ -308,10 +310,10 @@ def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_
 
 def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     board = Board(channel("up", "a"))
-    leases = [board.call() for _ in range(5)]
-    for lease in leases:
-        board.record_failure(lease, errors.ProviderAuthError("no"))
-        board.end(lease)
+    slots = [board.call() for _ in range(5)]
+    for slot in slots:
+        board.record_failure(slot, errors.ProviderAuthError("no"))
+        board.release(slot)
     assert [breaker.trips for *_, breaker in board.channels["up"].keys[0].circuits.list_tripped()] == [1]
 
 
@@ -336,10 +338,10 @@ def test_a_rate_limit_lasts_as_long_as_the_provider_says_or_a_cooldown(asked: fl
 
 def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
     board = Board()
-    leases = [board.call() for _ in range(2)]
-    for lease, provider_retry_after_s in zip(leases, (60.0, 1.0), strict=True):
-        board.record_failure(lease, limited(provider_retry_after_s))
-        board.end(lease)
+    slots = [board.call() for _ in range(2)]
+    for slot, provider_retry_after_s in zip(slots, (60.0, 1.0), strict=True):
+        board.record_failure(slot, limited(provider_retry_after_s))
+        board.release(slot)
     assert board.obstacle() == ("keys", 60.0)
 
 
@@ -371,10 +373,10 @@ def test_a_key_is_not_shown() -> None:
     board = Board(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
         board.meet(errors.ProviderAuthError("no"), name="up")
-    lease = Lease(
+    slot = ChannelSlot(
         board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
-    assert "sk-secret-key" not in repr([board.channels, lease, logs])
+    assert "sk-secret-key" not in repr([board.channels, slot, logs])
     assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
 
 
@@ -383,19 +385,19 @@ def test_a_key_is_not_shown() -> None:
 
 def test_a_lease_ends_once() -> None:
     board = Board()
-    lease = board.call(retry=True)
+    slot = board.call(retry=True)
     assert (board.running, board.retrying, board.channels["up"].running) == (1, 1, 1)
     for _ in range(3):
-        board.end(lease)
+        board.release(slot)
     assert (board.running, board.retrying, board.channels["up"].running) == (0, 0, 0)
 
 
 def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
     board = Board()
-    lease = board.call(retry=True)
-    board.record_success(lease)
+    slot = board.call(retry=True)
+    board.record_success(slot)
     assert (board.running, board.retrying) == (1, 0)
-    board.end(lease)
+    board.release(slot)
     assert (board.running, board.retrying) == (0, 0)
 
 
@@ -421,7 +423,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board = Board(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
-    running = Lease(
+    running = ChannelSlot(
         board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
     line = running.state
@@ -468,36 +470,36 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
 )
 def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[Channel]) -> None:
     board = Board(channel("up", max_concurrency=5))
-    line, leases = board.channels["up"], [board.call(retry=True) for _ in range(3)]
+    line, slots = board.channels["up"], [board.call(retry=True) for _ in range(3)]
     board.use(after)
     assert (board.running, board.retrying) == (3, 3)
-    for lease, end in zip(leases, (broken(), errors.ProviderAuthError("no"), None), strict=True):
+    for slot, end in zip(slots, (broken(), errors.ProviderAuthError("no"), None), strict=True):
         if end is None:
-            board.record_success(lease)
+            board.record_success(slot)
         else:
-            board.record_failure(lease, end)
-        board.end(lease)
+            board.record_failure(slot, end)
+        board.release(slot)
     assert (board.running, board.retrying, line.running) == (0, 0, 0)
     assert all(left.running == 0 for left in board.channels.values())
 
 
 def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
     board = Board(channel("up"))
-    leases = [board.call() for _ in range(3)]
+    slots = [board.call() for _ in range(3)]
     board.use([channel("up", max_concurrency=2)])
     assert board.obstacle() == ("full", FULL_WAIT_S)
-    board.end(leases[0])
-    board.end(leases[1])
+    board.release(slots[0])
+    board.release(slots[1])
     assert board.obstacle() is None
 
 
 def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> None:
     board = Board()
-    leases = [board.call() for _ in range(5)]
+    slots = [board.call() for _ in range(5)]
     board.use([attrs.evolve(channel(), base_url="http://elsewhere")])
-    for lease in leases:
-        board.record_failure(lease, broken())
-        board.end(lease)
+    for slot in slots:
+        board.record_failure(slot, broken())
+        board.release(slot)
     assert board.obstacle() is None
 
 
@@ -639,7 +641,7 @@ class Exchange(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.board = Board(*CHANNELS[2:])
-        self.leases: list[Lease] = []
+        self.slots: list[ChannelSlot] = []
 
     @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 200.0]))
     def wait(self, seconds: float) -> None:
@@ -658,25 +660,25 @@ class Exchange(RuleBasedStateMachine):
         line = self.board.channels[name]
         insisting = insisting and line.find_insisting_s((CHAT, model), account, self.board.time) is not None
         if insisting or self.board.obstacle(name, model, account=account) is None:
-            self.leases.append(self.board.call(name, model, retry=retry, account=account, insisting=insisting))
+            self.slots.append(self.board.call(name, model, retry=retry, account=account, insisting=insisting))
             line = self.board.channels[name]
             assert line.channel.max_concurrency is None or line.running <= line.channel.max_concurrency
 
-    @precondition(lambda self: self.leases)
+    @precondition(lambda self: self.slots)
     @rule(data=st.data(), fault=st.none() | st.sampled_from(FAULTS))
     def hear(self, data: st.DataObject, fault: Any) -> None:
-        lease = data.draw(st.sampled_from(self.leases))
+        slot = data.draw(st.sampled_from(self.slots))
         if fault is None:
-            self.board.record_success(lease)
+            self.board.record_success(slot)
         else:
-            self.board.record_failure(lease, fault())
+            self.board.record_failure(slot, fault())
 
-    @precondition(lambda self: self.leases)
+    @precondition(lambda self: self.slots)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        lease = data.draw(st.sampled_from(self.leases))
-        self.leases.remove(lease)
-        self.board.end(lease)
+        slot = data.draw(st.sampled_from(self.slots))
+        self.slots.remove(slot)
+        self.board.release(slot)
 
     @rule(data=st.data())
     def reload(self, data: st.DataObject) -> None:
@@ -686,11 +688,11 @@ class Exchange(RuleBasedStateMachine):
     @invariant()
     def what_runs_is_what_was_not_ended(self) -> None:
         board = self.board
-        assert board.running == len(self.leases)
+        assert board.running == len(self.slots)
         assert 0 <= board.retrying <= board.running
-        assert board.retrying == sum(lease.retry for lease in self.leases)
+        assert board.retrying == sum(slot.retry for slot in self.slots)
         for line in board.channels.values():
-            assert line.running == sum(lease.state is line for lease in self.leases)
+            assert line.running == sum(slot.state is line for slot in self.slots)
 
     @invariant()
     def every_wait_ends(self) -> None:
@@ -721,8 +723,8 @@ class Exchange(RuleBasedStateMachine):
                     assert breaker.tries >= (breaker.state == "half_open")
 
     def teardown(self) -> None:
-        for lease in self.leases:
-            self.board.end(lease)
+        for slot in self.slots:
+            self.board.release(slot)
         assert (self.board.running, self.board.retrying) == (0, 0)
         self.board.time += 10**6
         for name in self.board.channels:

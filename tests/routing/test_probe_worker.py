@@ -55,9 +55,9 @@ class ProbeScenario:
 
     def trip(self, name: str = "closed") -> None:
         """A call over the channel fails."""
-        lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
-        self.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
-        self.board.end(lease)
+        slot = self.board.acquire(self.line(name), PLACE, 1, retry=False)
+        self.board.record_failure(slot, ProviderBadResponse("it broke", phase="connect"))
+        self.board.release(slot)
         assert self.line(name).breaker.state == "open"
 
     def look(self, name: str = "closed") -> tuple[str, float, int]:
@@ -112,10 +112,10 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: PooledHtt
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
         scenario.now += DUE_S
-        lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
+        slot = scenario.board.acquire(scenario.line(), PLACE, 1, retry=False)
         await scenario.job.probe()
         assert (up.received, scenario.look()[0]) == ([], "half_open")
-        scenario.board.end(lease)
+        scenario.board.release(slot)
         await scenario.job.probe()
         assert (len(up.received), scenario.look()[0]) == (1, "closed")
 
@@ -200,9 +200,9 @@ async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_bac
     for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
         async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
             scenario = ProbeScenario(upstream, at(up))
-            lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
-            scenario.board.record_failure(lease, ProviderBadResponse("it broke"))
-            scenario.board.end(lease)
+            slot = scenario.board.acquire(scenario.line(), PLACE, 1, retry=False)
+            scenario.board.record_failure(slot, ProviderBadResponse("it broke"))
+            scenario.board.release(slot)
             ((_, _, breaker),) = scenario.line().list_tripped()
             breaker.until = scenario.now + 100
             for _ in range(2):
@@ -230,9 +230,9 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: PooledHttpClie
         scenario = ProbeScenario(upstream, at(up))
         scenario.board.settings = RetrySettings(attrs.evolve(RULES, failures=3))
         for _ in range(3):
-            lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
-            scenario.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
-            scenario.board.end(lease)
+            slot = scenario.board.acquire(scenario.line(), PLACE, 1, retry=False)
+            scenario.board.record_failure(slot, ProviderBadResponse("it broke", phase="connect"))
+            scenario.board.release(slot)
         scenario.now += DUE_S
         await scenario.job.probe()
         assert (scenario.look()[0], scenario.line().breaker.share(scenario.now, RULES)) == ("closed", LEAST_SHARE)
@@ -292,13 +292,13 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         scenario.now += DUE_S
         probing = asyncio.create_task(scenario.job.probe())
         await asked.wait()
-        lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
+        slot = scenario.board.acquire(scenario.line(), PLACE, 1, retry=False)
         if called == "well":
-            scenario.board.record_success(lease)
+            scenario.board.record_success(slot)
         elif called == "ill":
-            scenario.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
+            scenario.board.record_failure(slot, ProviderBadResponse("it broke", phase="connect"))
         if called != "under way":
-            scenario.board.end(lease)
+            scenario.board.release(slot)
         before = scenario.look()
         go.set()
         await probing
@@ -347,9 +347,9 @@ def test_it_looks_every_second_for_ever() -> None:
             raise ProviderAuthError("who are you?")
 
         line = board.channels["closed"]
-        lease = board.lease(line, PLACE, 1, retry=False)
-        board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
-        board.end(lease)
+        slot = board.acquire(line, PLACE, 1, retry=False)
+        board.record_failure(slot, ProviderBadResponse("it broke", phase="connect"))
+        board.release(slot)
         began = loop.time()
         job = asyncio.create_task(ChannelProber(catalog, board, fetch, find_share=lambda: 1.0).run())
         await asyncio.sleep(200)

@@ -325,7 +325,7 @@ def test_trouble_with_a_key_leaves_the_channels_other_key(error: errors.Provider
     assert route.may_retry(first, error)
     second = route.next(first)
     assert second is not None
-    assert (second.channel.name, first.lease.key.key, second.lease.key.key) == ("a", "one", "two")
+    assert (second.channel.name, first.slot.key.key, second.slot.key.key) == ("a", "one", "two")
     floor.fail(second, error)
     assert route.may_retry(second, error)
     third = route.next(second)
@@ -372,7 +372,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     route, first = floor.begin()
     floor.fail(first, broken())
     assert route.may_retry(first, broken())
-    floor.board.lease(floor.board.channels["b"], (CHAT, "m"), 1, retry=False)
+    floor.board.acquire(floor.board.channels["b"], (CHAT, "m"), 1, retry=False)
     assert route.next(first) is None
 
 
@@ -521,8 +521,8 @@ def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
     floor = Floor(channel("up", "m"))
     floor.trip("up", 300.0)
     _, attempt = floor.begin()
-    floor.board.record_success(attempt.lease)
-    floor.board.end(attempt.lease)
+    floor.board.record_success(attempt.slot)
+    floor.board.release(attempt.slot)
     assert floor.board.channels["up"].state == "closed"
     assert floor.board.channels["up"].is_free((CHAT, "m"))
 
@@ -617,9 +617,9 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
     assert route.rank()[0].channel.name == "a"
     line = floor.board.channels["a"]
     while line.breaker.state == "closed":
-        lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
-        floor.board.record_failure(lease, errors.ProviderBadResponse("refused", phase="connect"))
-        floor.board.end(lease)
+        slot = floor.board.acquire(line, ("openai_chat", "m"), 1, retry=False)
+        floor.board.record_failure(slot, errors.ProviderBadResponse("refused", phase="connect"))
+        floor.board.release(slot)
     assert route.start("1", 99).channel.name == "b"
 
 
@@ -671,7 +671,7 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
         floor.throws = iter([number / 200, 0.5])
         _, attempt = floor.begin()
         got.append(attempt.channel.name)
-        floor.board.end(attempt.lease)
+        floor.board.release(attempt.slot)
     assert 0.05 <= got.count("new") / len(got) <= 0.15
 
 

@@ -50,11 +50,11 @@ def target(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
 
 def attempt(inference: InferenceRequest, *args: Any, **more: Any) -> Attempt:
     chosen = target(*args, **more)
-    lease = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None).lease(
+    slot = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None).acquire(
         chosen.state, chosen.endpoint_key, 1, retry=False
     )
     translator = make_translator(inference, chosen.endpoint.wire, ResponseIdentity("answer-1", chosen.model, 99))
-    return Attempt(chosen, chosen.channel, lease, translator)
+    return Attempt(chosen, chosen.channel, slot, translator)
 
 
 def images(**more: Any) -> InferenceRequest:

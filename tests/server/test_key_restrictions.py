@@ -427,17 +427,17 @@ async def test_a_key_that_is_revoked_while_its_call_waits_for_credit_is_refused(
     """A node of a cluster asks the database for credit, and waits while that is away."""
     revoke, code = REVOCATIONS[name]
     waiting, granted = asyncio.Event(), asyncio.Event()
-    hold_now = Balances.hold_now
+    reserve_now = Balances.reserve_now
 
-    async def hold(self: Balances, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self: Balances, caller: Caller, nanos: int) -> Reservation:
         waiting.set()
         await granted.wait()
-        reservation = hold_now(self, caller, nanos)
+        reservation = reserve_now(self, caller, nanos)
         assert reservation is not None
         return reservation
 
-    monkeypatch.setattr(Balances, "hold_now", lambda *_: None)
-    monkeypatch.setattr(Balances, "hold", hold)
+    monkeypatch.setattr(Balances, "reserve_now", lambda *_: None)
+    monkeypatch.setattr(Balances, "reserve", reserve)
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
@@ -449,7 +449,7 @@ async def test_a_key_that_is_revoked_while_its_call_waits_for_credit_is_refused(
         found = await calling
         assert (await found.json())["error"]["code"] == code
         assert not up.received
-        assert gateway.app[SERVICES].billing.quota.open_holds == 0
+        assert gateway.app[SERVICES].billing.quota.open_reservations == 0
 
 
 @pytest.mark.parametrize("name", REVOCATIONS)

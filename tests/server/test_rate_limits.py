@@ -251,7 +251,7 @@ async def test_a_place_is_free_again_whatever_the_provider_did(gateway_with: Sta
                 assert response.status != 429
                 await response.read()
         await gateway.rows(3)
-        assert gateway.app[SERVICES].billing.quota.open_holds == 0
+        assert gateway.app[SERVICES].billing.quota.open_reservations == 0
 
 
 @pytest.mark.parametrize("heard", [False, True])
@@ -265,7 +265,7 @@ async def test_a_place_is_free_again_when_its_caller_has_left(gateway_with: Star
             check_limited(await call(gateway, OTHER_KEY), "The account's limit of 1 concurrent request", range(1, 2))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await until(lambda: gateway.app[SERVICES].billing.quota.open_holds == 0)
+            await until(lambda: gateway.app[SERVICES].billing.quota.open_reservations == 0)
         assert (await call(gateway))[0] == 200
         await gateway.rows(7)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.auth.unknown_keys import FREE, MAX_HELD
+from gateway.auth.unknown_keys import FREE, MAX_DELAYED
 from gateway.server.context import SERVICES
 from tests.support.gateway import KEY
 from tests.support.raw_client import connect, read_answer
@@ -32,11 +32,11 @@ async def test_unknown_keys_are_slowed_and_a_good_one_beside_them_works_at_once(
     for _ in range(FREE):
         writer.write(bad)
         assert (await read_answer(reader)).status == 401
-    held = [await connect(gateway.url) for _ in range(MAX_HELD)]
+    held = [await connect(gateway.url) for _ in range(MAX_DELAYED)]
     for _, each in held:
         each.write(bad)
     async with asyncio.timeout(5):
-        while keys._find("127.0.0.1").held < MAX_HELD:  # noqa: ASYNC110 - it has no event
+        while keys._find("127.0.0.1").held < MAX_DELAYED:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
     writer.write(bad)
     found = await read_answer(reader)

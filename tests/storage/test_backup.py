@@ -142,7 +142,7 @@ async def test_every_answered_request_is_in_the_journal_or_in_the_database_of_a_
     async def answer_requests() -> None:
         while True:
             row = make_row(f"answered {len(answered)}")
-            journal.settle(row)
+            journal.record_end(row)
             queue.put(row)
             answered.append(row.id)
             await asyncio.sleep(0.001)

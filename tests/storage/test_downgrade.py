@@ -128,7 +128,7 @@ def test_requests_that_wait_in_the_journal_are_settled_first(tmp_path: Path) -> 
 
     folder = make_folder(REVISION, tmp_path / "other")
     journal = RequestJournal(folder / JOURNAL)
-    journal.settle(make_row("req_waiting"))
+    journal.record_end(make_row("req_waiting"))
     journal.close()
     content = (folder / JOURNAL).read_bytes()
     refused = take_back(folder, "0.7.0")

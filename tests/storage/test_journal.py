@@ -37,7 +37,7 @@ def test_a_note_is_read_back_as_it_was_written(path: Path) -> None:
     bare = make_row("bare", channel=None, error_code=None, first_byte_ms=None, client_request_id=None, stream=False)
     with opened(path) as journal:
         journal.start_at_once(begin(ROW))
-        journal.settle(bare)
+        journal.record_end(bare)
         assert read_again(path.read_bytes(), path.parent) == [
             UnfinishedRequest(interrupted(ROW), False),
             UnfinishedRequest(bare, True),
@@ -64,8 +64,8 @@ def test_whatever_a_row_says_is_read_back(
     folder = tmp_path_factory.mktemp("journal")
     with opened(folder / "x") as journal:
         journal.start_at_once(begin(row))
-        journal.settle(row)
-        journal.settle(make_row("after"))
+        journal.record_end(row)
+        journal.record_end(make_row("after"))
     with opened(folder / "x") as again:
         assert again.leftovers[0] == UnfinishedRequest(row, True)
         assert again.leftovers[-1].row.id == "req_after"
@@ -76,7 +76,7 @@ def test_the_last_note_of_a_call_counts(path: Path) -> None:
     with opened(path) as journal:
         for row in (one, two, three):
             journal.start_at_once(begin(row))
-        journal.settle(two)
+        journal.record_end(two)
         assert read_again(path.read_bytes(), path.parent) == [
             UnfinishedRequest(interrupted(one), False),
             UnfinishedRequest(two, True),
@@ -88,7 +88,7 @@ def test_what_is_forgotten_is_not_left_and_the_rest_is(path: Path) -> None:
     with opened(path) as journal:
         for row in make_rows(1, 2, 3):
             journal.start_at_once(begin(row))
-            journal.settle(row)
+            journal.record_end(row)
         journal.forget(["req_1", "req_3", "never heard of"])
     assert find(path) == {"req_2": True}
     with opened(path) as journal:
@@ -100,7 +100,7 @@ def test_what_was_left_stays_until_it_is_forgotten(path: Path) -> None:
     """However many processes start and end, or are killed, without having stored it."""
     with opened(path) as journal:
         journal.start_at_once(begin(make_row(1)))
-        journal.settle(make_row(2))
+        journal.record_end(make_row(2))
     for number in range(3):
         with opened(path) as journal:
             assert len(journal.leftovers) == 2 + number
@@ -114,19 +114,19 @@ def test_what_was_left_stays_until_it_is_forgotten(path: Path) -> None:
 
 def test_a_last_line_that_was_cut_off_is_skipped_and_the_one_before_counts(path: Path) -> None:
     with opened(path) as journal:
-        journal.settle(make_row(1))
+        journal.record_end(make_row(1))
         journal.start_at_once(begin(make_row(2)))
         whole = path.read_bytes()
-        journal.settle(make_row(2))
+        journal.record_end(make_row(2))
         longer = path.read_bytes()
     for size in range(len(whole), len(longer) - 1):
         found = read_again(longer[:size], path.parent)
-        assert [(left.row.id, left.settled) for left in found] == [("req_1", True), ("req_2", False)]
+        assert [(left.row.id, left.ended) for left in found] == [("req_1", True), ("req_2", False)]
 
 
 def test_after_a_line_that_was_cut_off_notes_are_whole(path: Path) -> None:
     with opened(path) as journal:
-        journal.settle(make_row(1))
+        journal.record_end(make_row(1))
         journal.start_at_once(begin(make_row(2)))
         content = path.read_bytes()
     path.write_bytes(content[:-30])
@@ -155,7 +155,7 @@ def test_garbage_between_the_notes_hides_none_of_them(
     folder = tmp_path_factory.mktemp("journal")
     with opened(folder / "x") as journal:
         journal.start_at_once(begin(make_row(1)))
-        journal.settle(make_row(2))
+        journal.record_end(make_row(2))
         head, one, two, _ = (folder / "x").read_bytes().split(b"\n")
     before, between, after = garbage
     found = read_again(b"\n".join((head, before, one, between, two, after)), folder)
@@ -165,8 +165,8 @@ def test_garbage_between_the_notes_hides_none_of_them(
 @pytest.mark.parametrize("head", [b"", b"{}", b"[]", b"5", b'{"fields":5}', b'{"fields":[[1]]}', b'{"fields":["id"]}'])
 def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(path: Path, head: bytes) -> None:
     with opened(path) as journal:
-        journal.settle(make_row(1))
-        journal.settle(make_row(2))
+        journal.record_end(make_row(1))
+        journal.record_end(make_row(2))
         _, rest = path.read_bytes().split(b"\n", 1)
     for number in (1, 2):
         path.write_bytes(head + b"\n" + rest)
@@ -183,7 +183,7 @@ def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(
 
 def test_a_journal_of_which_only_a_part_of_the_first_line_is_left_is_kept(path: Path) -> None:
     with opened(path) as journal:
-        journal.settle(make_row(1))
+        journal.record_end(make_row(1))
     torn = path.read_bytes()[:20]
     path.write_bytes(torn)
     with capture_logs() as lines, opened(path) as journal:
@@ -218,7 +218,7 @@ def test_ten_thousand_open_calls_are_left_and_forgotten(path: Path) -> None:
         for row in rows:
             journal.start_at_once(begin(row))
         for row in rows[::2]:
-            journal.settle(row)
+            journal.record_end(row)
         left = [one.row for one in read_again(path.read_bytes(), path.parent)]
         assert left == [row if number % 2 == 0 else interrupted(row) for number, row in enumerate(rows)]
         journal.forget(row.id for row in rows[1:])

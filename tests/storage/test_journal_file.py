@@ -63,7 +63,7 @@ def test_a_killed_process_leaves_what_it_had_noted(path: Path) -> None:
                 process.kill()
     assert process.returncode == -9
     with opened(path) as journal:
-        left = {item.row.id: item.settled for item in journal.leftovers}
+        left = {item.row.id: item.ended for item in journal.leftovers}
     assert len(noted) > 3
     last = next(reversed(noted))
     noted[last] = noted[last] or left[last]  # killed after it had settled the call, before it said that
@@ -98,7 +98,7 @@ def test_a_journal_that_has_grown_is_written_anew_with_what_is_open(path: Path) 
         sizes = []
         for number in range(100):
             journal.start_at_once(begin(make_row(number)))
-            journal.settle(make_row(number))
+            journal.record_end(make_row(number))
             journal.forget([f"req_{number}"])
             sizes.append(path.stat().st_size)
             assert find(path).get("req_long") is False
@@ -122,7 +122,7 @@ def test_what_stays_open_is_not_written_anew_again_and_again(path: Path) -> None
         assert len(files) == 1
         assert len(find(path)) == 49
         for row in make_rows(*"abcdefghijkl"):
-            journal.settle(row)
+            journal.record_end(row)
         journal.forget(f"req_{number}" for number in range(50))
         assert len(find(path)) == 12
 
@@ -159,7 +159,7 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
     journal = RequestJournal(path, rotate_bytes=100)
     for row in make_rows(1, 2, 3):
         journal.start_at_once(begin(row))
-    journal.settle(make_row(2))
+    journal.record_end(make_row(2))
     old = path.read_bytes()
     with watch(look):
         journal.forget(["req_3"])
@@ -231,7 +231,7 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
         assert path.stat().st_ino == file
         for row in make_rows(*"abcdef"):
             journal.start_at_once(begin(row))
-            journal.settle(row)
+            journal.record_end(row)
         journal.forget(["req_2"])
         assert path.stat().st_ino != file
         assert find(path).keys() == {f"req_{name}" for name in (*range(3, 10), "more", *"abcdef")}
@@ -244,7 +244,7 @@ def test_a_journal_that_cannot_be_written_anew_at_the_end_leaves_what_it_has(
 ) -> None:
     journal = RequestJournal(path)
     journal.start_at_once(begin(make_row(1)))
-    journal.settle(make_row(2))
+    journal.record_end(make_row(2))
     break_it(path)
     with capture_logs():
         journal.close()
@@ -258,7 +258,7 @@ def test_a_journal_that_cannot_be_opened_is_left_as_it_is(
     path: Path, break_it: Callable[[Path], None], mend_it: Callable[[Path], None]
 ) -> None:
     with opened(path) as journal:
-        journal.settle(make_row(1))
+        journal.record_end(make_row(1))
     content = path.read_bytes()
     break_it(path)
     with pytest.raises(OSError, match=r"Is a directory|No space left"):
@@ -305,7 +305,7 @@ def test_a_call_that_ends_on_a_full_disk_is_noted_when_the_file_is_written_anew(
         journal.start_at_once(begin(make_row(1)))
         content = path.read_bytes()
         with full_disk(len(content) + room):
-            journal.settle(make_row(1))
+            journal.record_end(make_row(1))
         assert path.read_bytes() == content
         assert find(path) == {"req_1": False}
         journal.start_at_once(begin(make_row(2)))
@@ -317,7 +317,7 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
     with opened(path) as journal:
         with full_disk(path.stat().st_size) as reported:
             for row in make_rows(1, 2, 3):
-                journal.settle(row)
+                journal.record_end(row)
         with capture_logs() as reported_later:
             for row in make_rows(4, 5):
                 journal.start_at_once(begin(row))
@@ -333,7 +333,7 @@ def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:
     with ExitStack() as stack, capture_logs():
         for other in others:
             stack.enter_context(other.open("wb"))
-        journal.settle(make_row(1))
+        journal.record_end(make_row(1))
         with pytest.raises(StoreUnavailable):
             journal.start_at_once(begin(make_row(2)))
     assert [other.stat().st_size for other in others] == [0] * 5

@@ -138,7 +138,7 @@ async def test_a_write_that_broke_in_the_middle_is_not_made_twice(url: str) -> N
 async def test_who_lost_the_database_to_another_gateway_does_not_write_to_it(url: str, server: PostgresServer) -> None:
     first = await open_database(url)
     other = SoleUser(Address(url))
-    waiting = asyncio.create_task(other.hold(wait_s=20))
+    waiting = asyncio.create_task(other.acquire(wait_s=20))
     await break_connections(url, server, HOLDER)
     await waiting
     with pytest.raises(StoreUnavailable):
@@ -151,10 +151,10 @@ async def test_who_lost_the_database_to_another_gateway_does_not_write_to_it(url
 
 async def test_a_gateway_waits_for_the_one_before_it_and_says_which_it_is(url: str) -> None:
     first, second = SoleUser(Address(url)), SoleUser(Address(url))
-    await first.hold()
+    await first.acquire()
     with pytest.raises(DatabaseInUse, match=r"Another gateway uses the database postgresql://127\.0\.0\.1.*from 127"):
-        await second.hold()
-    waiting = asyncio.create_task(second.hold(wait_s=20))
+        await second.acquire()
+    waiting = asyncio.create_task(second.acquire(wait_s=20))
     await asyncio.sleep(0)
     await first.close()
     await waiting
@@ -164,8 +164,8 @@ async def test_a_gateway_waits_for_the_one_before_it_and_says_which_it_is(url: s
 async def test_a_session_of_our_own_that_the_server_still_knows_is_ended(url: str) -> None:
     address = Address(url)
     lost, ours = SoleUser(address), SoleUser(address)
-    await lost.hold()
-    await ours.hold(wait_s=20)
+    await lost.acquire()
+    await ours.acquire(wait_s=20)
     await ours.close()
     await lost.close()
 

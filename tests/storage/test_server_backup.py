@@ -70,7 +70,7 @@ async def test_every_answered_request_is_in_a_backup_once(server: PostgresServer
     async def answer_requests() -> None:
         while True:
             row = make_row(f"answered {len(answered)}", cost_nanos=COST)
-            journal.settle(row)
+            journal.record_end(row)
             queue.put(row)
             answered.append(row.id)
             await asyncio.sleep(0.002)

@@ -37,7 +37,7 @@ Pair = tuple[Database, Database]
 class OneOfSeveral(SoleUser):
     """A gateway that shares its database."""
 
-    async def hold(self, wait_s: float = 0.0) -> None:
+    async def acquire(self, wait_s: float = 0.0) -> None:
         """Take no lock."""
 
 

@@ -65,7 +65,7 @@ async def test_one_row_in_2000_that_is_refused_is_set_aside_and_charged(
     rows[BAD] = spoil(rows[BAD], database.kind, how)
     queue, aside = WriteQueue(), UnstorableFile(tmp_path / UNSTORABLE)
     for row in rows:
-        journal.settle(row)
+        journal.record_end(row)
         queue.put(row)
     ledger = LedgerRepository(database, aside)
     assert await LedgerFlusher(queue, ledger, journal).flush()
@@ -89,7 +89,7 @@ async def test_a_row_is_charged_once_however_often_it_is_set_aside(database: Dat
     ledger = LedgerRepository(database, aside)
     await ledger.post([row])
     written = RequestJournal(tmp_path / JOURNAL)
-    written.settle(row)  # as if the process had been killed before it forgot the row
+    written.record_end(row)  # as if the process had been killed before it forgot the row
     written.close()
     again = RequestJournal(tmp_path / JOURNAL)
     await recover(again.leftovers, ledger, again, on_crash="release", now_ms=NOON_MS)

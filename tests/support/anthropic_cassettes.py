@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.formats.chat import (
     ENDED,
     ChoiceFinished,
@@ -297,7 +297,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("I'll check"),
             TextDelta("Sunny, 20 °C"),
             ChoiceFinished("stop"),
-            UsageReport(Usage(10682, 510, 0, "upstream", rare=RareUnits(searches=1))),
+            UsageReport(Usage(10682, 510, 0, "upstream", details=UsageDetails(searches=1))),
             ENDED,
         ],
     ),

@@ -213,7 +213,7 @@ class BillingServices:
     async def set_clock(self, now: float) -> None:
         """The machine's clock is set; returns when the purses know what was spent on that day."""
         self.now = now
-        assert self.balances.today.holds(now)
+        assert self.balances.today.contains(now)
         await self.accounting.close()
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ def make_context(
 
 
 def make_attempt(target: Target, **more: Any) -> Attempt:
-    """An attempt that only the billing sees: it has no lease, and nothing was adapted."""
+    """An attempt that only the billing sees: it has no slot, and nothing was adapted."""
     unused: Any = None
     inference = InferenceRequest("chat", "m", {})
     translator = make_translator(inference, "openai_chat", ResponseIdentity("1", target.model, 0))

@@ -50,7 +50,7 @@ class MemoryNode:
 
     async def hold(self, caller: Caller, nanos: int) -> Reservation:
         """As admission does it."""
-        return self.balances.hold_now(caller, nanos) or await self.balances.hold(caller, nanos)
+        return self.balances.reserve_now(caller, nanos) or await self.balances.reserve(caller, nanos)
 
     async def step(self) -> None:
         """Let what is ready run, then the keeper once, and then those that it has answered."""

@@ -47,7 +47,7 @@ class Holder:
     epoch: int = 1
 
     @property
-    def owner(self) -> str:
+    def process(self) -> str:
         return f"{self.id}:{self.epoch}"
 
 
@@ -57,7 +57,7 @@ class AnyUser:
     def lock(self, *, alone: bool) -> Executable:
         return WRITE_ALONE if alone else WRITE_SHARED
 
-    async def hold(self, wait_s: float = 0.0) -> None: ...
+    async def acquire(self, wait_s: float = 0.0) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -158,7 +158,7 @@ class MemoryCreditAuthority:
         left = room - granted
         return CreditGrant(want.balance, True, granted + mended, left, others, found.start, outstanding, holders)
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
+    async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         self._cut("before")
         self.sizes += [len(amounts)] if amounts else []
         for balance, nanos in amounts.items():
@@ -174,14 +174,14 @@ class MemoryCreditAuthority:
         for node in self._others():
             node.answered(self.node, balances)
 
-    async def claim(self, balances: Collection[BalanceId]) -> bool:
+    async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         self._cut("before")
         if any(each in self.credit.claimed for each in balances):
             return False
         self.credit.claimed |= dict.fromkeys(balances, self.node)
         return True
 
-    async def end_claim(self, balances: Collection[BalanceId]) -> None:
+    async def end_overdrafts(self, balances: Collection[BalanceId]) -> None:
         self._cut("before")
         for each in balances:
             if self.credit.claimed.get(each) == self.node:
@@ -200,7 +200,7 @@ class MemoryCreditAuthority:
             if (lease := found.leases.get(self.node)) is not None
         ]
 
-    async def fold(self) -> None:
+    async def end_leases(self) -> None:
         self._cut("before")
         for found in self.credit.balances.values():
             if (lease := found.leases.pop(self.node, None)) is not None:

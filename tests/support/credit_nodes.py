@@ -18,10 +18,10 @@ import attrs
 from gateway.cluster.credit.rows import (
     LIMITS_LOCK,
     Connection,
+    end_leases,
     find_leases,
-    give_credit,
     post_spending,
-    release_leases,
+    return_credit,
     take_credit,
 )
 from gateway.domain.balance import Quota, QuotaPeriod, UtcDay, parse_day
@@ -117,7 +117,7 @@ class Node:
             self._hear(balance)
         self.lane, self.rows = await self.world.connect(), await self.world.connect()
         await self.flush(known=True)
-        await release_leases(self.lane, self.name)
+        await end_leases(self.lane, self.name)
 
     async def take(self, wants: list[CreditWant], day: UtcDay, *, lost: bool = False) -> None:
         """Ask for credit; ``lost``: the answer never arrives, and the node looks at what the store has."""
@@ -190,7 +190,7 @@ class Node:
 
     def _reserve(self, balance: BalanceId, nanos: int) -> None:
         lease = self.leases[balance]
-        lease.hold(nanos)
+        lease.reserve(nanos)
         if not lease.leased and self.world.limits[balance].capped:
             self.world.beside[balance] += nanos
             self.world.done["late"] += 1
@@ -234,8 +234,8 @@ class Node:
         """Return idle credit of one balance."""
         async with self.granting:
             balance = self.world.chance.choice(list(self.leases))
-            if given := self.leases[balance].release(self.world.chance.randrange(2 * MOST)):
-                await give_credit(self.lane, self.name, {balance: given})
+            if given := self.leases[balance].return_credit(self.world.chance.randrange(2 * MOST)):
+                await return_credit(self.lane, self.name, {balance: given})
 
     async def end(self) -> None:
         """Store every row, compare each lease with what the store has of it, and end them all."""
@@ -247,7 +247,7 @@ class Node:
             wrong = here > there if balance in self.world.removed else here != there
             if lease.held_nanos or (lease.leased and not lease.lease_unknown and wrong):
                 self.world.wrong.append(f"{self.name} has {lease} of {balance}, the store {there}")
-        await release_leases(self.lane, self.name)
+        await end_leases(self.lane, self.name)
         self.kill()
 
     def kill(self) -> None:

@@ -146,7 +146,7 @@ class RunningGateway:
     async def check_books(self) -> dict[str, Any]:
         """The audit of a gateway that is at rest: every balance agrees with its entries, and nothing is held."""
         async with asyncio.timeout(15):
-            while self.app[SERVICES].billing.quota.open_holds:  # noqa: ASYNC110 - a hold has no event to tend
+            while self.app[SERVICES].billing.quota.open_reservations:  # noqa: ASYNC110 - a hold has no event to tend
                 await asyncio.sleep(0.005)
         report = await self.app[SERVICES].billing.accounting.reconcile()
         assert report["ok"], report["problems"]

@@ -29,7 +29,7 @@ def read_again(content: bytes, folder: Path) -> list[UnfinishedRequest]:
 
 def find(path: Path) -> dict[str, bool]:
     """Which calls the next process would find if this one were killed now, and whether each had ended."""
-    return {left.row.id: left.settled for left in read_again(path.read_bytes(), path.parent)}
+    return {left.row.id: left.ended for left in read_again(path.read_bytes(), path.parent)}
 
 
 def begin(row: RequestRecord) -> RequestStart:

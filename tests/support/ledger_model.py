@@ -59,7 +59,7 @@ class LedgerModel:
         for entry in self._entries:
             at_s, amount = entry.at_ms // 1000, entry.amount_nanos
             month = amount if day.month_start_s <= at_s < day.month_end_s else 0
-            today = amount if day.holds(at_s) else 0
+            today = amount if day.contains(at_s) else 0
             sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
             lines.append(ledger.Spending(entry.account_id, entry.key_id, *sums))
         return lines

@@ -85,7 +85,7 @@ class Limited:
 
     def _give_back(self, permit: RateLimitPermit) -> None:
         assert self._oracle is not None
-        self._oracle.give_back(permit, TOKENS)
+        self._oracle.release(permit, TOKENS)
 
     def count_most(self, window_s: float) -> int:
         """Return the most calls that arrived in any window."""

@@ -72,8 +72,8 @@ class Floor(Router):
 
     def fail(self, attempt: Attempt, error: ProviderError) -> None:
         """What the relay does when an attempt fails."""
-        self.board.record_failure(attempt.lease, error)
-        self.board.end(attempt.lease)
+        self.board.record_failure(attempt.slot, error)
+        self.board.release(attempt.slot)
 
     def trip(self, name: str, provider_retry_after_s: float) -> None:
         """Take a channel down for so long."""

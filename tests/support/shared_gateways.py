@@ -137,7 +137,7 @@ async def _await_rows(gateway: RunningGateway) -> None:
     services = gateway.app[SERVICES]
     quota, queue = services.billing.quota, services.storage.write_queue
     async with asyncio.timeout(15):
-        while gateway.running or quota.open_holds or queue or queue.writing.locked():  # noqa: ASYNC110 - in memory
+        while gateway.running or quota.open_reservations or queue or queue.writing.locked():  # noqa: ASYNC110 - in memory
             await asyncio.sleep(0.005)
 
 

@@ -50,7 +50,7 @@ class VideoModel:
         for _, job in due:
             places[job.channel] += 1
             if places[job.channel] <= claim.each and len(taken) < claim.most:
-                taken.append(attrs.evolve(job, owner=claim.owner, lease_until_ms=claim.now_ms + claim.lease_ms))
+                taken.append(attrs.evolve(job, owner=claim.process, lease_until_ms=claim.now_ms + claim.duration_ms))
         self._jobs.update((job.id, job) for job in taken)
         return [attrs.evolve(job, prompt="") for job in taken]
 

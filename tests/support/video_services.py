@@ -441,7 +441,7 @@ class VideoServices:
 
     async def claim(self, job: VideoJob) -> VideoJob:
         """As it is when this process looks at it."""
-        after = attrs.evolve(await self.find(job), owner=self.tasks.owner, lease_until_ms=self.now_ms + 30_000)
+        after = attrs.evolve(await self.find(job), owner=self.tasks.process, lease_until_ms=self.now_ms + 30_000)
         await put_job(self.store, after)
         return after
 

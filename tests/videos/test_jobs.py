@@ -173,8 +173,8 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         assert successor.reservations.list_held() == {job.id: HELD, other.id: HELD}
         assert services.held == 2 * HELD
         assert done.id not in successor.reservations.list_held()
-        assert ((await services.find(other)).owner, successor.tasks.owner) == ("", successor.tasks.owner)
-        assert successor.tasks.owner != services.tasks.owner
+        assert ((await services.find(other)).owner, successor.tasks.process) == ("", successor.tasks.process)
+        assert successor.tasks.process != services.tasks.process
         assert await successor.fail(job, TIMEOUT)
         assert services.held == HELD
 

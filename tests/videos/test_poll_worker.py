@@ -15,7 +15,7 @@ from gateway.domain.video import Claim, VideoJob
 from gateway.errors import StoreUnavailable
 from gateway.storage.schema import videos
 from gateway.videos.events import JobCancelled, JobStarted
-from gateway.videos.job_tasks import LEASE_MS
+from gateway.videos.job_tasks import CLAIM_MS
 from gateway.videos.poll_worker import CRASH_PAUSE_MS, IDLE_S, MAX_CLAIMED, MAX_FETCHES, RENEW_S, TICK_S, VideoPoller
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
@@ -90,7 +90,7 @@ class PollScenario:
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         """As a ``VideoTracker`` does."""
-        assert job.owner == self.services.tasks.owner
+        assert job.owner == self.services.tasks.process
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
         self.looked[job.id].append(self.now_s)
         self.late.append((self.services.now_ms - (job.due_ms or 0)) / 1000)
@@ -383,8 +383,8 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
         for _ in range(30):
             await scenario.pass_time(5.0)
             left_ms = (await list_jobs(scenario.store))["video_1"].lease_until_ms - scenario.services.now_ms
-            assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
-            others = Claim("other", scenario.services.now_ms, LEASE_MS, MAX_CLAIMED, 9)
+            assert CLAIM_MS - (RENEW_S + 1) * 1000 <= left_ms <= CLAIM_MS
+            others = Claim("other", scenario.services.now_ms, CLAIM_MS, MAX_CLAIMED, 9)
             assert await scenario.store.claim_due(others) == []
         assert len(scenario.looked["video_1"]) == 1
         await scenario.check_alive()
@@ -395,9 +395,9 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
 def test_what_a_dead_process_was_at_is_taken_over_once_its_lease_is_over() -> None:
     async def scene() -> None:
         scenario = PollScenario()
-        lease = scenario.services.now_ms + LEASE_MS
+        lease = scenario.services.now_ms + CLAIM_MS
         await scenario.put("up", 1, owner="dead", lease_until_ms=lease)
-        await scenario.pass_time(LEASE_MS / 1000 - 1)
+        await scenario.pass_time(CLAIM_MS / 1000 - 1)
         assert scenario.looked == {}
         await scenario.pass_time(IDLE_S + 1)
         assert len(scenario.looked) == 1

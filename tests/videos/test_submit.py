@@ -14,7 +14,7 @@ from gateway.domain.balance import Quota
 from gateway.domain.capability import Capability
 from gateway.domain.video import VideoJob
 from gateway.media.word_filter import WordList
-from gateway.videos.job_tasks import INSIST_S, LEASE_MS
+from gateway.videos.job_tasks import CLAIM_MS, INSIST_S
 from gateway.videos.provider_api import SubmitOutcomeUnknown, fingerprint_key
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs
@@ -52,7 +52,7 @@ async def check_nothing_left(services: VideoServices) -> None:
     """No job, no hold, no turn."""
     assert await services.store.list_open() == []
     assert services.reservations.list_held() == {}
-    assert (services.held, services.quota.open_holds, services.proxy.running) == (0, 0, 0)
+    assert (services.held, services.quota.open_reservations, services.proxy.running) == (0, 0, 0)
 
 
 # ---- on record before it is asked
@@ -79,8 +79,8 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
         )
         assert (requested_job.upstream_model, requested_job.key_print) == ("m", fingerprint_key("key-of-up"))
         assert (requested_job.owner, requested_job.lease_until_ms) == (
-            services.tasks.owner,
-            requested_job.created_ms + LEASE_MS,
+            services.tasks.process,
+            requested_job.created_ms + CLAIM_MS,
         )
         assert (requested_job.seconds, requested_job.size, requested_job.prompt) == ("4", "1280x720", "a cat")
         assert (requested_job.held_nanos, held, requested_job.receipt.outcome) == (HELD, HELD, "interrupted")
@@ -307,7 +307,7 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
         row = ctx.record
         assert row is not None
         assert (row.outcome, row.status) == ("refused", 403)
-        assert list(services.write_queue.look()) == [row]
+        assert list(services.write_queue.list_rows()) == [row]
         await check_nothing_left(services)
 
     run(scene())

@@ -19,7 +19,7 @@ from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.events import JobEnded
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
 from gateway.videos.webhook_worker import (
-    LEASE_MS,
+    CLAIM_MS,
     LONGEST_REST_S,
     MAX_DELIVERIES,
     MAX_PER_ACCOUNT,
@@ -101,7 +101,7 @@ class MoodyStore(WebhookDeliveryRepository):
         self.noted: list[WebhookDelivery] = []
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: frozenset[int] | None = None
+        self, owner: str, now_ms: int, *, claim_ms: int, most: int, each: int, only: frozenset[int] | None = None
     ) -> Sequence[WebhookDelivery]:
         self.looked_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0)
@@ -110,7 +110,7 @@ class MoodyStore(WebhookDeliveryRepository):
             raise StoreUnavailable("not now")
         if now_ms < self.nothing_before_ms:
             return []
-        claimed = await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each, only=only)
+        claimed = await super().claim_deliveries(owner, now_ms, claim_ms=claim_ms, most=most, each=each, only=only)
         if not claimed:
             ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)))
             self.nothing_before_ms = due_ms or 0
@@ -385,10 +385,10 @@ def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
 
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("well", "a")
-        scenario.store.notes_fail = 3 * LEASE_MS // 1000
-        await scenario.run(2 * LEASE_MS / 1000)
+        scenario.store.notes_fail = 3 * CLAIM_MS // 1000
+        await scenario.run(2 * CLAIM_MS / 1000)
         assert (await scenario.look("a")).status == "pending"
-        await scenario.run(2 * LEASE_MS / 1000)
+        await scenario.run(2 * CLAIM_MS / 1000)
         assert (await scenario.look("a")).status == "delivered"
         assert scenario.receivers.delivered == {"evt_a": 1}
 
@@ -407,7 +407,7 @@ def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
         scenario.job = scenario.make_job("another")
         await scenario.run(1)
         assert (await scenario.look("a")).status == "pending"  # its worker is believed to be alive
-        await scenario.run(LEASE_MS / 1000 + 1)
+        await scenario.run(CLAIM_MS / 1000 + 1)
         found = await scenario.look("a")
         assert (found.status, found.attempts) == ("delivered", 1)
         assert scenario.receivers.delivered["evt_a"] == 2
@@ -427,7 +427,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
         await asyncio.sleep(after_s)
         await scenario.stop()
         scenario.receivers.reactions["dead"] = take
-        await scenario.run(3 * LEASE_MS / 1000)
+        await scenario.run(3 * CLAIM_MS / 1000)
         assert {(await scenario.look(number)).status for number in range(MAX_DELIVERIES)} == {"delivered"}
 
     assert play(scene, dead=hang) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, find_leases, give_credit, release_leases, take_credit
+from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, end_leases, find_leases, return_credit, take_credit
 from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 from gateway.errors import StoreUnavailable
@@ -26,8 +26,8 @@ SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND 
 _NAMED = 200
 """Balances per notification: PostgreSQL limits a notification to 8,000 bytes."""
 _OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
-CLAIMS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
-"""The first keys of the advisory locks for claims; the second key is the id of the account or key."""
+OVERDRAFT_LOCKS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
+"""The first keys of the advisory locks for overdrafts; the second key is the id of the account or key."""
 _CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
 _UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 
@@ -47,7 +47,7 @@ class PostgresCreditAuthority:
         self._count_live = count_live
         self._connection: Connection | None = None
         self._former_pid = 0
-        self._claimed: set[BalanceId] = set()
+        self._overdrafts: set[BalanceId] = set()
         self._lock = asyncio.Lock()
         self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
@@ -58,11 +58,11 @@ class PostgresCreditAuthority:
         async with self._work() as connection:
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
+    async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         """Return credit that the node has given up. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
             if amounts:
-                await give_credit(connection, self._node, amounts)
+                await return_credit(connection, self._node, amounts)
             if reported:
                 await self._notify(connection, "returned", reported)
 
@@ -76,23 +76,23 @@ class PostgresCreditAuthority:
         async with self._work() as connection:
             await self._notify(connection, "recall", balances)
 
-    async def claim(self, balances: Collection[BalanceId]) -> bool:
+    async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         """Give this node the exclusive right to exceed all of ``balances``, or none. Raises ``StoreUnavailable``.
 
-        A claim is an advisory lock of the connection, so the server releases the claims of a dead node.
+        An overdraft is an advisory lock of the connection, so the server ends the overdrafts of a dead node.
         """
         async with self._work() as connection:
-            claimed = [each for each in sorted(balances) if await _lock(connection, each)]
-            if len(claimed) < len(balances):
-                await _unlock(connection, claimed)
+            locked = [each for each in sorted(balances) if await _lock(connection, each)]
+            if len(locked) < len(balances):
+                await _unlock(connection, locked)
                 return False
-            self._claimed |= set(claimed)
+            self._overdrafts |= set(locked)
             return True
 
-    async def end_claim(self, balances: Collection[BalanceId]) -> None:
-        """Release this node's claims on ``balances``. Raises ``StoreUnavailable``."""
-        ended = self._claimed.intersection(balances)
-        self._claimed -= ended
+    async def end_overdrafts(self, balances: Collection[BalanceId]) -> None:
+        """End this node's overdrafts of ``balances``. Raises ``StoreUnavailable``."""
+        ended = self._overdrafts.intersection(balances)
+        self._overdrafts -= ended
         if ended:
             async with self._work() as connection:
                 await _unlock(connection, ended)
@@ -103,10 +103,10 @@ class PostgresCreditAuthority:
             await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
             return await find_leases(connection, self._node)
 
-    async def fold(self) -> None:
+    async def end_leases(self) -> None:
         """End every lease of the node. Raises ``StoreUnavailable``."""
         async with self._work(FOLD_S) as connection:
-            await release_leases(connection, self._node)
+            await end_leases(connection, self._node)
 
     async def listen(self) -> None:
         """Connect to receive recalls, unless the node is connected. Raises ``StoreUnavailable``."""
@@ -148,8 +148,8 @@ class PostgresCreditAuthority:
             if self._former_pid:  # no statement of the former connection may take effect after the leases are read
                 await connection.execute(_END, self._former_pid, self._address.user)
                 self._former_pid = 0
-            self._claimed = {each for each in sorted(self._claimed) if await _lock(connection, each)}
-            await connection.add_listener(CHANNEL, self._hear)
+            self._overdrafts = {each for each in sorted(self._overdrafts) if await _lock(connection, each)}
+            await connection.add_listener(CHANNEL, self._on_notification)
             self._connection = connection
         return self._connection
 
@@ -159,7 +159,7 @@ class PostgresCreditAuthority:
             _NOTIFY, CHANNEL, [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
         )
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         verb, node, *names = payload.split()
         if node == self._node:
             return
@@ -173,12 +173,12 @@ class PostgresCreditAuthority:
 
 
 async def _lock(connection: Connection, balance: BalanceId) -> bool:
-    return bool(await connection.fetchval(_CLAIM, CLAIMS[balance[0]], balance[1]))
+    return bool(await connection.fetchval(_CLAIM, OVERDRAFT_LOCKS[balance[0]], balance[1]))
 
 
 async def _unlock(connection: Connection, balances: Iterable[BalanceId]) -> None:
     for owner, number in balances:
-        await connection.execute(_UNLOCK, CLAIMS[owner], number)
+        await connection.execute(_UNLOCK, OVERDRAFT_LOCKS[owner], number)
 
 
 def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:

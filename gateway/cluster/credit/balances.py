@@ -7,7 +7,7 @@ from typing import cast
 from gateway.billing.balances import Balances
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, reserve
 from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
 
@@ -25,15 +25,15 @@ class LeasedBalances(Balances):
     def _knows(self, day: UtcDay) -> bool:  # noqa: ARG002 - the store knows every day
         return True
 
-    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
+    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
         """Reserve ``nanos`` from the credit of this node; None if it has too little."""
         now_s = self._clock()
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
-        return self._reserve(self._find_pair(caller), nanos, day, now_s)
+        return self._try_reserve(self._find_pair(caller), nanos, day, now_s)
 
-    async def hold(self, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted the credit.
 
         Raises ``QuotaExceeded``: the limit does not cover them. Raises ``StoreUnavailable``: the store does not answer.
@@ -42,7 +42,7 @@ class LeasedBalances(Balances):
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
             now_s = self._clock()
-            return self._reserve(pair, nanos, self._find_day(now_s), now_s)
+            return self._try_reserve(pair, nanos, self._find_day(now_s), now_s)
 
         reservation = None
         while reservation is None:
@@ -78,11 +78,13 @@ class LeasedBalances(Balances):
 
         If another such request exists, this one needs all of ``nanos``. Raises ``QuotaExceeded``, ``StoreUnavailable``.
         """
-        if self._claim(reservation, short) and await self._keeper.claim([each.id for each in short]):
+        if self._take_overdrafts(reservation, short) and await self._keeper.take_overdrafts(
+            [each.id for each in short]
+        ):
             with suppress(StoreUnavailable):  # the request has enough credit anyway
                 await self._wait_for(reservation, short, nanos, alone=True)
             return
-        super()._end_claim(reservation)  # another node has the claim
+        super()._end_overdrafts(reservation)  # another node has the overdraft
         if not self._list_refusing(short, nanos - reservation.nanos):
             await self._wait_for(reservation, short, nanos)
         if reservation.list_short(nanos, self._day):
@@ -111,9 +113,9 @@ class LeasedBalances(Balances):
 
         await self._keeper.wait(balances, nanos - reservation.nanos, look, partial=alone, recalling=recalling)
 
-    def _end_claim(self, reservation: Reservation) -> None:
-        self._keeper.end_claim([each.id for each in reservation.alone_in if isinstance(each, LeasedBalance)])
-        super()._end_claim(reservation)
+    def _end_overdrafts(self, reservation: Reservation) -> None:
+        self._keeper.end_overdrafts([each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)])
+        super()._end_overdrafts(reservation)
 
     def _describe(self, balances: Collection[Balance]) -> list[Balance]:
         return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
@@ -124,7 +126,7 @@ class LeasedBalances(Balances):
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
         wholes = [each.describe(day) for each in refusing]
-        hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+        reserve([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Note a credit entry: all nodes forget the store's last refusal. After a debit they return idle credit."""
@@ -132,7 +134,7 @@ class LeasedBalances(Balances):
         if isinstance(balance, LeasedBalance):
             balance.refusal = None
             if nanos < 0:
-                self._keeper.call_in(balance)
+                self._keeper.recall(balance)
             else:
                 self._keeper.announce(balance)
 
@@ -154,18 +156,18 @@ class LeasedBalances(Balances):
             finally:
                 if not stored:
                     for balance in balances:
-                        balance.hold(reservation.nanos)
+                        balance.reserve(reservation.nanos)
                     self._keeper.reread_leases()
-        self.holds.discard(reservation)
+        self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)
         if self._gone:
             self._drop_idle(balances)
 
-    def _reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
+    def _try_reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
         if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
             return None
-        reservation = hold(pair, nanos, day, now_s)
-        self.holds.add(reservation)
+        reservation = reserve(pair, nanos, day, now_s)
+        self.reservations.add(reservation)
         if nanos:
             self._note(pair, nanos)
         return reservation
@@ -174,7 +176,7 @@ class LeasedBalances(Balances):
         """Raise ``QuotaExceeded`` if the store has just refused this amount."""
         now_s = self._clock()
         day = self._find_day(now_s)
-        hold([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
+        reserve([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
         """Return the balances for which the store has just refused this amount."""
@@ -201,12 +203,12 @@ class LeasedBalances(Balances):
             pair = self._open(caller, self._day)
             for balance, quota in zip(cast("Pair", pair), before, strict=False):
                 if balance.quota != quota:
-                    self._keeper.give_up(balance)
+                    self._keeper.return_idle(balance)
         return cast("Pair", pair)
 
     def _drop(self, balance: Balance, owner_id: int) -> None:
         if isinstance(balance, LeasedBalance) and balance.leased:
-            self._keeper.give_up(balance)
+            self._keeper.return_idle(balance)
         super()._drop(balance, owner_id)
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:

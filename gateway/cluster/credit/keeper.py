@@ -80,10 +80,10 @@ class CreditKeeper:
         self._low: set[LeasedBalance] = set()
         self._recalled: set[LeasedBalance] = set()
         self._returns: Counter[BalanceId] = Counter()
-        self._called_in: set[BalanceId] = set()
+        self._to_recall: set[BalanceId] = set()
         self._credited: set[BalanceId] = set()
-        self._claims: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
-        self._ended: set[BalanceId] = set()
+        self._wanted_overdrafts: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
+        self._ended_overdrafts: set[BalanceId] = set()
         self._wake = asyncio.Event()
         self._sweep_s = now() + SWEEP_S
         self._lost = False
@@ -125,13 +125,13 @@ class CreditKeeper:
             self._drop(answer, extends=partial or not recalling)
             raise
 
-    async def claim(self, balances: Collection[BalanceId]) -> bool:
-        """Claim the right to exceed ``balances`` until ``end_claim``; return whether the claim succeeded.
+    async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
+        """Get the right to exceed ``balances`` until ``end_overdrafts``. Return whether the store gave it.
 
         Raises ``StoreUnavailable`` if the store does not answer in time.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._claims.append((balances, answer))
+        self._wanted_overdrafts.append((balances, answer))
         self._wake.set()
         try:
             async with asyncio.timeout(self.wait_s):
@@ -139,9 +139,9 @@ class CreditKeeper:
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
 
-    def end_claim(self, balances: Iterable[BalanceId]) -> None:
-        """Release the claim on ``balances``, or cancel the attempt to get it."""
-        self._ended.update(balances)
+    def end_overdrafts(self, balances: Iterable[BalanceId]) -> None:
+        """End the overdrafts of ``balances``, or cancel the request for them."""
+        self._ended_overdrafts.update(balances)
         self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
@@ -151,17 +151,17 @@ class CreditKeeper:
             self._low.add(balance)
             self._wake.set()
 
-    def give_up(self, balance: LeasedBalance) -> None:
+    def return_idle(self, balance: LeasedBalance) -> None:
         """Return the idle credit of a balance whose limit has changed."""
-        if given := balance.release(balance.room_nanos):
+        if given := balance.return_credit(balance.room_nanos):
             self._returns[balance.id] += given
             self._wake.set()
 
-    def call_in(self, balance: LeasedBalance) -> None:
+    def recall(self, balance: LeasedBalance) -> None:
         """Return the idle credit of a balance that was reduced, and ask the other nodes to do the same."""
         self._known[balance.id] = balance
-        self._called_in.add(balance.id)
-        self.give_up(balance)
+        self._to_recall.add(balance.id)
+        self.return_idle(balance)
         self._wake.set()
 
     def announce(self, balance: LeasedBalance) -> None:
@@ -218,8 +218,8 @@ class CreditKeeper:
         if self._lost or self._queue.unsure:
             await self._read_back()
         self._queue.serve()
-        await self._give_back()
-        await self._settle_claims()
+        await self._return_credit()
+        await self._update_overdrafts()
         now_s = self.now()
         due = self._queue.list_due(now_s)
         requested = collect(due)
@@ -279,13 +279,13 @@ class CreditKeeper:
             self._recalls.note_sent(verdict.recalled, now_s)
             await self._authority.recall([each.id for each in verdict.recalled])
 
-    async def _give_back(self) -> None:
+    async def _return_credit(self) -> None:
         """Return recalled credit, and from time to time idle credit: first in memory, then in the store."""
         recalled, self._recalled = self._recalled, set()
         returned: set[BalanceId] = set()
         kept: set[BalanceId] = set()
         for balance in recalled:
-            given = balance.release(balance.room_nanos)
+            given = balance.return_credit(balance.room_nanos)
             self._returns[balance.id] += given
             (returned if given else kept).add(balance.id)
         now_s = self.now()
@@ -296,33 +296,33 @@ class CreditKeeper:
         places = list(amounts)
         for first in range(0, len(places), SLICE):
             some = places[first : first + SLICE]
-            await self._authority.give_back({each: amounts[each] for each in some}, returned.intersection(some))
+            await self._authority.return_credit({each: amounts[each] for each in some}, returned.intersection(some))
         if kept:
             await self._authority.report_kept(kept)
         if credited := set(self._credited):
-            await self._authority.give_back({}, credited)
+            await self._authority.return_credit({}, credited)
             self._credited -= credited
-        if called_in := set(self._called_in):
+        if called_in := set(self._to_recall):
             await self._authority.recall(called_in)
-            self._called_in -= called_in
+            self._to_recall -= called_in
 
-    async def _settle_claims(self) -> None:
-        """Release ended claims, and make the claims that requests wait for."""
-        if ended := set(self._ended):
-            await self._authority.end_claim(ended)
-            self._ended -= ended
-        while self._claims:
-            balances, answer = self._claims[0]
-            claimed = not answer.done() and await self._authority.claim(balances)
-            del self._claims[0]
+    async def _update_overdrafts(self) -> None:
+        """End overdrafts in the store, and take those that requests wait for."""
+        if ended := set(self._ended_overdrafts):
+            await self._authority.end_overdrafts(ended)
+            self._ended_overdrafts -= ended
+        while self._wanted_overdrafts:
+            balances, answer = self._wanted_overdrafts[0]
+            taken = not answer.done() and await self._authority.take_overdrafts(balances)
+            del self._wanted_overdrafts[0]
             if not answer.done():
-                answer.set_result(claimed)
-            elif claimed:  # the client has disconnected meanwhile
-                await self._authority.end_claim(balances)
+                answer.set_result(taken)
+            elif taken:  # the client has disconnected meanwhile
+                await self._authority.end_overdrafts(balances)
 
     def _sweep(self, now_s: float) -> None:
         for balance in self._known.values():
-            if given := balance.release(find_surplus(balance, now_s)):
+            if given := balance.return_credit(find_surplus(balance, now_s)):
                 self._returns[balance.id] += given
         wanted = self._queue.find_balances() | self._low | self._find(self._returns)
         self._known = {

@@ -13,7 +13,7 @@ from gateway.cluster.credit.balances import LeasedBalances
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.cluster.credit.orphans import OrphanWorker
 from gateway.cluster.credit.store import PostgresCredit
-from gateway.cluster.credit.stored_orphans import list_orphaned, settle_orphans, take_back_orphans
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned, reverse_orphan_charges
 from gateway.cluster.credit.unposted import find_unposted
 from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.domain.balance import UtcDay, parse_day
@@ -60,14 +60,14 @@ class NodeCredit:
         database.credit = PostgresCredit(database, self._node.id, self._find_today)
         await database.write(database.credit.open_missing)
         await recover()
-        await take_back_orphans(database, self._node.id)
-        await self._authority.fold()
+        await reverse_orphan_charges(database, self._node.id)
+        await self._authority.end_leases()
 
     def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
         """Start settling the leases of ended nodes by ``verdict``, ``after_s`` seconds after their end (0: never)."""
         store = _Orphans(database, self._node.id, self._clock)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
-        self._jobs.start("settle_orphans", worker.run)
+        self._jobs.start("end_orphans", worker.run)
 
     async def close(self) -> None:
         """End every lease, unless a row could not be stored: its cost must still be deducted from a lease."""
@@ -81,7 +81,7 @@ class NodeCredit:
     async def _release(self) -> None:
         if self._queue:
             raise StoreUnavailable(f"{len(self._queue)} records are not stored")
-        await self._authority.fold()
+        await self._authority.end_leases()
 
     def _find_today(self) -> UtcDay:
         return parse_day(self._clock())
@@ -98,8 +98,8 @@ class _Orphans:
     async def list_orphaned(self, after_s: float) -> Sequence[str]:
         return await list_orphaned(self._database, after_s)
 
-    async def settle(self, node: str, verdict: OnCrash) -> int:
-        return await settle_orphans(self._database, node, verdict, self._clock())
+    async def end_leases(self, node: str, verdict: OnCrash) -> int:
+        return await end_orphans(self._database, node, verdict, self._clock())
 
-    async def take_back(self) -> int:
-        return await take_back_orphans(self._database, self._node)
+    async def reverse_charges(self) -> int:
+        return await reverse_orphan_charges(self._database, self._node)

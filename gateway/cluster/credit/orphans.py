@@ -23,11 +23,11 @@ class OrphanStore(Protocol):
         """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
         ...
 
-    async def settle(self, node: str, verdict: OnCrash) -> int:
+    async def end_leases(self, node: str, verdict: OnCrash) -> int:
         """End the leases of a node; return their outstanding nano-USD. Raises ``Conflict``, ``NotFound``."""
         ...
 
-    async def take_back(self) -> int:
+    async def reverse_charges(self) -> int:
         """Reverse the charges made for this node while it was lost; return the number of balances."""
         ...
 
@@ -51,7 +51,7 @@ class OrphanWorker:
         self._after_s = after_s
         self._verdict = verdict
         self._has_posted = has_posted
-        self._owner = node.owner
+        self._process = node.process
 
     async def run(self) -> None:
         """Do the pending work, forever. If the store does not answer, try again later."""
@@ -65,18 +65,18 @@ class OrphanWorker:
 
     async def step(self) -> None:
         """Reverse the charges for this node, and settle the leases that are due. Raises ``StoreUnavailable``."""
-        owner = self._node.owner
-        if owner != self._owner and self._has_posted():  # this node was declared dead
-            await self._store.take_back()
-            self._owner = owner
+        owner = self._node.process
+        if owner != self._process and self._has_posted():  # this node was declared dead
+            await self._store.reverse_charges()
+            self._process = owner
         if self._after_s and self._node.leads:
-            await self.settle_due()
+            await self.end_due()
 
-    async def settle_due(self) -> None:
+    async def end_due(self) -> None:
         """Settle the leases of every node that ended long enough ago. Raises ``StoreUnavailable``."""
         for node in await self._store.list_orphaned(self._after_s):
             try:
-                nanos = await self._store.settle(node, self._verdict)
+                nanos = await self._store.end_leases(node, self._verdict)
             except (Conflict, NotFound):  # the node has come back
                 continue
             log.warning("orphans_settled", node=node, cost_nanos=nanos if self._verdict == "charge" else 0)

@@ -85,19 +85,21 @@ class CreditQueue:
     @property
     def unsure(self) -> bool:
         """Whether a request waits for a balance whose lease is unknown to the node."""
-        return any(balance.leased and balance.lease_unknown for request in self._look() for balance in request.balances)
+        return any(
+            balance.leased and balance.lease_unknown for request in self._list_waiting() for balance in request.balances
+        )
 
     def find_balances(self) -> set[LeasedBalance]:
         """Return the balances of the waiting requests."""
-        return {balance for request in self._look() for balance in request.balances}
+        return {balance for request in self._list_waiting() for balance in request.balances}
 
     def find_next_s(self) -> float | None:
         """Return when to ask the store next; None without requests."""
-        return min((request.after_s for request in self._look()), default=None)
+        return min((request.after_s for request in self._list_waiting()), default=None)
 
     def serve(self) -> None:
         """Make every reservation that the balances have room for, oldest first."""
-        for request in self._look():
+        for request in self._list_waiting():
             try:
                 reservation = request.reserve()
             except GatewayError as error:
@@ -105,15 +107,15 @@ class CreditQueue:
                 continue
             if reservation is not None:
                 request.answer.set_result(reservation)
-        self._waiting = list(self._look())
+        self._waiting = list(self._list_waiting())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
         """Return the requests for which the store should be asked now."""
-        return [request for request in self._look() if request.after_s <= now_s]
+        return [request for request in self._list_waiting() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
         """Ask for the requests of ``balances`` at once, because other nodes have answered."""
-        for request in self._look():
+        for request in self._list_waiting():
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
 
@@ -156,7 +158,7 @@ class CreditQueue:
         answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
         return answered or request.recalls == len(self._pauses_s)
 
-    def _look(self) -> Iterator[WaitingRequest]:
+    def _list_waiting(self) -> Iterator[WaitingRequest]:
         return (request for request in self._waiting if not request.answer.done())
 
 

@@ -52,7 +52,7 @@ async def take_credit(
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 
 
-async def give_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:
+async def return_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:
     """Return credit that the node has already removed from its leases."""
     balances = sorted(amounts, key=_place)
     await connection.execute(_GIVE, node, *_columns(balances), [amounts[balance] for balance in balances])
@@ -75,7 +75,7 @@ async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease
     ]
 
 
-async def release_leases(connection: Connection, node: str) -> None:
+async def end_leases(connection: Connection, node: str) -> None:
     """End every lease of a node: spent credit stays spent, the remainder becomes free. Its journal is posted before."""
     await connection.execute(_FOLD, node)
 

@@ -11,8 +11,8 @@ from gateway.errors import Conflict, NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
-SettleNode = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
-"""``settle_orphans`` for a fixed database."""
+EndNodeLeases = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
+"""``end_orphans`` for a fixed database."""
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _FIND = text(f"""
 SELECT l.node FROM (SELECT DISTINCT node FROM credit_leases) l
@@ -69,7 +69,7 @@ async def list_orphaned(database: Database, after_s: float) -> Sequence[str]:
     return [row.node for row in await database.read(_FIND.bindparams(after_ms=int(after_s * 1000)))]
 
 
-async def settle_orphans(
+async def end_orphans(
     database: Database, node: str, verdict: OnCrash, now_s: float, audit: AuditRow | None = None
 ) -> int:
     """End the leases of a node that is not live, and sign it off.
@@ -107,7 +107,7 @@ async def settle_orphans(
     return await database.write(work, audit)
 
 
-async def take_back_orphans(database: Database, node: str) -> int:
+async def reverse_orphan_charges(database: Database, node: str) -> int:
     """Reverse the charges for a node that was lost: it is back, and has posted its spending.
 
     Return the number of entries added. Raises ``StoreUnavailable``.

@@ -69,6 +69,6 @@ class KeptJournal(RequestJournal):
             self._kept.popleft()[0].unlink(missing_ok=True)
 
 
-def read_settled(path: Path) -> Sequence[RequestRecord]:
+def read_ended(path: Path) -> Sequence[RequestRecord]:
     """Return the rows of ended requests in a journal file."""
-    return [found.row for found in parse_journal(path.read_bytes())[0] if found.settled]
+    return [found.row for found in parse_journal(path.read_bytes())[0] if found.ended]

@@ -31,7 +31,7 @@ _SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
 _SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
 
 
-class LeftNotes:
+class EndedNodeNotes:
     """The notes and leases of ended nodes. ``today``: returns the current day."""
 
     def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
@@ -42,16 +42,18 @@ class LeftNotes:
         """Return dead nodes without a disk of their own, and ended nodes with notes. Raises ``StoreUnavailable``."""
         return [row.id for row in await self._database.read(_ENDED)]
 
-    async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
+    async def interrupt_requests(
+        self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
+    ) -> Sequence[RequestRecord]:
         """Store the rows of the open requests of ``node``, and sign it off, in one transaction.
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
         reservation, those of its account and key stay. A node that has registered again keeps everything. ``node``: its
         id. ``interrupt``: returns the row of an interrupted request. Raises ``StoreUnavailable``.
         """
-        return await self._database.write(partial(self._settle, node=node, interrupt=interrupt))
+        return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
 
-    async def _settle(
+    async def _interrupt_requests(
         self, connection: AsyncConnection, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
         journal = (await connection.execute(_LOCK, {"node": node})).scalar()

@@ -24,7 +24,9 @@ class EndedNodes(Protocol):
         """Return the dead nodes without a disk of their own, and all ended nodes with notes."""
         ...
 
-    async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
+    async def interrupt_requests(
+        self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
+    ) -> Sequence[RequestRecord]:
         """Store the row that ``interrupt`` makes of each open request of ``node``, and sign it off."""
         ...
 
@@ -58,6 +60,6 @@ class NoteCollector:
         """Settle the records of every dead node. Raises ``StoreUnavailable``."""
         for node in await self._ended.find_nodes():
             end = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
-            rows = await self._ended.settle(node, end)
+            rows = await self._ended.interrupt_requests(node, end)
             log_interrupted(rows)
             log.warning("node_settled", node=node, interrupted=len(rows))

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from gateway.billing.flush_worker import BATCH
-from gateway.cluster.journal.kept_journal import KeptJournal, read_settled
+from gateway.cluster.journal.kept_journal import KeptJournal, read_ended
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 
@@ -21,7 +21,7 @@ async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
         return
     posted = 0
     for path in journal.keep_all():
-        rows = journal.select_stored(await asyncio.to_thread(read_settled, path))
+        rows = journal.select_stored(await asyncio.to_thread(read_ended, path))
         for first in range(0, len(rows), BATCH):
             await ledger.post_again(rows[first : first + BATCH])
         posted += len(rows)

@@ -66,11 +66,11 @@ class _WaitingNote:
 
 
 class NoteWriter:
-    """Writes the notes of one node. ``find_owner``: returns the node's id and epoch, as ``Node.owner`` does."""
+    """Writes the notes of one node. ``find_process``: returns the node's id and epoch, as ``Node.process`` does."""
 
-    def __init__(self, address: Address, find_owner: Callable[[], str]) -> None:
+    def __init__(self, address: Address, find_process: Callable[[], str]) -> None:
         self._address = address
-        self._find_owner = find_owner
+        self._find_process = find_process
         self._connection: Connection | None = None
         self._pid = self._former_pid = 0
         self._waiting: list[_WaitingNote] = []
@@ -153,7 +153,7 @@ class NoteWriter:
         self._disconnect()
 
     async def _add(self, batch: Sequence[_WaitingNote]) -> None:
-        node, _, epoch = self._find_owner().rpartition(":")
+        node, _, epoch = self._find_process().rpartition(":")
         connection = await self._connect()
         live = await connection.fetchval(
             _ADD, node, int(epoch), [each.id for each in batch], [each.note for each in batch]

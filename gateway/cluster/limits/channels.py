@@ -18,7 +18,7 @@ from gateway.domain.rate_limit import (
     find_smooth_burst,
 )
 from gateway.errors import Overloaded, RateLimited
-from gateway.routing.channel_state import ChannelState, Lease
+from gateway.routing.channel_state import ChannelSlot, ChannelState
 
 _Subjects = tuple[RateLimitSubject]
 MOST_CHANNELS = 1_000
@@ -40,44 +40,44 @@ class SharedChannelLimits:
         self._limiter = limiter
         self._subjects: dict[str, _Subjects] = {}
 
-    async def claim(self, lease: Lease) -> bool:
+    async def acquire(self, slot: ChannelSlot) -> bool:
         """Count an attempt across all gateways and return True; return False, uncounted, if a limit refuses it."""
-        subjects = self._find_subjects(lease.state.channel)
+        subjects = self._find_subjects(slot.state.channel)
         if subjects is None:
             return True
         permit = await self._take(subjects)
         if permit is None:
-            if (rpm := lease.state.channel.rpm) is not None:
-                lease.state.tat -= MINUTE_S / rpm
+            if (rpm := slot.state.channel.rpm) is not None:
+                slot.state.tat -= MINUTE_S / rpm
             return False
-        lease.shared = self
-        lease.permits = (permit,)
+        slot.shared = self
+        slot.permits = (permit,)
         return True
 
-    async def widen(self, lease: Lease, parts: int, places: int) -> int:
+    async def widen(self, slot: ChannelSlot, parts: int, places: int) -> int:
         """Count ``parts`` more requests of an attempt, and take ``places`` for them; return how many were free."""
-        subjects = self._find_subjects(lease.state.channel)
+        subjects = self._find_subjects(slot.state.channel)
         if subjects is None:
             return places
 
         async def take_one() -> None:
             permit = await self._take(subjects)
-            if permit is not None and lease.ended:
-                self._limiter.give_back(permit, 0)
+            if permit is not None and slot.ended:
+                self._limiter.release(permit, 0)
             elif permit is not None:
-                lease.permits += (permit,)
+                slot.permits += (permit,)
 
-        before = len(lease.permits)
+        before = len(slot.permits)
         await asyncio.gather(*(take_one() for _ in range(places)))
-        taken = len(lease.permits) - before
+        taken = len(slot.permits) - before
         self._limiter.add_requests(subjects, parts - taken)
         return taken
 
-    def end(self, lease: Lease) -> None:
+    def release(self, slot: ChannelSlot) -> None:
         """Release the places of an attempt."""
-        permits, lease.permits = lease.permits, ()
+        permits, slot.permits = slot.permits, ()
         for permit in permits:
-            self._limiter.give_back(permit, 0)
+            self._limiter.release(permit, 0)
 
     def has_spare(self, state: ChannelState) -> bool:
         """Return whether, by the last known state, a request of low priority may take a place."""

@@ -68,9 +68,9 @@ class LocalFallbackLimiter:
         self._check_places(caller, find_spare)
         self._limiter.check_spare(self._find_shares(caller), tokens)
 
-    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
+    def release(self, permit: RateLimitPermit, tokens: int) -> None:
         """End a request that used ``tokens``."""
-        self._limiter.give_back(permit, tokens)
+        self._limiter.release(permit, tokens)
 
     @property
     def has_unreported(self) -> bool:

@@ -13,7 +13,7 @@ from gateway.cluster.limits.sender import TIMEOUT_S, LimitSender
 from gateway.cluster.limits.subject import PermitHolder, SharedCaller, SharedSubject
 from gateway.cluster.limits.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
-from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus, RateLimitSubject, correct_all, find_spare, take
+from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus, RateLimitSubject, correct_all, find_spare, spend
 from gateway.errors import Overloaded, RateLimited
 from gateway.frozen import frozen
 
@@ -120,7 +120,7 @@ class SharedRateLimiter:
             return
         now = self._clock() + self._ahead_of_clock
         if list_refusals(caller.buckets, tokens, now, spare=find_spare):
-            self._look(caller)
+            self._refresh(caller)
             raise build_refusal(caller.buckets, tokens, now, spare=find_spare)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
@@ -130,10 +130,10 @@ class SharedRateLimiter:
                 self._fixes.append((name, REQUESTS, requests, limits.rpm))
                 self.sender.wake_within(LINGER_S)
 
-    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
-        if permit.given_back:
+    def release(self, permit: RateLimitPermit, tokens: int) -> None:
+        if permit.released:
             return
-        permit.given_back = True
+        permit.released = True
         holder: PermitHolder = permit.holder
         for subject in holder.counted:
             subject.mine -= 1
@@ -145,7 +145,7 @@ class SharedRateLimiter:
                 else:
                     self.sender.wake()
         if holder.alone is not None:
-            self._alone.give_back(holder.alone, tokens)
+            self._alone.release(holder.alone, tokens)
         if tokens != permit.tokens and holder.caller.buckets.tokens and not (holder.alone and self.sender.away):
             correct_all(holder.caller.buckets.tokens, tokens - permit.tokens, self._clock() + self._ahead_of_clock)
             for name, limits in holder.caller.named:
@@ -167,10 +167,10 @@ class SharedRateLimiter:
             return await outcome
         except asyncio.CancelledError:
             if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
-                self.give_back(outcome.result(), 0)
+                self.release(outcome.result(), 0)
             raise
 
-    def _look(self, caller: SharedCaller) -> None:
+    def _refresh(self, caller: SharedCaller) -> None:
         """Request the caller's current state from the server, without waiting."""
         outcome: _Outcome = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_Outcome.exception)
@@ -190,11 +190,11 @@ class SharedRateLimiter:
                 if limit is not None:
                     ahead.units -= cost
                     ahead.note_use(cost, now)
-                    ahead.bucket.tat = take(ahead.bucket.tat, limit, cost, there)
-        return self._admit(caller, FULL, tokens, self._stand(caller, there))
+                    ahead.bucket.tat = spend(ahead.bucket.tat, limit, cost, there)
+        return self._admit(caller, FULL, tokens, self._find_status(caller, there))
 
     @staticmethod
-    def _stand(caller: SharedCaller, there: float) -> RateLimitStatus:
+    def _find_status(caller: SharedCaller, there: float) -> RateLimitStatus:
         buckets = caller.buckets
         return RateLimitStatus(find_strictest(buckets.requests, there), find_strictest(buckets.tokens, there))
 
@@ -306,9 +306,9 @@ class SharedRateLimiter:
             for subject in caller.shared:
                 subject.requests.note_use(1, now)
                 subject.tokens.note_use(waiting.tokens, now)
-            permit = self._admit(caller, kind, waiting.tokens, self._stand(caller, there))
+            permit = self._admit(caller, kind, waiting.tokens, self._find_status(caller, there))
             if outcome.done():  # the client has disconnected
-                self.give_back(permit, 0)
+                self.release(permit, 0)
             else:
                 outcome.set_result(permit)
         elif not outcome.done():

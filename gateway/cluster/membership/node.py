@@ -14,7 +14,7 @@ from gateway.cluster.membership.leadership import Leadership
 from gateway.cluster.membership.notifications import MEMBERS, NodeNotifications
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
-from gateway.domain.node import Change, NodeFigures, parse_owner
+from gateway.domain.node import Change, NodeFigures, parse_process
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 
@@ -81,8 +81,8 @@ class ClusterNode:
         return self._session.node.id
 
     @property
-    def owner(self) -> str:
-        return self._session.node.owner
+    def process(self) -> str:
+        return self._session.node.process
 
     @property
     def live(self) -> int:
@@ -113,9 +113,9 @@ class ClusterNode:
         """
         return pick_node(name, self._sharing) == self.id
 
-    def may_live(self, owner: str) -> bool:
-        """Return whether the process with this ``Node.owner`` may be live: it was at the last beat, or is newer."""
-        known = parse_owner(owner)
+    def may_live(self, process: str) -> bool:
+        """Return whether the process with this ``Node.process`` may be live: it was at the last beat, or is newer."""
+        known = parse_process(process)
         return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
 
     async def open(self) -> None:
@@ -126,7 +126,7 @@ class ClusterNode:
         self._seen = await self._session.register()
         self._generation = self._session.generation
         await self._beat()
-        log.info("node_registered", node=self.owner)
+        log.info("node_registered", node=self.process)
         self._jobs.start("beat", self._run)
         self._jobs.start("lead", self._run_lead)
         self._jobs.start("send_rings", self.notifications.run)
@@ -177,11 +177,11 @@ class ClusterNode:
             try:
                 await self._beat()
                 if failing:
-                    log.info("node_in_touch_again", node=self.owner)
+                    log.info("node_in_touch_again", node=self.process)
                 failing = False
             except StoreUnavailable as error:
                 if not failing:
-                    log.warning("node_out_of_touch", node=self.owner, error=error.message)
+                    log.warning("node_out_of_touch", node=self.process, error=error.message)
                 failing = True
                 self.leadership.leads = False
                 await asyncio.sleep(RETRY_S)  # whatever the cause of the wake-up: a lost connection is one, too
@@ -221,7 +221,7 @@ class ClusterNode:
             await self._bring_back()
             return
         self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
-        members = dict(filter(None, map(parse_owner, heartbeat.live)))
+        members = dict(filter(None, map(parse_process, heartbeat.live)))
         sharing = members.keys() - heartbeat.late
         if self.members != members or self._sharing != sharing:
             self.members, self._sharing = members, sharing
@@ -242,7 +242,7 @@ class ClusterNode:
         if wrong and not self._clock_wrong:
             offset_s = self.clock.offset_s
             reason = f"the database's clock is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}"
-            log.warning("clock_differs", node=self.owner, reason=reason)
+            log.warning("clock_differs", node=self.process, reason=reason)
         self._clock_wrong = wrong
 
     def _describe(self) -> str:
@@ -276,7 +276,7 @@ class ClusterNode:
         self._sharing = set()
         self.notifications.deliver(MEMBERS)
         why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
-        log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
+        log.error("node_outdated", node=self.process, schema=self._session.node.schema, reason=why)
 
     async def _beat_outdated(self) -> None:
         """Beat while a request is in progress or not stored, because a node that is declared dead cannot store rows.
@@ -292,7 +292,7 @@ class ClusterNode:
         self.leadership.leads = False
         self._watch.forget()
         self._seen, self._stale = await self._session.register(), True
-        log.warning("node_registered_again", node=self.owner)
+        log.warning("node_registered_again", node=self.process)
         self._woken.set()
 
     async def _bring_back(self) -> None:
@@ -301,7 +301,7 @@ class ClusterNode:
         Until then the fence stays where it is: requests continue as during an outage of the store.
         """
         generation = self._session.generation
-        log.warning("store_replaced", node=self.owner)
+        log.warning("store_replaced", node=self.process)
         if self._restore is not None:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True
@@ -312,7 +312,7 @@ class ClusterNode:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
         leads = await self._session.lead() and not self._outdated
         if leads and not self.leads:
-            log.info("node_leads", node=self.owner)
+            log.info("node_leads", node=self.process)
         self.leadership.leads = leads
         self._beats += 1
         checks = self._beats % max(1, self.live // CHECKERS) == 0

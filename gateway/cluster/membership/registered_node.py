@@ -8,14 +8,14 @@ from gateway.cluster.membership.store_clock import StoreClock
 class RegisteredNode(Protocol):
     """A node: its id, its registration, the number of live nodes, whether it leads them, and the shared clock.
 
-    ``owner`` changes when the node registers again; ``leads`` is true for one node of the cluster.
+    ``process`` changes when the node registers again; ``leads`` is true for one node of the cluster.
     """
 
     @property
     def id(self) -> str: ...
 
     @property
-    def owner(self) -> str: ...
+    def process(self) -> str: ...
 
     @property
     def live(self) -> int: ...

@@ -124,7 +124,7 @@ class NodeSession:
         """See ``DatabaseUser``. A node that is live when it takes the lock stays live until the commit."""
         return _make_lock(self.node.id, self.node.epoch, alone=alone)
 
-    async def hold(self, wait_s: float = 0.0) -> None:
+    async def acquire(self, wait_s: float = 0.0) -> None:
         """Connect and take the node's lock, at start; retry for ``wait_s`` seconds.
 
         Raises ``DatabaseInUse``: another process runs as this node, or a single gateway uses the database. Raises
@@ -147,7 +147,7 @@ class NodeSession:
     async def register(self) -> int:
         """Begin a new epoch, free the claims of earlier epochs, and return the number of the newest change."""
         node = self.node
-        async with self._own.lend(FREE_S) as connection, connection.transaction():
+        async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
             seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
             await _free(connection, node.id)
@@ -160,7 +160,7 @@ class NodeSession:
         ``detail`` is a JSON object for the list of nodes. A node that no longer ``serves`` gets no share of the work
         after ``LATE_MS``, but is not declared dead.
         """
-        async with self._log.lend(STATEMENT_S) as connection:
+        async with self._log.exclusive(STATEMENT_S) as connection:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
         if row is None:
             return None
@@ -168,37 +168,37 @@ class NodeSession:
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after``, in order."""
-        async with self._log.lend(STATEMENT_S) as connection:
+        async with self._log.exclusive(STATEMENT_S) as connection:
             return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
 
     async def find_newest(self) -> int:
         """Return the number of the newest change."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             return int(await connection.fetchval(_NEWEST))
 
     async def put_digest(self, config_digest: str) -> None:
         """Store the digest of this node's configuration."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
         self.node = attrs.evolve(self.node, config_digest=config_digest)
 
     async def lead(self) -> bool:
         """Become the leader of the cluster if there is none; return whether this node leads."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
             return self._leads
 
     async def stop_leading(self) -> None:
         """Let another node become the leader."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             if self._leads:
                 await connection.fetchval("SELECT pg_advisory_unlock($1, $2)", SPACE, LEADER)
                 self._leads = False
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
         """Return the beats of each live node, by id and epoch."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
@@ -206,7 +206,7 @@ class NodeSession:
 
         Its connections are ended first: otherwise a write during which the node froze would block this one.
         """
-        async with self._own.lend(FREE_S) as connection, connection.transaction():
+        async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
                 return False
@@ -215,12 +215,12 @@ class NodeSession:
 
     async def notify(self, messages: Sequence[str]) -> None:
         """Send messages of fewer than 8,000 bytes to every node."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
     async def find_leader(self) -> tuple[int, int] | None:
         """See ``backends.find_leader``."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
@@ -228,18 +228,18 @@ class NodeSession:
         pid, number = leader
         if number in map(number_node, alive):
             return False
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             await end_leader(connection, pid)
         return True
 
     async def end_stuck(self) -> Collection[str]:
         """See ``backends.end_stuck``."""
-        async with self._own.lend(STATEMENT_S) as connection:
+        async with self._own.exclusive(STATEMENT_S) as connection:
             return await end_stuck(connection)
 
     async def delete_old(self) -> Sequence[str]:
         """Delete the rows of nodes that ended ``KEPT_DAYS`` ago and left nothing to settle; return their ids."""
-        async with self._own.lend(FREE_S) as connection:
+        async with self._own.exclusive(FREE_S) as connection:
             return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
 
     async def leave(self) -> None:
@@ -247,7 +247,7 @@ class NodeSession:
         node, self.node = self.node, attrs.evolve(self.node, epoch=0)
         try:
             if node.epoch:
-                async with self._own.lend(FREE_S) as connection, connection.transaction():
+                async with self._own.exclusive(FREE_S) as connection, connection.transaction():
                     await connection.fetchval(_END, node.id, node.epoch, "gone")
                     await _free(connection, node.id)
         except StoreUnavailable:
@@ -295,9 +295,9 @@ class NodeSession:
             application_name=f"{self._address.user} log", statement_timeout=f"{STATEMENT_S:.0f}s", lock_timeout="1500ms"
         )
         try:
-            await connection.add_listener(CHANGES, self._hear)
-            await connection.add_listener(RINGS, self._hear_ring)
-            connection.add_termination_listener(self._hear)
+            await connection.add_listener(CHANGES, self._on_notification)
+            await connection.add_listener(RINGS, self._on_ring)
+            connection.add_termination_listener(self._on_notification)
             self.generation = await read_generation(connection)
         except BaseException:
             connection.terminate()
@@ -318,10 +318,10 @@ class NodeSession:
                 "folder is a copy of that one's, delete the file node.id in it"
             )
 
-    def _hear(self, *_: object) -> None:
+    def _on_notification(self, *_: object) -> None:
         self.heard()
 
-    def _hear_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
+    def _on_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
         self.deliver_message(message)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 _SLEW = 0.01
-"""How much faster or slower the clock runs to approach the store's clock, so that days and leases see no jump."""
+"""How much faster or slower the clock runs to approach the store's clock, so that days and claims see no jump."""
 STEP_S = 60.0
 """A larger difference is corrected at once: this machine was suspended, or the store's clock was set."""
 SLOW_S = 0.2

@@ -13,7 +13,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
-from gateway.domain.usage import Usage, attach_rare, find_cost, find_tier, parse_count
+from gateway.domain.usage import Usage, attach_details, find_cost, find_tier, parse_count
 from gateway.errors import ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.anthropic.content_blocks import ID_PREFIX, Block, ContentBlockBuilder
@@ -60,11 +60,11 @@ def parse_usage(raw: object) -> Usage | None:
     usage = Usage(
         prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
     )
-    return attach_rare(usage, _find_rare(raw))
+    return attach_details(usage, _find_rare(raw))
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the searches, the service tier and the cost of a usage object, as fields of ``RareUnits``.
+    """Return the searches, the service tier and the cost of a usage object, as fields of ``UsageDetails``.
 
     Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers", "Fast mode" (``speed``) and
     "Data residency" (``inference_geo``).

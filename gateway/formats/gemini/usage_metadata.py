@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.domain.usage import Usage, attach_rare, find_tier, parse_count
+from gateway.domain.usage import Usage, attach_details, find_tier, parse_count
 from gateway.formats.chat import UsageReport
 from gateway.formats.json_values import as_object, list_objects
 
@@ -30,11 +30,11 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
     cached = parse_count(raw.get("cachedContentTokenCount")) or 0
     prompt = requested + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return UsageReport(attach_rare(usage, _find_rare(raw)), thought)
+    return UsageReport(attach_details(usage, _find_rare(raw)), thought)
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the non-text tokens and the service tier as fields of ``RareUnits``."""
+    """Return the non-text tokens and the service tier as fields of ``UsageDetails``."""
     rare: dict[str, Any] = {}
     for name, field in _DETAILS:
         for part in list_objects(raw.get(name)):
@@ -57,7 +57,7 @@ def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
     if not queries:
         return usage
     by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)
-    return attach_rare(usage, {"searches": 1 if by_prompt else queries})
+    return attach_details(usage, {"searches": 1 if by_prompt else queries})
 
 
 def has_completion(raw: object) -> bool:

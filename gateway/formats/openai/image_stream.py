@@ -170,7 +170,9 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
 def _add(one: Usage, other: Usage) -> Usage:
     """Add the usage of another image of the same request."""
     both = add_usages([one, other])
-    return attrs.evolve(both, rare=attrs.evolve(both.rare, calls=1) if both.rare and (one.rare or other.rare) else None)
+    return attrs.evolve(
+        both, details=attrs.evolve(both.details, calls=1) if both.details and (one.details or other.details) else None
+    )
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:

@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.operation import Operation
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count, parse_usage, share_prompt
+from gateway.domain.usage import Usage, attach_details, find_modalities, parse_count, parse_usage, share_prompt
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block
 from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
@@ -263,7 +263,7 @@ def parse_images_usage(raw: object) -> Usage | None:
     details = raw.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     usage = share_prompt(prompt, completion, cached=cached, written=None)
-    return attach_rare(usage, find_modalities(details, raw.get("output_tokens_details")))
+    return attach_details(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 
 def _parse_reported(value: fields.Body) -> fields.Body:

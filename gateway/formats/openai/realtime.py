@@ -16,9 +16,9 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import (
     MAX_TOKENS,
-    RareUnits,
     Usage,
-    attach_rare,
+    UsageDetails,
+    attach_details,
     estimate_tokens,
     find_modalities,
     parse_count,
@@ -160,8 +160,8 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
     text = event.get("transcript")
     made = estimate_tokens(len(text)) if isinstance(text, str) else 0
-    rare = RareUnits(audio_input=audio_tokens) if audio_tokens else None
-    return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, rare=rare)
+    rare = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
+    return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, details=rare)
 
 
 def limit_transcript(usage: Usage, tokens: int) -> Usage:
@@ -174,14 +174,14 @@ def limit_transcript(usage: Usage, tokens: int) -> Usage:
         min(usage.completion_tokens, tokens),
         source=usage.source,
         duration_ms=duration_ms,
-        rare=RareUnits(audio_input=min(usage.prompt_tokens, tokens)),
+        details=UsageDetails(audio_input=min(usage.prompt_tokens, tokens)),
     )
 
 
 def bound_transcript(tokens: int) -> Usage:
     """Return the maximum usage of a transcript of ``tokens`` of audio."""
-    rare = RareUnits(audio_input=tokens)
-    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, rare=rare)
+    rare = UsageDetails(audio_input=tokens)
+    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, details=rare)
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
@@ -212,7 +212,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     read, made = raw.get("input_token_details"), raw.get("output_token_details")
     cached = read.get("cached_tokens") if isinstance(read, dict) else None
     usage = share_prompt(prompt, completion, cached=cached, written=None)
-    return attach_rare(usage, find_modalities(read, made))
+    return attach_details(usage, find_modalities(read, made))
 
 
 @frozen
@@ -487,8 +487,8 @@ class Conversation:
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
     """Estimate the usage of a response that was cut off, from its estimated prompt and the output so far."""
     made = estimate_tokens(meter.chars) + meter.audio_tokens
-    rare = RareUnits(audio_output=meter.audio_tokens) if meter.audio_tokens else None
-    return Usage(prompt_tokens, made, 0, "estimate", rare=rare)
+    rare = UsageDetails(audio_output=meter.audio_tokens) if meter.audio_tokens else None
+    return Usage(prompt_tokens, made, 0, "estimate", details=rare)
 
 
 def _find_limit(settings: Event) -> int | None:

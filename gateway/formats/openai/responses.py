@@ -17,7 +17,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import (
     MAX_TOKENS,
     Usage,
-    attach_rare,
+    attach_details,
     estimate_tokens,
     find_cost,
     find_modalities,
@@ -213,7 +213,7 @@ def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest)
     A response that continues in the background is charged with its reserved output, because the gateway never sees its
     end.
     """
-    usage = attach_rare(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
+    usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
     if not answer.get("output") and usage.source == "upstream":
         return usage
 
@@ -236,11 +236,11 @@ def parse_usage_object(raw: object) -> Usage | None:
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
     thought = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
     usage = share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
-    return attach_rare(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
+    return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
 
 
 def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response's searches, service tier and cost as fields of ``RareUnits``.
+    """Return a response's searches, service tier and cost as fields of ``UsageDetails``.
 
     Searches are charged, but opening or searching a page is not (platform.openai.com/docs/pricing, "Built-in tools").
     The cost field is OpenRouter's.

@@ -23,7 +23,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count
+from gateway.domain.usage import Usage, attach_details, find_modalities, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.json_values import as_object, loads_or_none
@@ -232,7 +232,7 @@ def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: st
     prompt, completion = tokens or (0, 0)
     usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(inference, length_ms))
     details = reported.get("input_token_details") or reported.get("prompt_tokens_details")
-    return attach_rare(usage, find_modalities(details, None))
+    return attach_details(usage, find_modalities(details, None))
 
 
 def _parse_tokens(reported: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -104,9 +104,9 @@ async def forget_node(request: AdminRequest) -> ForgottenNode:
     """Settle the credit of a node that does not come back, and sign it off. Refused for one that lives."""
     services, node = request.services, request.match_info["id"]
     spec = parse_spec(await read_change(request), ForgetSpec)
-    if services.admin.settle_node is None:
+    if services.admin.end_node_leases is None:
         raise NotFound(f"There is no node {node[:40]}")
     now_s, detail = services.clock(), build_change({}, {"leases": spec.leases})
     audit = request.actor.did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
-    nanos = await services.admin.settle_node(node, spec.leases, now_s, audit)
+    nanos = await services.admin.end_node_leases(node, spec.leases, now_s, audit)
     return ForgottenNode(id=node, leases=spec.leases, outstanding_usd=nanos / NANOS_PER_USD)

@@ -42,7 +42,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
         provider = await attempt.wait_for(connecting, timeout_s, services.proxy.timer)
         try:
             attempt.check()
-            services.routing.load_balancer.record_success(attempt.lease)
+            services.routing.load_balancer.record_success(attempt.slot)
             await client.prepare(request)
             meters.client.attach(request.transport)
             ctx.first_byte_at = active.loop.time()

@@ -87,7 +87,7 @@ async def open_source(url: str) -> AsyncIterator[PostgresStore]:
     sole_user = SoleUser(Address(url))
     with _explain(Address(url)):
         try:
-            await sole_user.hold()
+            await sole_user.acquire()
             async with open_snapshot(url) as store:
                 yield store
         finally:

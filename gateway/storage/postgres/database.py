@@ -152,7 +152,7 @@ class PostgresDatabase(Database):
     ) -> T:
         async with self._lock:
             try:
-                await self._user.hold()
+                await self._user.acquire()
                 async with self._begin(alone=alone) as connection:
                     done = await work(connection)
                     if audit is not None:
@@ -261,7 +261,7 @@ async def open_address(address: Address, user: DatabaseUser, check: Check | None
     """
     database = PostgresDatabase(address, user)
     try:
-        await user.hold(wait_s=_START_LOCK_S)
+        await user.acquire(wait_s=_START_LOCK_S)
         await database.migrate(check)
     except (DatabaseStartupError, DataFolderDamaged):
         await database.close()

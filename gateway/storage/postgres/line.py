@@ -30,7 +30,7 @@ class DedicatedConnection:
         self._connection = await self._connect()
 
     @asynccontextmanager
-    async def lend(self, most_s: float) -> AsyncIterator[Connection]:
+    async def exclusive(self, most_s: float) -> AsyncIterator[Connection]:
         """Hold the connection for up to ``most_s`` seconds; any exception closes it. Raises ``StoreUnavailable``."""
         async with self._lock:
             try:

@@ -43,7 +43,7 @@ class DatabaseUser(Protocol):
         """
         ...
 
-    async def hold(self, wait_s: float = 0.0) -> None:
+    async def acquire(self, wait_s: float = 0.0) -> None:
         """Keep other users out, and reconnect if the connection is lost. Raises ``DatabaseInUse``."""
         ...
 
@@ -63,7 +63,7 @@ class SoleUser:
         """See ``DatabaseUser``."""
         return WRITE_ALONE if alone else WRITE_SHARED
 
-    async def hold(self, wait_s: float = 0.0) -> None:
+    async def acquire(self, wait_s: float = 0.0) -> None:
         """Take the lock, unless the connection still holds it; retry for ``wait_s`` seconds.
 
         Raises ``DatabaseInUse``: another gateway holds it. Raises ``OSError`` (the server does not answer) or asyncpg's

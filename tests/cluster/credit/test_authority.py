@@ -142,7 +142,7 @@ async def test_returned_credit_is_for_all(judge: Judge) -> None:
     await judge.open(KEY, 100)
     first, second = judge.make_node("a"), judge.make_node("b")
     await ask(first, 100)
-    await first.give_back({KEY: 70})
+    await first.return_credit({KEY: 70})
     assert (await ask(second, 70)).granted_nanos == 70
 
 
@@ -160,12 +160,12 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
     await second.recall([KEY, ACCOUNT])
     async with asyncio.timeout(20):
         assert await heard.get() == ("a recalled", {ACCOUNT, KEY})
-        await first.give_back({KEY: 40}, [KEY])
+        await first.return_credit({KEY: 40}, [KEY])
         assert await heard.get() == ("b returned", {KEY})
         assert await heard.get() == ("a answered b", {KEY})
         await first.report_kept([ACCOUNT])
         assert await heard.get() == ("a answered b", {ACCOUNT})
-        await first.give_back({}, [ACCOUNT])  # it was credited
+        await first.return_credit({}, [ACCOUNT])  # it was credited
         assert await heard.get() == ("b returned", {ACCOUNT})
         assert await heard.get() == ("a answered b", {ACCOUNT})
     assert heard.empty()
@@ -177,7 +177,7 @@ async def test_a_fold_frees_what_was_not_spent(judge: Judge) -> None:
     await ask(first, 100)
     await judge.post("a", TODAY, {KEY: 30, OPEN: 9})
     assert list(await first.find_leases()) == [StoredLease(KEY, 100, 30, 0)]
-    await first.fold()
+    await first.end_leases()
     assert list(await first.find_leases()) == []
     assert await ask(second, 71) == CreditGrant(KEY, True, 0, 70, 0)
 
@@ -226,7 +226,7 @@ async def test_a_lease_outlives_its_limit(judge: Judge) -> None:
     await judge.post("a", TODAY, {KEY: 10})
     await judge.change(KEY, None)
     await judge.post("a", TODAY, {KEY: 20})  # the node has not heard of it
-    await first.give_back({KEY: 5})
+    await first.return_credit({KEY: 5})
     assert await ask(second, 500) == CreditGrant(KEY, False, 0, None, 0)
     await judge.change(KEY, 100, "daily")
     assert list(await first.find_leases()) == [StoredLease(KEY, 45, 0, 0)]
@@ -254,7 +254,7 @@ async def test_what_a_node_has_spent_beyond_its_lease_is_not_there_for_others(ju
     await judge.post("a", TODAY, {KEY: 60})
     assert await ask(second, 21) == CreditGrant(KEY, True, 0, 20, 20, holders=1)  # what the third has can be recalled
     assert (await ask(second, 20)).granted_nanos == 20
-    await first.fold()
+    await first.end_leases()
     assert (await ask(second, 1)).room_nanos == 0
 
 

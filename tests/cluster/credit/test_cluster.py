@@ -58,7 +58,7 @@ async def test_of_callers_at_two_nodes_exactly_as_many_are_admitted_as_the_limit
     await audit(store)
     for ctx in admitted:
         for gateway in gateways:
-            if ctx.reservation in gateway.balances.holds:
+            if ctx.reservation in gateway.balances.reservations:
                 gateway.settle(ctx, 100)
     for gateway in gateways:
         await gateway.stop()
@@ -99,7 +99,7 @@ async def test_of_requests_of_unknown_size_one_at_a_time_exceeds_the_limit(
         (ctx,) = [each for each in results if isinstance(each, RequestContext)]
         refused = [each for each in results if isinstance(each, QuotaExceeded)]
         assert len(refused) == 19, results
-        (gateway,) = [each for each in gateways if ctx.reservation in each.balances.holds]
+        (gateway,) = [each for each in gateways if ctx.reservation in each.balances.reservations]
         record = gateway.settle(ctx, window)
         account += window + 100 * nodes
         # What the other nodes still hold is not waited for: how much is left depends on their pace.
@@ -174,7 +174,7 @@ async def test_a_job_ends_at_another_node(store: CreditStore, tmp_path: Path) ->
         await gateway.start()
     caller = await add_caller(gateways[0], capped(1_000), capped(1_000))
     first, second = gateways
-    reservation = await first.balances.hold(caller, 600)
+    reservation = await first.balances.reserve(caller, 600)
     made = make_job(1, account=caller.account.id, held_nanos=600)
     job = attrs.evolve(made, receipt=attrs.evolve(made.receipt, key_id=caller.key.id))
     async with first.balances.hand_over(reservation):
@@ -197,7 +197,7 @@ async def test_a_job_that_was_not_stored_leaves_its_reservation(store: CreditSto
     gateway = LeasedGateway(store.url, "a", tmp_path)
     await gateway.start()
     caller = await add_caller(gateway, capped(1_000), Quota())
-    reservation = await gateway.balances.hold(caller, 1_000)
+    reservation = await gateway.balances.reserve(caller, 1_000)
     with pytest.raises(StoreUnavailable):
         async with gateway.balances.hand_over(reservation):
             raise StoreUnavailable("lost")
@@ -406,7 +406,7 @@ async def test_the_audit_of_a_node_shows_the_jobs_of_all(store: CreditStore, tmp
         await gateway.start()
     first = gateways[0]
     caller = await add_caller(first, capped(1_000), Quota())
-    reservation = await first.balances.hold(caller, 600)
+    reservation = await first.balances.reserve(caller, 600)
     made = make_job(1, account=caller.account.id, held_nanos=600)
     job = attrs.evolve(made, receipt=attrs.evolve(made.receipt, key_id=caller.key.id))
     async with first.balances.hand_over(reservation):

@@ -45,14 +45,14 @@ async def refused(task: "asyncio.Task[Reservation]") -> QuotaExceeded:
 
 async def test_a_caller_without_a_limit_asks_nothing(credit: MemoryCredit) -> None:
     node = MemoryNode(credit, "a")
-    reservation = node.balances.hold_now(caller_of(), 10**12)
+    reservation = node.balances.reserve_now(caller_of(), 10**12)
     assert reservation is not None
     node.settle(caller_of(), reservation, 10**12)
     assert node.authority.asked == []
 
 
 async def test_a_request_that_costs_nothing_asks_nothing(credit: MemoryCredit) -> None:
-    assert MemoryNode(credit, "a").balances.hold_now(CAPPED, 0) is not None
+    assert MemoryNode(credit, "a").balances.reserve_now(CAPPED, 0) is not None
 
 
 async def test_requests_that_wait_are_asked_for_together_and_later_ones_need_no_question(credit: MemoryCredit) -> None:
@@ -62,7 +62,7 @@ async def test_requests_that_wait_are_asked_for_together_and_later_ones_need_no_
     assert [(await task).nanos for task in tasks] == [30] * 5
     (want,) = node.authority.asked
     assert (want.balance, want.least_nanos, want.need_nanos, want.want_nanos) == (KEY, 30, 150, 270)
-    assert node.balances.hold_now(CAPPED, 30) is not None  # of the slice
+    assert node.balances.reserve_now(CAPPED, 30) is not None  # of the slice
     assert len(node.authority.asked) == 1
 
 
@@ -186,7 +186,7 @@ async def test_refusals_are_remembered_longer_and_longer_until_something_changes
     node.pulse += 0.3
     assert await ask() == 0
     node.settle(CAPPED, held, 400)
-    assert node.balances.hold_now(CAPPED, 5) is not None
+    assert node.balances.reserve_now(CAPPED, 5) is not None
 
 
 async def test_a_look_before_the_body_refuses_only_what_is_used_up(credit: MemoryCredit) -> None:
@@ -212,7 +212,7 @@ async def test_credit_is_asked_for_ahead_and_returned_when_it_is_idle(credit: Me
     await node.step()
     await first
     for _ in range(3):
-        assert node.balances.hold_now(CAPPED, 10) is not None
+        assert node.balances.reserve_now(CAPPED, 10) is not None
     assert node.find(KEY).room_nanos == 10
     await node.step()
     assert node.find(KEY).room_nanos >= 40
@@ -245,7 +245,7 @@ async def test_a_balance_whose_limit_is_gone_in_the_store_needs_no_credit(credit
 async def test_what_was_spent_without_a_limit_is_known_before_credit_is_asked_for(credit: MemoryCredit) -> None:
     node, free = MemoryNode(credit, "a"), caller_of()
     for nanos in (300, 200):
-        held = node.balances.hold_now(free, 500)
+        held = node.balances.reserve_now(free, 500)
         assert held is not None
         node.settle(free, held, nanos)
         if nanos == 300:
@@ -285,7 +285,7 @@ async def test_a_client_that_leaves_takes_nothing_along(credit: MemoryCredit) ->
     await node.keeper.step()  # the second is granted, and its client leaves before it runs
     late.cancel()
     await asyncio.gather(left, late, return_exceptions=True)
-    assert (node.find(KEY).held_nanos, node.balances.holds) == (0, set())
+    assert (node.find(KEY).held_nanos, node.balances.reservations) == (0, set())
 
 
 async def test_a_store_that_does_not_answer_is_an_error_in_time(credit: MemoryCredit) -> None:
@@ -348,7 +348,7 @@ async def test_a_request_that_waits_for_more_too_long_goes_on_with_its_reservati
     await node.keeper.step()
     await extending
     assert (reservation.charge, node.find(KEY).held_nanos) == (None, reservation.nanos)
-    assert reservation in node.balances.holds
+    assert reservation in node.balances.reservations
 
 
 async def test_a_statement_is_about_some_hundred_balances_at_most(credit: MemoryCredit) -> None:
@@ -425,7 +425,7 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     await refused(waiting)
     node.settle(CAPPED, reservation, 40)
     node.post()
-    node.keeper.call_in(node.find(KEY))
+    node.keeper.recall(node.find(KEY))
     await node.step()
     assert credit.balances[KEY].room == 960
 
@@ -461,7 +461,7 @@ async def test_a_request_that_fits_into_what_is_idle_elsewhere_runs_beside_one_t
     node.balances.release(large)
     late = (await asyncio.gather(other.begin(CAPPED, 10), other.step(), node.step(), other.step()))[0]
     await extend(late, 800, other, node)
-    assert (late.nanos, late.alone_in) == (800, ())
+    assert (late.nanos, late.overdrafts) == (800, ())
     with pytest.raises(QuotaExceeded):
         await extend(second, 5_000, node, other)  # the first runs at this very node
 
@@ -476,7 +476,7 @@ async def test_a_client_that_leaves_ends_its_claim(credit: MemoryCredit) -> None
     await asyncio.gather(extending, return_exceptions=True)
     node.balances.release(reservation)
     await node.step()
-    assert (credit.claimed, node.balances._alone_in) == ({}, set())
+    assert (credit.claimed, node.balances._overdrafts) == ({}, set())
 
 
 async def test_credit_that_was_given_up_and_is_read_back_is_not_returned_as_well(credit: MemoryCredit) -> None:
@@ -498,9 +498,9 @@ async def test_a_node_that_was_held_for_dead_reserves_nothing_before_its_leases_
     task = node.begin(CAPPED, 100)
     await node.step()
     node.balances.release(await task)
-    await node.authority.fold()  # the leader settled them
+    await node.authority.end_leases()  # the leader settled them
     node.keeper.distrust_leases()
-    assert node.balances.hold_now(CAPPED, 1) is None
+    assert node.balances.reserve_now(CAPPED, 1) is None
     task = other.begin(CAPPED, 1_000)
     await other.step()
     await task

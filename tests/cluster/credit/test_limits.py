@@ -36,7 +36,7 @@ async def test_a_limit_that_is_removed_and_set_again_leaves_its_leases_to_nodes_
         node.balances.check(caller_of())
         await node.step()
         assert credit.balances[KEY].leases[node.name].granted == 40  # what is idle is given up
-    held = busy.balances.hold_now(caller_of(), 10**6)
+    held = busy.balances.reserve_now(caller_of(), 10**6)
     assert held is not None
     busy.settle(CAPPED, held, 120)
     for node in nodes:
@@ -93,7 +93,7 @@ async def test_a_request_that_waits_is_judged_by_the_newest_limit(credit: Memory
 
 async def test_what_was_reserved_without_a_limit_is_no_fault_of_a_new_one(credit: MemoryCredit) -> None:
     node = MemoryNode(credit, "a")
-    held = node.balances.hold_now(caller_of(), 300)
+    held = node.balances.reserve_now(caller_of(), 300)
     assert held is not None
     waiting = node.begin(CAPPED, 701)
     await asyncio.sleep(0)

@@ -124,7 +124,7 @@ class CreditMachine(RuleBasedStateMachine):
         old.post()
         self.nodes[node] = new = MemoryNode(self.credit, old.name, live=3)
         new.now, new.pulse = old.now, old.pulse
-        self.loop.run_until_complete(new.authority.fold())
+        self.loop.run_until_complete(new.authority.end_leases())
 
     @rule()
     def turn(self) -> None:
@@ -158,9 +158,9 @@ class CreditMachine(RuleBasedStateMachine):
     def lose_a_node(self, node: int) -> None:
         """One that had posted everything was held for dead, and its leases were released; it comes back."""
         found = self.nodes[node]
-        if not any(found.unposted.values()) and not found.balances.holds:
+        if not any(found.unposted.values()) and not found.balances.reservations:
             fails, found.authority.fails = found.authority.fails, ""
-            self.loop.run_until_complete(found.authority.fold())
+            self.loop.run_until_complete(found.authority.end_leases())
             found.authority.fails = fails
             found.keeper.distrust_leases()
 
@@ -241,7 +241,7 @@ class CreditMachine(RuleBasedStateMachine):
                     here = own.granted_nanos - own.used_nanos
                     # What is posted without a limit and a lease is in no lease.
                     assert here <= outstanding if balance in self.removed else here == outstanding
-            self.loop.run_until_complete(node.authority.fold())
+            self.loop.run_until_complete(node.authority.end_leases())
         assert not any(found.leases for found in self.credit.balances.values())
 
 

@@ -13,8 +13,8 @@ import pytest
 from gateway.billing.request_record import build_start
 from gateway.cluster.credit.node_credit import _Orphans
 from gateway.cluster.credit.orphans import OrphanWorker
-from gateway.cluster.credit.stored_orphans import list_orphaned, settle_orphans
-from gateway.cluster.journal.left_notes import LeftNotes, record_journal
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter
 from gateway.domain.account import Caller
@@ -100,7 +100,7 @@ async def test_nothing_is_charged_for_a_lease_whose_limit_was_removed(store: Cre
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
     keys = ApiKeyRepository(left.database)
     await keys.put_key(attrs.evolve(caller.key, quota=Quota()))
-    assert await settle_orphans(left.database, "a", "charge", left.now) == 0
+    assert await end_orphans(left.database, "a", "charge", left.now) == 0
     await keys.put_key(caller.key)
     assert await find_left(left, caller) == (LIMIT - 100, 0)
     await audit(store)
@@ -111,10 +111,10 @@ async def test_released_credit_is_for_the_others_and_a_late_return_is_an_overrun
     store: CreditStore, tmp_path: Path
 ) -> None:
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
-    await make_worker(left, 60, "release").settle_due()
+    await make_worker(left, 60, "release").end_due()
     with pytest.raises(QuotaExceeded):
         await left.admit(caller, 900)  # two seconds are not a minute
-    await make_worker(left, 2, "release").settle_due()
+    await make_worker(left, 2, "release").end_due()
     await audit(store)
     left.balances.note_credit("key", caller.key.id, 0)  # it remembers the refusal for a moment
     left.settle(await left.admit(caller, 900), 900)
@@ -139,8 +139,8 @@ async def test_charged_credit_is_taken_back_when_the_node_posts_what_it_spent(
     )
     assert outstanding >= 400
     worker = make_worker(left, 2, "charge")
-    await worker.settle_due()
-    await worker.settle_due()  # once
+    await worker.end_due()
+    await worker.end_due()  # once
     await audit(store)
     rows = await store.connection.fetch("SELECT * FROM entries WHERE kind = 'orphan' ORDER BY sequence")
     assert [(row["key_id"], row["amount_nanos"]) for row in rows] == [
@@ -164,7 +164,7 @@ async def test_charged_credit_is_taken_back_when_the_node_posts_what_it_spent(
 
 async def test_a_return_on_another_day_is_credited_to_the_day_of_the_charge(store: CreditStore, tmp_path: Path) -> None:
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT, "daily"))
-    await make_worker(left, 2, "charge").settle_due()
+    await make_worker(left, 2, "charge").end_due()
     assert await find_credit(left, caller) <= -400
     left.now += 86_400
     left.settle(await left.admit(caller, 10), 10)
@@ -192,7 +192,7 @@ async def test_a_folder_that_is_restored_from_a_copy_posts_nothing_twice(store: 
         await come_back(store, tmp_path)
         await set_state(store, "a", "dead")
         journal.write_bytes(copy)  # the same id, and an old journal
-    await make_worker(left, 0, "release").settle_due()
+    await make_worker(left, 0, "release").end_due()
     await audit(store)
     assert await spent(store) == 400
     assert await store.connection.fetchval("SELECT count(*) FROM requests") == 3
@@ -205,11 +205,11 @@ async def test_a_living_node_keeps_its_leases_and_an_unknown_one_is_none(store: 
     await left.admit(caller, 5)
     now_s = left.now
     with pytest.raises(Conflict):
-        await settle_orphans(left.database, "b", "release", now_s)
+        await end_orphans(left.database, "b", "release", now_s)
     with pytest.raises(NotFound):
-        await settle_orphans(left.database, "c", "release", now_s)
+        await end_orphans(left.database, "c", "release", now_s)
     assert await list_orphaned(left.database, 0) == ["a"]
-    assert await settle_orphans(left.database, "a", "release", now_s) >= 400
+    assert await end_orphans(left.database, "a", "release", now_s) >= 400
     assert await list_orphaned(left.database, 0) == []
     assert await store.connection.fetchval("SELECT state FROM nodes WHERE id = 'a'") == "gone"
     await left.stop()
@@ -224,16 +224,16 @@ async def test_a_node_that_was_held_for_dead_spends_nothing_that_was_settled(
         await set_state(store, each.credit._node.id, "live")
     caller = await add_caller(zombie, Quota(), capped(LIMIT))
     running = await zombie.admit(caller, 200)
-    at_hand = zombie.balances.hold_now(caller, 40)  # it has more than it needed
+    at_hand = zombie.balances.reserve_now(caller, 40)  # it has more than it needed
     assert at_hand is not None
     zombie.balances.release(at_hand)
     await set_state(store, "a", "dead")
-    await make_worker(left, 2, "charge").settle_due()
+    await make_worker(left, 2, "charge").end_due()
     worker = make_worker(zombie, 0, "charge")
     await set_state(store, "a", "live")
     zombie.credit._node.epoch = 2  # type: ignore[attr-defined]
     zombie.credit.keeper.distrust_leases()  # as the reload of a node that registers again does
-    assert zombie.balances.hold_now(caller, 1) is None
+    assert zombie.balances.reserve_now(caller, 1) is None
     zombie.settle(running, 150)
     await zombie.flusher.flush()
     await worker.step()
@@ -266,7 +266,9 @@ async def test_a_frozen_node_without_a_disk_stays_within_the_limit_when_it_wakes
     for ctx in requests[:4]:
         frozen.settle(ctx, 100)  # in memory only
     await set_state(store, "a", "dead")
-    collector = NoteCollector(LeftNotes(left.database, lambda: parse_day(left.now)), lambda: True, "release", time.time)
+    collector = NoteCollector(
+        EndedNodeNotes(left.database, lambda: parse_day(left.now)), lambda: True, "release", time.time
+    )
     await collector.step()
     await audit(store)
     with pytest.raises(QuotaExceeded):

@@ -194,7 +194,7 @@ async def test_an_account_has_no_more_jobs_than_it_may_whatever_node_creates_the
 
 async def test_a_job_without_a_lease_and_a_return_without_one_keep_the_sums_right(cluster: Cluster) -> None:
     await cluster.videos.create(job(80))
-    await cluster.node.give_back({KEY: 30})
+    await cluster.node.return_credit({KEY: 30})
     found = await cluster.find(KEY) or {}
     assert (found["leased"], found["granted"], found["reserved"]) == (0, 0, 80)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.journal.kept_journal import KEPT_S, KeptJournal, read_settled
+from gateway.cluster.journal.kept_journal import KEPT_S, KeptJournal, read_ended
 from gateway.storage.journal import RequestJournal
 from tests.support.request_records import make_row
 
@@ -20,11 +20,7 @@ class Clock:
 def find_kept(journal: KeptJournal) -> list[str]:
     """The ids of the rows that the store has had, each once."""
     return sorted(
-        {
-            row.id.removeprefix("req_")
-            for path in journal.keep_all()
-            for row in journal.select_stored(read_settled(path))
-        }
+        {row.id.removeprefix("req_") for path in journal.keep_all() for row in journal.select_stored(read_ended(path))}
     )
 
 
@@ -32,7 +28,7 @@ def test_what_is_stored_is_kept_for_a_minute_after_its_file_was_written_anew(tmp
     clock = Clock()
     journal = KeptJournal(tmp_path / "journal", rotate_bytes=1, now=clock)
     for name in ("1", "2", "3"):
-        journal.settle(make_row(name))
+        journal.record_end(make_row(name))
     journal.forget(["req_1"])
     assert find_kept(journal) == ["1"]
     clock.now_s += KEPT_S / 2
@@ -47,7 +43,7 @@ def test_what_is_stored_is_kept_for_a_minute_after_its_file_was_written_anew(tmp
 
 def test_a_closed_journal_leaves_one_file_and_one_of_a_killed_process_is_cleared_by_the_next(tmp_path: Path) -> None:
     journal = KeptJournal(tmp_path / "journal", rotate_bytes=1)
-    journal.settle(make_row("1"))
+    journal.record_end(make_row("1"))
     journal.forget(["req_1"])
     assert len(list(tmp_path.iterdir())) > 1
     KeptJournal(tmp_path / "journal").close()
@@ -63,6 +59,6 @@ def test_without_links_nothing_is_kept_and_everything_else_goes_on(
         raise PermissionError
 
     monkeypatch.setattr("os.link", refuse)
-    journal.settle(make_row("1"))
+    journal.record_end(make_row("1"))
     journal.forget(["req_1"])
     assert find_kept(journal) == []

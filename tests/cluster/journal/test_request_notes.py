@@ -13,9 +13,9 @@ import pytest
 from gateway.billing.recovery import interrupt
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.store import PostgresCredit
-from gateway.cluster.credit.stored_orphans import list_orphaned, settle_orphans
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned
 from gateway.cluster.journal import request_notes
-from gateway.cluster.journal.left_notes import LeftNotes, record_journal
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
 from gateway.domain.account import Account, ApiKey
@@ -56,7 +56,7 @@ class Cluster:
 
     def __init__(self, store: CreditStore, database: Database) -> None:
         self.store, self.database = store, database
-        self.left = LeftNotes(database, lambda: TODAY)
+        self.left = EndedNodeNotes(database, lambda: TODAY)
         self.log = RequestLogRepository(database)
         database.credit = PostgresCredit(database, B, lambda: TODAY)
         self.ledger = self.make_ledger()
@@ -94,7 +94,9 @@ class Cluster:
         await authority.close()
 
     async def settle(self, node: str, on_crash: OnCrash = "release") -> Sequence[RequestRecord]:
-        return await self.left.settle(node, partial(interrupt, now_ms=NOON_MS, charged=on_crash == "charge"))
+        return await self.left.interrupt_requests(
+            node, partial(interrupt, now_ms=NOON_MS, charged=on_crash == "charge")
+        )
 
     async def list_notes(self) -> list[str]:
         found = await self.store.connection.fetch("SELECT request_id FROM request_notes ORDER BY 1")
@@ -296,7 +298,7 @@ async def test_what_a_dead_node_has_begun_is_interrupted_and_what_it_may_still_c
     assert await cluster.list_nodes() == {A: ("gone", 2 * max(0, kept - COST)), B: ("live", 0)}
     if kept:
         assert await list_orphaned(cluster.database, 0) == [A]
-        await settle_orphans(cluster.database, A, on_crash, NOON)
+        await end_orphans(cluster.database, A, on_crash, NOON)
         await cluster.check(charged=COST)
     assert await list_orphaned(cluster.database, 0) == []
 

@@ -11,7 +11,7 @@ from gateway.cluster.limits.limiter import SharedRateLimiter
 from gateway.domain.channel import Channel
 from gateway.errors import NoHealthyChannel, ProviderBadResponse, ShuttingDown
 from gateway.proxy.failover import Proxy
-from gateway.routing.channel_state import Lease
+from gateway.routing.channel_state import ChannelSlot
 from gateway.routing.target import Attempt
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.contexts import make_context
@@ -43,8 +43,8 @@ class Gateway:
         await self.go_on.wait()
         return attempt.channel.name
 
-    def take(self) -> Lease:
-        return self.floor.begin()[1].lease
+    def take(self) -> ChannelSlot:
+        return self.floor.begin()[1].slot
 
     def count_running(self) -> int:
         return sum(state.running for state in self.balancer.channels.values())
@@ -124,20 +124,20 @@ async def test_parts_of_one_attempt_take_the_places_that_are_left() -> None:
     async with two_gateways(channel("c", "m", max_concurrency=4, rpm=100)) as (left, right):
         limits = left.balancer.shared
         assert limits
-        lease = left.take()
-        assert await limits.claim(lease)
-        assert await lease.widen(2) == 2
+        slot = left.take()
+        assert await limits.acquire(slot)
+        assert await slot.widen(2) == 2
         other = right.take()
         assert right.balancer.shared
-        assert await right.balancer.shared.claim(other)
+        assert await right.balancer.shared.acquire(other)
         assert await other.widen(2) == 0
         assert right.balancer.channels["c"].running == 1
-        left.balancer.end(lease)
-        right.balancer.end(other)
+        left.balancer.release(slot)
+        right.balancer.release(other)
         last = right.take()
-        assert await right.balancer.shared.claim(last)
+        assert await right.balancer.shared.acquire(last)
         assert await last.widen(5) == 3  # one of ten requests at once is left, but parts are counted and not refused
-        right.balancer.end(last)
+        right.balancer.release(last)
 
 
 async def test_a_batch_leaves_places_that_another_gateway_has_not_taken() -> None:

@@ -83,8 +83,8 @@ async def compare(
             elif what == "give_back":
                 if permits:
                     left, right = permits.pop(number % len(permits))
-                    oracle.give_back(left, tokens)
-                    limiter.give_back(right, tokens)
+                    oracle.release(left, tokens)
+                    limiter.release(right, tokens)
             else:
                 kind, times = ("take", 3) if what == "together" else (what, 1)
                 subjects = callers[number]

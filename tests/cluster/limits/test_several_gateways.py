@@ -75,7 +75,7 @@ async def test_gateways_share_places_and_a_dead_one_holds_none(kind: str, shared
             assert await try_take(right, subjects)
             assert await try_take(right, subjects)
             assert not await try_take(left, subjects)
-            left.give_back(permit, 0)
+            left.release(permit, 0)
             assert await try_take(left, subjects)
             assert not await try_take(right, subjects)
         await clock.set(clock.now + 16)  # the other is not heard from any more
@@ -219,7 +219,7 @@ async def test_a_gateway_that_is_left_alone_goes_on_with_what_is_owed() -> None:
         async with running(limiter):
             for _ in range(30):  # three quarters of the requests, and of the tokens
                 permit = limiter.take_now(subjects, 10) or await limiter.take(subjects, 10)
-                limiter.give_back(permit, 10)
+                limiter.release(permit, 10)
             redis.kill()
             await wait_until_reached(limiter, away=True)
             passed = [await try_take(limiter, subjects) for _ in range(10)]

@@ -122,7 +122,7 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
     first, second = await nodes.start(A), await nodes.start(B)
     slow = [asyncio.create_task(second.database.read(text("SELECT pg_sleep(8)"))) for _ in range(READERS)]
     try:
-        async with second.session._own.lend(WITHIN_S) as busy:  # as while it frees what a dead node had claimed
+        async with second.session._own.exclusive(WITHIN_S) as busy:  # as while it frees what a dead node had claimed
             await busy.fetchval("SELECT 1")
             await SettingRepository(first.database).put_setting(SETTING)
             await until(lambda: second.applied)
@@ -180,7 +180,7 @@ async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_re
         await SettingRepository(second.database).put_setting(SETTING)
     wake(second)
     await until(lambda: second.queue.valid_until_s > before_s)
-    assert (second.reloaded, second.node.owner) == ([2], f"{B}:2")
+    assert (second.reloaded, second.node.process) == ([2], f"{B}:2")
     await SettingRepository(second.database).put_setting(SETTING)
     assert not await first.session.declare_dead(B, 1), "it has registered again since"
 

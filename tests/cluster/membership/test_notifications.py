@@ -27,7 +27,7 @@ async def test_rings_reach_other_nodes_over_the_database(shared_postgres: Shared
     for name, session, each in zip("ab", sessions, rings, strict=True):
         session.deliver_message = each.receive
         each.subscribe("job", partial(note, name))
-        await session.hold()
+        await session.acquire()
     running = asyncio.create_task(rings[0].run())
     try:
         for number in range(400):

@@ -383,7 +383,9 @@ def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
 
 def _drop_searches(event: Any) -> Any:
     """The usage that is written for a client has no searches."""
-    return attrs.evolve(event, usage=attrs.evolve(event.usage, rare=None)) if isinstance(event, UsageReport) else event
+    return (
+        attrs.evolve(event, usage=attrs.evolve(event.usage, details=None)) if isinstance(event, UsageReport) else event
+    )
 
 
 @table_rows("name", tape.ANSWERED)

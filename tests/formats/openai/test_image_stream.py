@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.image import MAX_IMAGE_BYTES, Image, Images
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import NO_USAGE, RareUnits, Usage
+from gateway.domain.usage import NO_USAGE, Usage, UsageDetails
 from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.json_or_stream import JsonOrStream
@@ -113,7 +113,7 @@ def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int],
 def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
     out, error, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
     assert (out, error) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
-    assert usage == Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40))
+    assert usage == Usage(50, 272, 0, "upstream", images=1, details=UsageDetails(image_input=40))
 
 
 def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> None:
@@ -123,7 +123,7 @@ def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> N
     assert transform.closed
     assert transform.ended
     assert (transform.events, transform.feed(COMPLETED), transform.finish()) == (2, b"", b"")
-    assert transform.parse_usage() == Usage(100, 544, 0, "upstream", images=2, rare=RareUnits(image_input=80))
+    assert transform.parse_usage() == Usage(100, 544, 0, "upstream", images=2, details=UsageDetails(image_input=80))
 
 
 def test_fewer_images_than_asked_for_are_a_whole_stream() -> None:
@@ -215,7 +215,7 @@ def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -
     assert out == COMPLETED + PARTIAL + COMPLETED + PARTIAL
     assert (error is not None, usage) == (
         True,
-        Usage(100, 544, 0, "upstream", images=2, rare=RareUnits(image_input=80)),
+        Usage(100, 544, 0, "upstream", images=2, details=UsageDetails(image_input=80)),
     )
 
 
@@ -226,7 +226,7 @@ def test_a_image_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes
     transform.feed(passed)
     transform.error = ProviderBadResponse("The provider closed the connection", phase="stream")
     assert transform.parse_usage() == (
-        Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40)) if images else NO_USAGE
+        Usage(50, 272, 0, "upstream", images=1, details=UsageDetails(image_input=40)) if images else NO_USAGE
     )
 
 
@@ -278,7 +278,7 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
     out, error, usage = run(transform, raw[:9], raw[9:])
     reported = {"created": 5, "quality": "high", "usage": USAGE}
     assert out == build_completed(Images((Image(B64),), usage, reported), CALL, 5)
-    assert (error, usage) == (None, Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40)))
+    assert (error, usage) == (None, Usage(50, 272, 0, "upstream", images=1, details=UsageDetails(image_input=40)))
 
 
 def test_no_more_of_a_whole_answer_is_told_than_was_asked_for() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.image import Image, ImageRequest
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.images import (
@@ -256,7 +256,7 @@ def read(value: Any) -> Any:
 def test_an_answer_is_its_images_and_what_it_says_of_them() -> None:
     images = read(ANSWER)
     assert images.items == (Image(B64, None, "a small cat"),)
-    assert images.usage == Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40))
+    assert images.usage == Usage(50, 272, 0, "upstream", images=1, details=UsageDetails(image_input=40))
     assert images.reported == {name: value for name, value in ANSWER.items() if name != "data"}
 
 

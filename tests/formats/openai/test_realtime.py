@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import RareUnits, Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import InvalidRequest, RateLimited
 from gateway.formats.openai import realtime as wire
 from tests.support.table_rows import table_rows
@@ -34,7 +34,7 @@ def append(sound: str) -> dict[str, str]:
 
 
 def test_the_usage_of_a_response_has_its_audio() -> None:
-    assert wire.parse_realtime_usage(USAGE) == Usage(20, 10, 6, "upstream", rare=RareUnits(8, 2, 7))
+    assert wire.parse_realtime_usage(USAGE) == Usage(20, 10, 6, "upstream", details=UsageDetails(8, 2, 7))
 
 
 @table_rows("raw", [None, [], {}, {"input_tokens": 5}, {"input_tokens": -1, "output_tokens": 1}])

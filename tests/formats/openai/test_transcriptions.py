@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
-from gateway.domain.usage import MAX_DURATION_MS, MAX_TOKENS, RareUnits, Usage
+from gateway.domain.usage import MAX_DURATION_MS, MAX_TOKENS, Usage, UsageDetails
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.form import ReceivedForm
 from gateway.formats.json_or_stream import JsonOrStream
@@ -216,7 +216,7 @@ def test_json_passes_as_it_is(kind: str | None) -> None:
     inference = make_call(kind)
     assert parse_transcription_answer(raw, inference) == (
         raw,
-        Usage(55, 7, source="upstream", duration_ms=5_000, rare=RareUnits(50)),
+        Usage(55, 7, source="upstream", duration_ms=5_000, details=UsageDetails(50)),
     )
     assert find_media_type(inference) == "application/json"
 
@@ -278,7 +278,10 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
 @table_rows(
     ("reported", "usage"),
     [
-        ({"usage": TOKENS, "duration": 3.25}, Usage(55, 7, source="upstream", duration_ms=3_250, rare=RareUnits(50))),
+        (
+            {"usage": TOKENS, "duration": 3.25},
+            Usage(55, 7, source="upstream", duration_ms=3_250, details=UsageDetails(50)),
+        ),
         ({"usage": {"type": "duration", "seconds": 4}}, Usage(0, 0, source="upstream", duration_ms=4_000)),
         ({"usage": {"type": "duration", "seconds": 4}, "duration": 9}, Usage(source="upstream", duration_ms=4_000)),
         (
@@ -372,7 +375,7 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
     transform = TranscriptPassthrough(STREAMED)
     assert drain(transform, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
     assert (transform.events, transform.ended) == (2, True)
-    assert transform.parse_usage() == Usage(55, 7, source="upstream", duration_ms=5_000, rare=RareUnits(50))
+    assert transform.parse_usage() == Usage(55, 7, source="upstream", duration_ms=5_000, details=UsageDetails(50))
 
 
 def test_without_usage_the_text_that_passed_is_estimated() -> None:

@@ -20,7 +20,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier
 from gateway.domain.rate_limit import Limits
 from gateway.errors import GatewayError, ProviderAuthError
-from gateway.routing.channel_state import Lease
+from gateway.routing.channel_state import ChannelSlot
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced
@@ -77,8 +77,8 @@ class RouteScenario:
         assert (line["rank"], line["chance"]) == (None, 0.0)
         return line["reason"]  # type: ignore[no-any-return]
 
-    def call(self, name: str) -> Lease:
-        return self.board.lease(self.board.channels[name], ("openai_chat", "m"), 1, retry=False)
+    def call(self, name: str) -> ChannelSlot:
+        return self.board.acquire(self.board.channels[name], ("openai_chat", "m"), 1, retry=False)
 
     def trip(self, name: str) -> None:
         self.board.channels[name].breaker.trip(self.time, RULES, reason="it broke", rng=0.5)
@@ -222,19 +222,19 @@ def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
     assert line["reason"] == f"cooling down after failures (it broke){ALL_THE_SAME}"
     scenario.time += 7.5
     assert scenario.lines()["up"]["rank"] == 1
-    lease = scenario.call("up")
+    slot = scenario.call("up")
     assert scenario.reason("up") == f"recovering: one request is testing it (it broke){ALL_THE_SAME}"
-    scenario.board.end(lease)
+    scenario.board.release(slot)
 
 
 def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
     scenario = RouteScenario(channel("up", max_concurrency=1), channel("slow", rpm=1), channel("keys"))
     for name in ("up", "slow", "keys"):
         scenario.board.channels[name].breaker.record_failure(0, scenario.time, RULES, reason="once it broke", rng=0.5)
-        lease = scenario.call(name)
+        slot = scenario.call(name)
         if name != "up":
-            scenario.board.record_failure(lease, ProviderAuthError("no"))
-            scenario.board.end(lease)
+            scenario.board.record_failure(slot, ProviderAuthError("no"))
+            scenario.board.release(slot)
     scenario.board.channels["slow"].keys[0].circuits.clear()
     assert scenario.reason("up") == "at its maximum of concurrent requests"
     assert scenario.reason("slow") == "at its maximum of requests per minute"
