@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import get_args
 
 from gateway.billing.accounting import AccountingService
 from gateway.config.certificate import WARN_DAYS, Certificate
@@ -10,7 +10,7 @@ from gateway.domain.account import ApiKey
 from gateway.domain.alert import Condition, Findings, Subject
 from gateway.domain.balance import Balance, Owner, UtcDay
 from gateway.domain.price import NANOS_PER_USD
-from gateway.routing.channel_health import describe_state
+from gateway.routing.channel_health import ChannelKeyView, describe_state
 from gateway.routing.load_balancer import LoadBalancer
 
 WARN_KEY_DAYS = 7
@@ -70,7 +70,7 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
     unknown: set[Subject] = set()
     well: set[Subject] = set()
     for state in load_balancer.channels.values():
-        name, shown = state.channel.name, describe_state(state, load_balancer)
+        name, shown = state.channel.name, describe_state(state, load_balancer, {})
         health, reason = shown["health"], shown["health_reason"] or "no reason is known"
         refused = list(_find_refused_keys(name, shown["keys"]))
         conditions += refused
@@ -90,15 +90,15 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
     return Findings(tuple(conditions), frozenset(unknown), frozenset(well))
 
 
-def _find_refused_keys(channel: str, keys: Sequence[Mapping[str, Any]]) -> Iterator[Condition]:
+def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator[Condition]:
     for number, key in enumerate(keys, 1):
-        if key["state"] == "closed" or not key["reason"]:
+        if key.state == "closed" or not key.reason:
             continue
-        shown = f"that ends in {key['last4']}" if key["last4"] else f"number {number}"
+        shown = f"that ends in {key.last4}" if key.last4 else f"number {number}"
         yield Condition(
             "provider_key_refused",
-            f"{channel} {key['last4'] or number}",
-            f"The provider of the channel {channel} refuses the API key {shown}: {_end(key['reason'])} Replace the key "
+            f"{channel} {key.last4 or number}",
+            f"The provider of the channel {channel} refuses the API key {shown}: {_end(key.reason)} Replace the key "
             f"with: gateway channels edit {channel} --api-key",
         )
 

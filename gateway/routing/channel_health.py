@@ -1,12 +1,16 @@
-"""The health of a channel in one word, and its live state as JSON. Pure functions of the load balancer's state."""
+"""The live state of a channel, and its health in one word. Pure functions of the load balancer's state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from gateway.answer_fields import Count
 from gateway.domain.account_spec import build_time
+from gateway.domain.circuit_breaker import State
 from gateway.domain.circuits import Tripped
 from gateway.domain.statistics import find_percentile
+from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelState, KeyState
+from gateway.routing.channel_tester import show_end
 from gateway.routing.load_balancer import LoadBalancer
 
 Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
@@ -21,30 +25,69 @@ MOSTLY_ANSWERED = 0.9
 _FEWEST = 10
 """The minimum number of requests for that ratio to be meaningful."""
 _GETS_NOTHING: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
-_SHOWABLE = 16
-"""The minimum length of a key whose last four characters may be shown."""
 
+AccountNames = Mapping[int, str]
 Fields = dict[str, Any]
+
+
+@frozen(kw_only=True)
+class CircuitView:
+    """Requests of one kind that a channel or a key of it refuses; ``account`` is null if that holds for all accounts.
+
+    ``language`` is the name of ``api_format`` until 0.8.
+    """
+
+    model: str | None
+    api_format: str | None
+    language: str | None
+    account: int | None
+    account_name: str | None
+    state: State
+    cooldown_s: float | None
+    trips: Count
+    reason: str | None
+
+
+@frozen(kw_only=True)
+class ChannelKeyView:
+    """A key of a channel."""
+
+    number: Count
+    last4: str
+    state: State
+    cooldown_s: float
+    reason: str | None
+    circuits: Sequence[CircuitView]
+    limited_models: Sequence[str]
+
+
+@frozen(kw_only=True)
+class Latency:
+    """Percentiles of the time to the first byte."""
+
+    p50: Count
+    p95: Count
+    p99: Count
 
 
 def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
     """Return the health of a channel in one word."""
-    health: Health = describe_state(state, load_balancer)["health"]
+    health: Health = describe_state(state, load_balancer, {})["health"]
     return health
 
 
-def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
-    """Describe the live state of a channel and of its keys."""
+def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
+    """Return the live state of a channel and its keys as fields of an answer. ``names``: account names by id."""
     now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
-    wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
+    wait, reason, circuits = breaker.wait_s(now), breaker.reason, _build_circuits(state.list_tripped(), now, names)
     if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
-        wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
-        reason = circuits[0]["reason"]
+        wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
+        reason = circuits[0].reason
     share = round(breaker.share(now, rules), 2)
     failed = _has_failed_test(state)
     unheard = state.channel.held_reason if state.channel.held and state.test is None else None
     keys = [
-        _describe_key(key, number, now, (key.test_error if failed or key.test_refused else None) or unheard)
+        _build_key(key, number, now, names, (key.test_error if failed or key.test_refused else None) or unheard)
         for number, key in enumerate(state.keys, 1)
         if key.key
     ]
@@ -68,7 +111,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
 
 
 def _find_health(
-    state: ChannelState, *, share: float, reason: str | None, keys: Sequence[Fields]
+    state: ChannelState, *, share: float, reason: str | None, keys: Sequence[ChannelKeyView]
 ) -> tuple[Health, str | None]:
     """Return a channel's health, and the reason if it is not healthy. A later success overrides a failed test."""
     test = state.test
@@ -81,8 +124,8 @@ def _find_health(
         return "cooling_down", reason
     if state.state == "half_open" or share < 1:
         return "recovering", reason
-    if keys and all(key["state"] != "closed" for key in keys):
-        return "failing", keys[0]["reason"]
+    if keys and all(key.state != "closed" for key in keys):
+        return "failing", keys[0].reason
     return (
         ("untested", None) if test is None and state.calls <= state.failures else ("healthy", _describe_failures(state))
     )
@@ -103,58 +146,53 @@ def _describe_failures(state: ChannelState) -> str | None:
     return f"{failed} of the last {count} requests failed"
 
 
-def _describe_key(key: KeyState, number: int, now: float, error: str | None) -> Fields:
+def _build_key(key: KeyState, number: int, now: float, names: AccountNames, error: str | None) -> ChannelKeyView:
     """Describe a key. A rejected key is reported as not closed until a request with it succeeds.
 
     ``error``: why its last test failed, or why the channel has been held since before the start.
     """
-    refused = _describe_circuits(key.circuits.list_tripped(), now)
+    refused = _build_circuits(key.circuits.list_tripped(), now, names)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
     if state == "closed" and refused and not key.circuits.no_failure_since_success:
-        state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
-    return {
-        "number": number,
-        "last4": show_end(key.key),
-        "state": state,
-        "cooldown_s": round(wait or 0.0, 1),
-        "reason": reason,
-        "circuits": refused,
-        "limited_models": sorted(model for model, limit in key.limited.items() if limit.until > now),
-    }
+        state, wait, reason = refused[0].state, refused[0].cooldown_s, refused[0].reason
+    return ChannelKeyView(
+        number=number,
+        last4=show_end(key.key),
+        state=state,
+        cooldown_s=round(wait or 0.0, 1),
+        reason=reason,
+        circuits=refused,
+        limited_models=sorted(model for model, limit in key.limited.items() if limit.until > now),
+    )
 
 
-def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
+def _build_circuits(tripped: Sequence[Tripped], now: float, names: AccountNames) -> list[CircuitView]:
     """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
     return [
-        {
-            "model": model or None,
-            "api_format": api_format or None,
-            "language": api_format or None,  # the name until 0.8
-            "account": account,
-            "state": breaker.state,
-            "cooldown_s": None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
-            "trips": breaker.trips,
-            "reason": breaker.reason,
-        }
+        CircuitView(
+            model=model or None,
+            api_format=api_format or None,
+            language=api_format or None,
+            account=account,
+            account_name=None if account is None else names.get(account),
+            state=breaker.state,
+            cooldown_s=None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
+            trips=breaker.trips,
+            reason=breaker.reason,
+        )
         for (api_format, model), account, breaker in tripped[:MOST_CIRCUITS]
     ]
 
 
 def _describe_figures(state: ChannelState) -> Fields:
-    """Describe the statistics of a channel's requests. Latencies and ratio are None without data."""
+    """Return the statistics of a channel's requests. Latencies and ratio are None without data."""
     answered = sorted(figure for figure in state.recent if figure != FAILED)
+    latency = {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)} if answered else None
     return {
-        "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
-        if answered
-        else None,
+        "latency_ms": latency and Latency(**latency),
         "success_ratio": round(len(answered) / len(state.recent), 4) if len(state.recent) else None,
         "calls": state.calls,
         "failures": state.failures,
     }
-
-
-def show_end(key: str) -> str:
-    """Return the last four characters of a key; an empty string for a short key."""
-    return key[-4:] if len(key) >= _SHOWABLE else ""

@@ -3,17 +3,16 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 
+from gateway.answer_fields import Count
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderAuthError, ProviderError, ProviderRejected
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_health import show_end
 from gateway.routing.channel_state import TestResult
 from gateway.routing.chat_request import SendChat, find_chat_model
 from gateway.routing.load_balancer import LoadBalancer
@@ -23,6 +22,8 @@ Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
 
 _NO_LIST = frozenset({404, 405})
 """HTTP statuses of a server that has no model list, or has it at another path."""
+_SHOWABLE = 16
+"""The minimum length of a key whose last four characters may be shown."""
 
 
 @frozen
@@ -41,6 +42,38 @@ class Answer:
     def passes(self) -> bool:
         """Whether the channel may get requests: it succeeded, or could not be tested."""
         return self.error is None or not self.requested
+
+
+@frozen
+class RequestTestResult:
+    """The result of one real request. ``ms`` is None if it failed."""
+
+    model: str
+    ok: bool
+    error: str | None
+    ms: Count | None
+
+
+@frozen
+class KeyTestResult:
+    """The result of listing the models with one key of a channel."""
+
+    last4: str
+    ok: bool
+    error: str | None
+    models: Count | None
+
+
+@frozen
+class ChannelTestResult:
+    """The result of a channel's test. ``keys`` is empty for a channel with one key."""
+
+    name: str
+    ok: bool
+    error: str | None
+    models: Count | None
+    request: RequestTestResult | None
+    keys: Sequence[KeyTestResult]
 
 
 class ChannelTester:
@@ -77,8 +110,8 @@ class ChannelTester:
 
     async def ask_chat(
         self, channel: Channel, answer: Answer, model: str | None = None
-    ) -> tuple[Answer, dict[str, Any]]:
-        """Send one real request of one token. Return ``answer`` with its outcome, and a report as JSON.
+    ) -> tuple[Answer, RequestTestResult]:
+        """Send one real request of one token. Return ``answer`` with its outcome, and a report.
 
         ``model`` None: use a model that the channel names or lists. Raises ``InvalidRequest`` if there is none.
         """
@@ -91,9 +124,8 @@ class ChannelTester:
             took_ms = await self._send(channel, chosen)
         except ProviderError as fault:
             error = fault
-        text = None if error is None else error.message
-        sent = {"model": chosen, "ok": error is None, "error": text, "ms": took_ms if error is None else None}
-        return Answer(answer.listing, error, took_ms), sent
+        asked = Answer(answer.listing, error, took_ms)
+        return asked, RequestTestResult(chosen, error is None, _read_error(asked), took_ms if error is None else None)
 
     async def _answers_below_v1(self, channel: Channel) -> bool:
         """Return whether the model list is at ``/v1`` below the channel's address."""
@@ -116,8 +148,8 @@ class ChannelTester:
         for key, tested in zip(state.keys, by_key or (answer,), strict=False):
             key.test_error, key.test_refused = _read_error(tested), isinstance(tested.error, ProviderAuthError)
 
-    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> dict[str, Any]:
-        """List the provider's models with every key of a channel, and return the results as JSON.
+    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
+        """List the provider's models with every key of a channel.
 
         A provider without a model list cannot be tested for free, so its channel passes. ``request``: also send one
         real request, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
@@ -132,23 +164,22 @@ class ChannelTester:
             found, sent = await self.ask_chat(channel, answers[0], model)
         passing = next((answer for answer in answers if answer.passes), found)
         self.record(channel, found if sent else passing, answers)  # one working key is enough for the channel
-        results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
-        models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
-        return {
-            "name": channel.name,
-            **_describe(found),
-            "models": models,
-            "request": sent,
-            "keys": results if len(results) > 1 else [],
-        }
+        results = [
+            KeyTestResult(show_end(key), answer.passes, _read_error(answer), _count_models(answer))
+            for key, answer in zip(keys, answers, strict=True)
+        ]
+        models = next((one.models for one in results if one.models is not None), None)
+        several = results if len(results) > 1 else []
+        return ChannelTestResult(channel.name, found.passes, _read_error(found), models, sent, several)
 
 
-def _describe(answer: Answer) -> dict[str, Any]:
-    return {
-        "ok": answer.passes,
-        "error": _read_error(answer),
-        "models": None if answer.listing is None else len(answer.listing),
-    }
+def show_end(key: str) -> str:
+    """Return the last four characters of a key; an empty string for a short key."""
+    return key[-4:] if len(key) >= _SHOWABLE else ""
+
+
+def _count_models(answer: Answer) -> int | None:
+    return None if answer.listing is None else len(answer.listing)
 
 
 def _read_error(answer: Answer) -> str | None:

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
@@ -20,10 +19,9 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
-from gateway.routing.channel_tester import Answer, ChannelTester
+from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
 
@@ -203,7 +201,7 @@ class ChannelService:
 
     async def add(
         self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none", request: bool = False
-    ) -> Fields:
+    ) -> Channel:
         """Add a channel. It gets requests at once unless ``check`` holds it.
 
         If ``request`` is set, the check also sends one real request of one token.
@@ -233,9 +231,9 @@ class ChannelService:
         else:
             self._tester.record(channel, answer)
             self._note_answer(channel, answer)
-        return self.describe(self.get(channel.name))
+        return self.get(channel.name)
 
-    async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Channel:
         """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
@@ -247,7 +245,7 @@ class ChannelService:
             await self._store.put_channel(changed, None if changed == channel else audit, before=channel)
             await self._offer(await self._store.list_channels())
         await (self._retry_held(changed) if changed.held else self.sync(changed))
-        return self.describe(self.get(changed.name))
+        return self.get(changed.name)
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove a channel; running requests finish. After the last one, the discovered channels are offered again.
@@ -263,7 +261,7 @@ class ChannelService:
         unknown = [channel for channel in back if self._catalog.find_offer(channel) is None]
         await asyncio.gather(*map(self.sync, unknown))
 
-    async def order(self, fields: Fields, by: Actor = OPERATOR) -> list[Fields]:
+    async def order(self, fields: Fields, by: Actor = OPERATOR) -> None:
         """Set priorities to match the given order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
         names = parse_spec(fields, ChannelOrder).names
         async with self._changing:
@@ -275,7 +273,6 @@ class ChannelService:
                 audit = self._record("channel.ordered", ", ".join(names), by, build_change(before, after))
                 await self._store.put_channels(changed, audit, before=ordered)
                 await self._offer(await self._store.list_channels())
-        return self.list_channels()
 
     async def sync(self, channel: Channel) -> ProviderError | None:
         """Fetch a synchronised channel's model list now. Return the error if that failed."""
@@ -308,13 +305,13 @@ class ChannelService:
                     "models_synced", channel=channel.name, models=len(listing), came=len(added), went=sorted(removed)
                 )
 
-    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> Fields:
+    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """Test a channel with every key; see ``ChannelTester``. A held channel that passes is released."""
         result = await self._tester.test(channel, request=request, model=model)
-        if channel.held and result["ok"]:
+        if channel.held and result.ok:
             await (self.sync(channel) if channel.sync else self._release(channel))
-        elif channel.held and result["error"] != channel.held_reason:
-            await self._put_held(attrs.evolve(channel, held_reason=result["error"]), channel)
+        elif channel.held and result.error is not None and result.error != channel.held_reason:
+            await self._put_held(attrs.evolve(channel, held_reason=result.error), channel)
         return result
 
     async def retry(self) -> None:
@@ -386,36 +383,12 @@ class ChannelService:
             await self._offer(await self._store.list_channels())
             return True
 
-    def list_channels(self) -> list[Fields]:
-        """Describe every channel, in order."""
-        return [self.describe(channel) for channel in self._catalog.channels]
-
     def get(self, name: str) -> Channel:
         """Return the channel with that name. Raises ``NotFound``."""
         channel = self._catalog.find_channel(name)
         if channel is None:
             raise NotFound(f"No channel is called {name[:64]!r}")
         return channel
-
-    def describe(self, channel: Channel) -> Fields:
-        """Describe a channel for the admin API: settings without secrets, live state, and its models."""
-        offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
-        state = self._load_balancer.channels.get(channel.name)
-        return {
-            **build_channel(channel),
-            "offers": None if offer is None else len(offer),
-            "matches_globs": bool(channel.patterns) and not channel.sync,
-            "synced_at": None if synced.at_s is None else build_time(synced.at_s),
-            "sync_error": synced.error,
-            "models_added": (added := list(synced.added)),
-            "models_removed": (removed := list(synced.removed)),
-            "came": added,  # the names until 0.8, kept for one more version
-            "went": removed,
-            "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
-            "on_hold": channel.held,
-            "held": channel.held,
-            **({} if state is None else describe_state(state, self._load_balancer)),
-        }
 
     def _record(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
         return by.did(action, name, self._now_ms(), detail=detail)

@@ -528,8 +528,8 @@ async def test_a_new_synchronised_channel_is_listed_when_the_reload_returns(relo
         report = await site.reload({"channel": [channel(NOWHERE), *synced]})
         assert report["changes"] == ["channel 'synced' added", "channel 'silent' added"]
         assert await site.models() == ["m", "s1", "s2"]
-        channels = site.gateway.app[SERVICES].routing.channels
-        errors = [channels.describe(channels.get(name))["sync_error"] for name in ("up", "synced", "silent")]
+        routing = site.gateway.app[SERVICES].routing
+        errors = [routing.catalog.find_synced(routing.channels.get(name)).error for name in ("up", "synced", "silent")]
         assert [bool(error) for error in errors] == [False, False, True]
 
 
@@ -640,7 +640,7 @@ async def test_stored_channels_stay_and_a_files_channel_of_the_same_name_hides_o
         await site.reload({})
         assert await site.models() == ["m"]
         assert read_content((await site.ask())[1]) == "stored"
-        assert channels.describe(channels.get("mine"))["declared"] is False
+        assert channels.get("mine").origin == "stored"
         await site.gateway.rows(3)
 
 

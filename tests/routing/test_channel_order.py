@@ -44,9 +44,9 @@ def read_order(services: ChannelServices) -> list[str]:
 
 async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
     services = await gateway_of("a", "b", "c")
-    shown = await services.channel_service.order({"names": ["c", "a", "b"]})
+    await services.channel_service.order({"names": ["c", "a", "b"]})
     assert read_order(services) == ["c", "a", "b"]
-    assert {channel["name"]: channel["priority"] for channel in shown} == {"a": 1, "b": 0, "c": 2}
+    assert {channel.name: channel.priority for channel in services.catalog.channels} == {"a": 1, "b": 0, "c": 2}
     assert {channel.name: channel.priority for channel in await services.store.list_channels()} == {
         "a": 1,
         "b": 0,
@@ -123,7 +123,7 @@ async def figures_after(*calls: dict[str, Any]) -> dict[str, Any]:
         board.release(board.call(**call))  # said twice, it counts once
     services = ChannelServices(load_balancer=board)
     await services.channel_service.declare([DECLARED])
-    shown = services.channel_service.describe(DECLARED)
+    shown = services.show("filed")
     return {name: shown[name] for name in NOTHING_KNOWN}
 
 

@@ -14,6 +14,8 @@ from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
+from gateway.routing.channel_tester import RequestTestResult
+from tests.support.answers import to_json
 from tests.support.channel_services import BARE, DECLARED, NOW, ChannelServices, Disk, Vendors, declare_channels
 from tests.support.table_rows import table_rows
 
@@ -50,7 +52,8 @@ LOCAL = Channel("ollama", "ollama", "http://127.0.0.1:9/v1", sync=True, origin="
 
 async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> None:
     services = await declare_channels(DECLARED)
-    made = await services.channel_service.add(BARE)
+    await services.channel_service.add(BARE)
+    made = services.show()
     assert (made["name"], made["origin"], made["declared"], made["status"]) == ("up", "stored", False, "active")
     assert (made["offers"], made["state"], made["running"]) == (1, "closed", 0)
     assert made["created_at"] == "2025-06-15T15:06:40Z"
@@ -61,7 +64,8 @@ async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> Non
 
 async def test_a_synchronised_channel_has_its_models_when_it_has_been_added() -> None:
     services = await declare_channels(DECLARED, vendors=Vendors({"up": ["b", "a"]}))
-    made = await services.channel_service.add(SYNCED)
+    await services.channel_service.add(SYNCED)
+    made = services.show()
     assert (made["offers"], made["sync_error"], made["synced_at"], made["came"]) == (
         2,
         None,
@@ -73,7 +77,8 @@ async def test_a_synchronised_channel_has_its_models_when_it_has_been_added() ->
 
 async def test_a_channel_whose_provider_does_not_answer_is_added_all_the_same_and_says_so() -> None:
     services = await declare_channels(DECLARED)
-    made = await services.channel_service.add(SYNCED)
+    await services.channel_service.add(SYNCED)
+    made = services.show()
     assert (made["offers"], made["sync_error"]) == (None, "nobody there")
     assert services.names == ["filed", "up"]
 
@@ -82,7 +87,8 @@ async def test_a_disabled_channel_is_not_asked_for_its_models_until_it_is_enable
     services = await declare_channels(DECLARED, vendors=Vendors({"up": ["a"]}))
     await services.channel_service.add({**SYNCED, "status": "disabled"})
     assert services.vendors.asked == []
-    enabled = await services.channel_service.edit("up", {"status": "active"})
+    await services.channel_service.edit("up", {"status": "active"})
+    enabled = services.show()
     assert (enabled["status"], enabled["offers"]) == ("active", 1)
 
 
@@ -132,7 +138,8 @@ async def test_of_two_that_add_one_name_at_once_one_is_told_that_it_is_taken() -
 async def test_a_channel_that_is_renamed_goes_by_its_new_name_alone() -> None:
     services = await declare_channels(DECLARED, vendors=Vendors({"new": ["a"]}))
     await services.channel_service.add(SYNCED)
-    shown = await services.channel_service.edit("up", {"name": "new"})
+    await services.channel_service.edit("up", {"name": "new"})
+    shown = services.show("new")
     assert (shown["name"], shown["offers"]) == ("new", 1)
     assert services.names == ["filed", "new"]
     with pytest.raises(NotFound):
@@ -217,8 +224,7 @@ async def test_nothing_is_looked_for_while_there_is_a_channel() -> None:
 async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[str, Any], kept: set[str]) -> None:
     services = await declare_channels(DECLARED)
     await services.channel_service.add(FULL)
-    shown = await services.channel_service.edit("up", change)
-    after = build_secrets(services.channel_service.get(shown["name"]))
+    after = build_secrets(await services.channel_service.edit("up", change))
     assert {name for name, value in after.items() if value == SECRETS[name]} == kept
     for name in SECRETS.keys() - kept:
         if name == "api_keys":
@@ -281,8 +287,8 @@ def comparable(services: ChannelServices, name: str) -> dict[str, Any]:
 async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without() -> None:
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, "provider": "openai", "sync": True})
-    assert (await services.channel_service.edit("up", {"base_url": None}))["base_url"] == "https://api.openai.com/v1"
-    assert (await services.channel_service.edit("up", {"models": None}))["models"] == []
+    assert (await services.channel_service.edit("up", {"base_url": None})).base_url == "https://api.openai.com/v1"
+    assert (await services.channel_service.edit("up", {"models": None})).models == ()
     for change, param in (
         ({"sync": None}, "models"),
         ({"name": None}, "name"),
@@ -298,7 +304,7 @@ async def test_a_channel_of_another_provider_goes_to_that_providers_address() ->
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, "provider": "openai"})
     changed = await services.channel_service.edit("up", {"provider": "anthropic"})
-    assert (changed["provider"], changed["base_url"]) == ("anthropic", "https://api.anthropic.com/v1")
+    assert (changed.provider, changed.base_url) == ("anthropic", "https://api.anthropic.com/v1")
     with pytest.raises(InvalidRequest) as caught:
         await services.channel_service.edit("up", {"provider": "custom"})
     assert caught.value.param == "base_url"
@@ -307,9 +313,9 @@ async def test_a_channel_of_another_provider_goes_to_that_providers_address() ->
 
 async def test_what_is_shown_can_be_read_back_and_has_no_secret_in_it() -> None:
     services = await declare_channels(DECLARED)
-    shown = await services.channel_service.add(FULL)
-    text = orjson.dumps([shown, services.channel_service.list_channels()]).decode()
-    assert "canary" not in text
+    await services.channel_service.add(FULL)
+    shown = services.show()
+    assert "canary" not in orjson.dumps(shown).decode()
     assert (shown["key_count"], shown["header_names"], shown["has_proxy"]) == (2, ["X-Team"], True)
     assert [key["last4"] for key in shown["keys"]] == ["0001", "0002"]
     names = {field.name for field in attrs.fields(ChannelSpec)} - SECRETS.keys()
@@ -320,8 +326,8 @@ async def test_what_is_shown_can_be_read_back_and_has_no_secret_in_it() -> None:
 
 async def test_the_end_of_a_short_key_is_not_shown() -> None:
     services = await declare_channels(DECLARED)
-    shown = await services.channel_service.add({**BARE, "api_key": "fifteen-letters"})
-    assert [key["last4"] for key in shown["keys"]] == [""]
+    await services.channel_service.add({**BARE, "api_key": "fifteen-letters"})
+    assert [key["last4"] for key in services.show()["keys"]] == [""]
 
 
 async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
@@ -403,8 +409,8 @@ async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
     before = services.channel_service.get("up")
     if param is None:
         changed = await services.channel_service.edit("up", change)
-        kept = "v2" in changed["base_url"]
-        assert (changed["key_count"] == 1, changed["header_names"]) == (kept, [])
+        kept = "v2" in changed.base_url
+        assert (len(changed.api_keys) == 1, changed.headers) == (kept, ())
         return
     with pytest.raises(InvalidRequest) as caught:
         await services.channel_service.edit("up", change)
@@ -436,7 +442,7 @@ async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answ
 
     services.vendors.lists["up"] = ["a", "b", "c"]
     services.vendors.before = refuse_the_second
-    assert await services.channel_service.test(services.channel_service.get("up")) == {
+    assert to_json(await services.channel_service.test(services.channel_service.get("up"))) == {
         "name": "up",
         "ok": False,
         "error": "not this one",
@@ -454,7 +460,7 @@ async def test_testing_a_channel_of_one_key_or_none_says_it_once(keys: list[str]
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, "api_keys": keys})
     services.vendors.lists["up"] = []
-    assert await services.channel_service.test(services.channel_service.get("up")) == {
+    assert to_json(await services.channel_service.test(services.channel_service.get("up"))) == {
         "name": "up",
         "ok": True,
         "error": None,
@@ -480,7 +486,7 @@ async def test_a_real_request_is_for_the_model_that_is_named_else_one_of_the_cha
     await services.channel_service.add({**BARE, "models": models})
     services.vendors.lists["up"] = ["a", "b"]
     tested = await services.channel_service.test(services.channel_service.get("up"), request=True, model=asked)
-    assert (tested["ok"], tested["request"]) == (True, sent)
+    assert (tested.ok, to_json(tested.request)) == (True, sent)
 
 
 async def test_without_a_model_there_is_no_real_request() -> None:
@@ -499,9 +505,9 @@ async def test_a_channel_that_lists_and_refuses_a_real_request_is_not_added() ->
         await services.channel_service.add(BARE, check="refuse", request=True)
     await services.channel_service.add(BARE, check="refuse")
     tested = await services.channel_service.test(services.channel_service.get("up"), request=True)
-    assert (tested["ok"], tested["error"], tested["models"]) == (False, "not for this model", 1)
-    assert tested["request"] == {"model": "m", "ok": False, "error": "not for this model", "ms": None}
-    assert services.channel_service.describe(services.channel_service.get("up"))["health"] == "failing"
+    assert (tested.ok, tested.error, tested.models) == (False, "not for this model", 1)
+    assert tested.request == RequestTestResult("m", ok=False, error="not for this model", ms=None)
+    assert services.show()["health"] == "failing"
 
 
 ANY_JSON = st.recursive(

@@ -13,6 +13,8 @@ from gateway.routing.channel_tester import Answer, ChannelTester
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
+from gateway.server.admin.channel_view import build_channel_view
+from tests.support.answers import to_json
 from tests.support.repositories import Repositories
 
 NOW = 1_750_000_000
@@ -118,6 +120,12 @@ class ChannelServices:
         """Every channel that is offered; the switchboard knows the same ones, as they are."""
         assert [line.channel for line in self.load_balancer.channels.values()] == list(self.catalog.channels)
         return [channel.name for channel in self.catalog.channels]
+
+    def show(self, name: str = "up") -> dict[str, Any]:
+        """The channel as the admin API shows it."""
+        channel = self.channel_service.get(name)
+        shown: dict[str, Any] = to_json(build_channel_view(channel, self.catalog, self.load_balancer, {}))
+        return shown
 
     def offers(self, name: str) -> list[str] | None:
         offer = self.catalog.find_offer(self.channel_service.get(name))

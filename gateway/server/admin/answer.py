@@ -6,7 +6,7 @@ The JSON has the fields in the order of the class. See ``gateway.answer_fields``
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
@@ -14,6 +14,7 @@ from gateway.answer_fields import Count, Shaped
 from gateway.frozen import frozen
 from gateway.server.openapi import schema as s
 
+T = TypeVar("T")
 IN_FORCE = s.explain(
     s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
@@ -29,6 +30,14 @@ class InForce:
     nodes: Count
     of: Count
     ms: Count
+
+
+@frozen
+class Deleted:
+    """What was deleted, by its name."""
+
+    name: str
+    deleted: bool = True
 
 
 InForceField = Annotated[InForce, Shaped(IN_FORCE)]
@@ -52,6 +61,23 @@ def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
 def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
     """Return the fields of a class in the order of the JSON."""
     return sorted(attrs.fields(kind), key=lambda one: not one.metadata.get("first"))
+
+
+def read_answer(kind: type[T], value: Any) -> T:
+    """Return the JSON of another node as the type ``kind``. A field that the node's version does not have is None."""
+    made: T = _read_value(kind, value)
+    return made
+
+
+def _read_value(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if attrs.has(kind):
+        return kind(**{one.name: _read_value(one.type, value.get(one.name)) for one in attrs.fields(kind)})
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in {list, Sequence}:
+        return [_read_value(parts[0], one) for one in value]
+    return _read_value(parts[0], value) if origin in {Union, UnionType} else value
 
 
 def build_answer(kind: Any) -> s.Shape:

@@ -1,14 +1,17 @@
 """The query parameter ``node``, which directs a request to one node of a cluster."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import TypeVar
 
 import orjson
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.server.admin.answer import read_answer
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.admin.operation import AdminOperation
+
+T = TypeVar("T")
 
 OWN = "own"
 NODE = Query("node", f"Ask this node of the cluster (an id). `{OWN}`: the gateway that takes the request, by default.")
@@ -25,10 +28,13 @@ def may_nodes_ask(operation: AdminOperation) -> bool:
     return NODE in operation.handler.query or ALONE in operation.handler.query
 
 
-async def ask_named_node(request: AdminRequest, *path: str) -> Any:
+async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T | None:
     """Forward the request to the node in the query, and return its answer; None if the query names this node.
 
-    ``path``: the segments of the admin API's path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    ``kind``: the type of the answer; an error of the node is returned as a response, whatever the type. ``path``: the
+    segments of the admin API's path.
+
+    Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
     """
     services, node = request.services, request.query.get("node", OWN)
     if node in {OWN, services.active_requests.node}:
@@ -37,5 +43,6 @@ async def ask_named_node(request: AdminRequest, *path: str) -> Any:
         raise NotFound(f"No live node has the id {node[:64]!r}", param="node")
     answer = await services.admin.peers.ask_one(node, path, request.actor)
     if answer.status != HTTPStatus.OK:
-        return web.Response(body=orjson.dumps(answer.body), status=answer.status, content_type="application/json")
-    return answer.body["data"] if answer.body.get("object") == "list" else answer.body
+        body = orjson.dumps(answer.body)
+        return web.Response(body=body, status=answer.status, content_type="application/json")  # type: ignore[return-value]
+    return read_answer(kind, answer.body["data"] if answer.body.get("object") == "list" else answer.body)

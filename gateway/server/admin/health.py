@@ -59,7 +59,7 @@ async def get_health(request: AdminRequest) -> Any:
 
     Each node of a cluster has its own state; `node` is its id.
     """
-    if (answer := await ask_named_node(request, "health")) is not None:
+    if (answer := await ask_named_node(request, dict[str, Any], "health")) is not None:
         return answer
     services, connection, now = request.services, request.http.protocol, time.monotonic()
     monitor, storage = services.admin.monitor, services.storage

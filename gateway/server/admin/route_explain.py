@@ -1,20 +1,22 @@
 """Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from gateway.answer_fields import Count, Moment
 from gateway.billing.accounting import AccountingService
+from gateway.billing.price_spec import build_price
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import CircuitBreaker
+from gateway.domain.circuit_breaker import CircuitBreaker, State
 from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
-from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
+from gateway.domain.price import ONE_PPM, Price
 from gateway.errors import GatewayError, ModelNotPriced
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
@@ -43,6 +45,106 @@ _IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits"
 """The smallest image request of each image operation."""
 
 
+@frozen(kw_only=True)
+class UnusedChannel:
+    """A channel that would not get the request, and why. ``rank`` and ``chance`` are of the channels that may."""
+
+    channel: str
+    provider: str
+    priority: int
+    weight: Count
+    rank: Count | None = None
+    chance: float = 0.0
+    reason: str | None
+
+
+@frozen(kw_only=True)
+class PriceSummary:
+    """A price in dollars. Null means: cached input and cache writes cost as input does, audio as text."""
+
+    model: str
+    input_usd_per_million: float
+    cached_input_usd_per_million: float | None
+    cache_write_usd_per_million: float | None
+    cache_write_long_usd_per_million: float | None
+    output_usd_per_million: float
+    usd_per_image: float
+    usd_per_second: float
+    usd_per_million_characters: float
+    audio_input_usd_per_million: float | None
+    cached_audio_input_usd_per_million: float | None
+    audio_output_usd_per_million: float | None
+    tiers: Count
+
+
+@frozen(kw_only=True)
+class ChannelOption(UnusedChannel):
+    """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8."""
+
+    wait_s: float | None
+    upstream_model: str
+    api_format: str
+    language: str
+    translated: bool
+    state: State
+    share: float
+    running: Count
+    capability: Mapping[str, Any] | None
+    price: PriceSummary | None
+    price_multiplier: float
+
+
+@frozen(kw_only=True)
+class Remaining:
+    """What is left to a key or an account, and its limits."""
+
+    held_usd: float
+    left_usd: float | None
+    resets_at: Moment | None
+    rpm: Count | None
+    tpm: Count | None
+    max_concurrency: Count | None
+    burst: Count | None
+
+
+@frozen
+class RemainingOfCaller:
+    """What is left to a key and to its account."""
+
+    key: Remaining
+    account: Remaining
+
+
+@frozen
+class KeyName:
+    """A key."""
+
+    id: int
+    name: str
+    account: str
+
+
+@frozen
+class Refusal:
+    """The error that the request would get."""
+
+    code: str
+    message: str
+
+
+@frozen(kw_only=True)
+class Explanation:
+    """Where a request would be sent."""
+
+    model: str
+    operation: Operation
+    key: KeyName | None
+    served: bool
+    refused: Refusal | None
+    channels: Sequence[ChannelOption | UnusedChannel]
+    room: RemainingOfCaller | None
+
+
 @frozen
 class RouteExplainer:
     """Explains routing decisions, based on the router's live state."""
@@ -53,7 +155,7 @@ class RouteExplainer:
     accounting: AccountingService
     clock: Callable[[], float]
 
-    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
+    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Explanation:
         """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions."""
         who = caller or UNRESTRICTED_CALLER
         targets = self.router.list_options(who, model, operation)
@@ -67,7 +169,7 @@ class RouteExplainer:
         usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
         total = sum(one.weight for one in equals)
-        lines = [
+        lines: list[ChannelOption | UnusedChannel] = [
             self._describe(one, operation, rank, one.weight / total if one in equals else 0.0)
             for rank, one in enumerate(usable, 1)
         ]
@@ -76,20 +178,23 @@ class RouteExplainer:
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
         taken = {target.channel.name for target in targets}
         lines += [
-            _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
+            UnusedChannel(
+                **_name(channel),
+                reason=_NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation),
+            )
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
         refused = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
-        return {
-            "model": model,
-            "operation": operation,
-            "key": caller and {"id": caller.key.id, "name": caller.key.name, "account": caller.account.name},
-            "served": refused is None and (bool(usable) or tried or not targets),
-            "refused": refused and {"code": refused.code, "message": refused.message},
-            "channels": lines,
-            "room": caller and self._describe_room(caller),
-        }
+        return Explanation(
+            model=model,
+            operation=operation,
+            key=None if caller is None else KeyName(caller.key.id, caller.key.name, caller.account.name),
+            served=refused is None and (bool(usable) or tried or not targets),
+            refused=None if refused is None else Refusal(refused.code, refused.message),
+            channels=lines,
+            room=None if caller is None else self._find_room(caller),
+        )
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         """Return the error that would refuse the request; None if the request would be routed."""
@@ -102,28 +207,28 @@ class RouteExplainer:
 
     def _describe(
         self, status: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
-    ) -> Fields:
+    ) -> ChannelOption:
         target, obstacle = status.target, status.obstacle
         channel, reason = target.channel, status.find_reason()
         if tried and status.may_insist:
             reason = f"{reason}; a few requests are sent all the same, because no other channel serves the model"
-        return {
+        return ChannelOption(
             **_name(channel),
-            "rank": rank,
-            "chance": round(chance, 3),
-            "reason": reason if target.sure or reason else "untested: its list of models is not known yet",
-            "wait_s": None if obstacle is None else round(obstacle[1], 1),
-            "upstream_model": target.model,
-            "api_format": target.endpoint.wire,
-            "language": target.endpoint.wire,  # the field's name until 0.8
-            "translated": target.endpoint.wire != OPERATIONS[operation].formats[0],
-            "state": status.ill[0].state if status.ill else "closed",
-            "share": round(status.share, 2),
-            "running": target.state.running,
-            "capability": _build_capability(target.capability),
-            "price": _build_price(target.price),
-            "price_multiplier": target.multiplier_ppm / ONE_PPM,
-        }
+            rank=rank,
+            chance=round(chance, 3),
+            reason=reason if target.sure or reason else "untested: its list of models is not known yet",
+            wait_s=None if obstacle is None else round(obstacle[1], 1),
+            upstream_model=target.model,
+            api_format=target.endpoint.wire,
+            language=target.endpoint.wire,
+            translated=target.endpoint.wire != OPERATIONS[operation].formats[0],
+            state=status.ill[0].state if status.ill else "closed",
+            share=round(status.share, 2),
+            running=target.state.running,
+            capability=_build_capability(target.capability),
+            price=None if target.price is None else _build_price(target.price),
+            price_multiplier=target.multiplier_ppm / ONE_PPM,
+        )
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
         """Return the reason why routing excludes a channel."""
@@ -146,15 +251,17 @@ class RouteExplainer:
             return f"does not allow the variant {variant!r} (allow_fields)"
         return f'has no price for this (billing.unpriced is "{self.router.pricing.unpriced}")'
 
-    def _describe_room(self, caller: Caller) -> Fields:
-        owners = (("key", caller.key), ("account", caller.account))
-        return {
-            name: {
-                **{field: value for field, value in self.accounting.describe(owner).items() if field in _ROOM},
-                **attrs.asdict(owner.limits),
-            }
-            for name, owner in owners
-        }
+    def _find_room(self, caller: Caller) -> RemainingOfCaller:
+        return RemainingOfCaller(self._find_remaining(caller.key), self._find_remaining(caller.account))
+
+    def _find_remaining(self, owner: ApiKey | Account) -> Remaining:
+        figures = self.accounting.describe(owner)
+        return Remaining(
+            held_usd=figures["held_usd"],
+            left_usd=figures["left_usd"],
+            resets_at=figures["resets_at"],
+            **attrs.asdict(owner.limits),
+        )
 
 
 @frozen
@@ -201,9 +308,6 @@ class _ChannelStatus:
         return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
 
 
-_ROOM = frozenset({"left_usd", "held_usd", "resets_at"})
-
-
 def _name(channel: Channel) -> Fields:
     return {
         "channel": channel.name,
@@ -213,17 +317,9 @@ def _name(channel: Channel) -> Fields:
     }
 
 
-def _refuse(channel: Channel, reason: str) -> Fields:
-    return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
-
-
 def _edits(target: Target) -> bool:
     """Return whether the target edits images. A target with unknown capability counts as able."""
     return target.capability.edits is not False
-
-
-def _find_usd(nanos: int | None) -> float | None:
-    return None if nanos is None else nanos / NANOS_PER_USD
 
 
 def _build_capability(able: Capability) -> Fields | None:
@@ -232,22 +328,6 @@ def _build_capability(able: Capability) -> Fields | None:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
-def _build_price(price: Price | None) -> Fields | None:
-    """Return the price in dollars per million tokens, image, second and million characters; None without a price."""
-    if price is None:
-        return None
-    return {
-        "model": price.model,
-        "input_usd_per_million": price.input_nanos_per_million / NANOS_PER_USD,
-        "cached_input_usd_per_million": _find_usd(price.cached_input_nanos_per_million),
-        "cache_write_usd_per_million": _find_usd(price.cache_write_nanos_per_million),
-        "cache_write_long_usd_per_million": _find_usd(price.cache_write_long_nanos_per_million),
-        "output_usd_per_million": price.output_nanos_per_million / NANOS_PER_USD,
-        "usd_per_image": price.image_nanos / NANOS_PER_USD,
-        "usd_per_second": price.second_nanos / NANOS_PER_USD,
-        "usd_per_million_characters": price.character_nanos_per_million / NANOS_PER_USD,
-        "audio_input_usd_per_million": _find_usd(price.audio_input_nanos_per_million),
-        "cached_audio_input_usd_per_million": _find_usd(price.cached_audio_input_nanos_per_million),
-        "audio_output_usd_per_million": _find_usd(price.audio_output_nanos_per_million),
-        "tiers": len(price.tiers),
-    }
+def _build_price(price: Price) -> PriceSummary:
+    fields = build_price(price) | {"tiers": len(price.tiers)}
+    return PriceSummary(**{one.name: fields[one.name] for one in attrs.fields(PriceSummary)})

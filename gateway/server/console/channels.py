@@ -14,7 +14,7 @@ async def load_channels(request: web.Request) -> Data:
     channels, providers, nodes = await asyncio.gather(
         ask(request, "/channels", node=request.query.get("node")), ask(request, "/providers"), list_live_nodes(request)
     )
-    ordered = sorted(channels, key=lambda one: -one["priority"])
+    ordered = sorted(channels, key=lambda one: -one.priority)
     return {"channels": ordered, "providers": providers, "nodes": nodes}
 
 

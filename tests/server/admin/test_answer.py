@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
-from gateway.server.admin.answer import InForce, InForceField, build_answer, build_shape, write_answer
+from gateway.server.admin.answer import InForce, InForceField, build_answer, build_shape, read_answer, write_answer
 from gateway.server.openapi import schema as s
 
 
@@ -82,6 +82,20 @@ def test_a_field_that_may_be_left_out_is_not_required() -> None:
 )
 def test_the_json_has_the_fields_in_their_order(thing: Thing | Numbered, body: bytes) -> None:
     assert orjson.dumps(thing, default=write_answer) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "made"),
+    [
+        (list[Part], [{"size": 1, "at": "now"}], [Part(size=1, at="now")]),
+        (Part, {"size": 1, "new": 2}, Part(size=1, at=None)),
+        (Thing, {"name": "a", "parts": [{"size": 1, "at": None}]}, Thing(name="a", parts=[Part(size=1, at=None)])),
+        (Part | None, {"size": 1, "at": None}, Part(size=1, at=None)),
+        (Mapping[str, int], {"a": 1}, {"a": 1}),
+    ],
+)
+def test_the_answer_of_a_node_of_another_version_is_read(kind: Any, value: Any, made: Any) -> None:
+    assert read_answer(kind, value) == made
 
 
 def test_what_is_no_answer_is_not_written() -> None:

@@ -59,6 +59,11 @@ async def call(gateway: RunningGateway, model: str) -> int:
         return int(response.status)
 
 
+async def show(gateway: RunningGateway, name: str) -> dict[str, Any]:
+    shown: dict[str, Any] = (await ask_office(gateway, "GET", f"/channels/{name}"))[1]
+    return shown
+
+
 def service_of(gateway: RunningGateway) -> ChannelService:
     found: ChannelService = gateway.app[SERVICES].routing.channels
     return found
@@ -75,7 +80,7 @@ async def test_a_provider_that_does_not_answer_is_refused_or_held_and_the_demo_s
         status, refused = await ask_office(gateway, "POST", "/channels", fields)
         assert (status, refused["error"]["code"]) == (400, "invalid_request")
         assert FAULTS[fault] in refused["error"]["message"]
-        assert [each["name"] for each in service_of(gateway).list_channels()] == ["demo"]
+        assert [each.name for each in gateway.app[SERVICES].routing.catalog.channels] == ["demo"]
         status, held = await ask_office(gateway, "POST", "/channels?check=hold", fields)
         assert (status, held["health"], held["held"]) == (201, "failing", True)
         assert FAULTS[fault] in held["health_reason"]
@@ -83,7 +88,7 @@ async def test_a_provider_that_does_not_answer_is_refused_or_held_and_the_demo_s
         assert await call(gateway, "m") == 404
         assert await call(gateway, "demo-chat") == 200
         await service_of(gateway).retry()
-        assert service_of(gateway).describe(service_of(gateway).get("new"))["health"] == "failing"
+        assert (await show(gateway, "new"))["health"] == "failing"
         assert "demo-chat" in await list_models(gateway)
 
 
@@ -105,7 +110,7 @@ async def test_a_held_channel_serves_once_its_provider_has_answered_and_the_demo
         else:
             await ask_office(gateway, "PATCH", "/channels/new", {"api_keys": ["the-right-provider-key"]})
         assert await call(gateway, "m") == 200
-        (shown,) = service_of(gateway).list_channels()
+        shown = await show(gateway, "new")
         assert (shown["name"], shown["health"], shown["health_reason"], shown["held"]) == (
             "new",
             "healthy",
@@ -188,7 +193,8 @@ async def test_the_hold_outlives_a_restart(gateway_with: StartGateway) -> None:
     await ask_office(gateway, "POST", "/channels?check=hold", channel("http://127.0.0.1:9/v1", "new"))
     service = service_of(gateway)
     await service.declare(())
-    assert [(each["name"], each["held"]) for each in service.list_channels()] == [("new", True), ("demo", False)]
+    channels = gateway.app[SERVICES].routing.catalog.channels
+    assert [(each.name, each.held) for each in channels] == [("new", True), ("demo", False)]
 
 
 async def test_a_refused_key_is_failing_has_a_name_and_gets_no_share_as_its_channel(gateway_with: StartGateway) -> None:
@@ -200,7 +206,7 @@ async def test_a_refused_key_is_failing_has_a_name_and_gets_no_share_as_its_chan
         assert (status, refused["error"]["param"]) == (400, "api_key")
         await ask_office(gateway, "POST", "/channels?check=hold", fields)
         await ask_office(gateway, "POST", "/channels/new/test")
-        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        shown = await show(gateway, "new")
         assert (shown["health"], shown["share"]) == ("failing", 0.0)
         keys = [(key["number"], key["last4"], key["state"], "credentials" in key["reason"]) for key in shown["keys"]]
         assert keys == [(1, "", "open", True), (2, "ider", "open", True)]
@@ -224,13 +230,13 @@ async def test_a_key_that_works_beside_a_refused_one_is_healthy(gateway_with: St
             {"channel": [channel(up.base_url, "new", api_keys=["first", "second"], api_key=None)]}
         )
         await ask_office(gateway, "POST", "/channels/new/test")
-        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        shown = await show(gateway, "new")
         assert (shown["health"], sorted(key["state"] for key in shown["keys"])) == ("healthy", ["closed", "open"])
         refused = [key["state"] for key in shown["keys"]].index("open")
         for _ in range(2):
             assert await call(gateway, "m") == 200
             used = {received.headers["authorization"] for received in up.received[2:]}
-            _, shown = await ask_office(gateway, "GET", "/channels/new")
+            shown = await show(gateway, "new")
             # A request that succeeds outweighs the test of its own key, and says nothing about the other one.
             state = "closed" if f"Bearer {('first', 'second')[refused]}" in used else "open"
             assert (shown["keys"][refused]["state"], shown["health"]) == (state, "healthy")
@@ -261,7 +267,7 @@ async def test_a_channel_of_which_many_requests_fail_is_not_simply_healthy(gatew
         gateway = await gateway_with({"channel": [channel(up.base_url, "new")], "routing": {"max_attempts": 1}})
         for _ in range(20):
             await call(gateway, "m")
-        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        shown = await show(gateway, "new")
         assert (shown["health"], shown["health_reason"]) == ("healthy", "8 of the last 20 requests failed")
 
 
@@ -273,13 +279,13 @@ async def test_a_server_without_a_list_is_added_untested_if_the_channel_names_it
         status, made = await ask_office(gateway, "POST", "/channels", channel(up.base_url, "new"))
         assert (status, made["health"], made["held"]) == (201, "untested", False)
         assert await call(gateway, "m") == 200
-        assert service_of(gateway).list_channels()[0]["health"] == "healthy"
+        assert (await show(gateway, "new"))["health"] == "healthy"
 
 
 async def test_a_channel_of_the_file_gets_requests_although_it_is_untested(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [channel(up.base_url, "filed")]})
-        assert service_of(gateway).list_channels()[0]["health"] == "untested"
+        assert (await show(gateway, "filed"))["health"] == "untested"
         assert await call(gateway, "m") == 200
 
 

@@ -26,6 +26,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
 from gateway.server.admin.route_explain import RouteExplainer
+from tests.support.answers import to_json
 from tests.support.repositories import Repositories
 from tests.support.table_rows import table_rows
 
@@ -67,7 +68,8 @@ class RouteScenario:
         self.explainer = RouteExplainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
 
     def ask(self, model: str = "m", operation: Operation = "chat", caller: Caller | None = None) -> dict[str, Any]:
-        return self.explainer.explain(caller, model, operation)
+        answer: dict[str, Any] = to_json(self.explainer.explain(caller, model, operation))
+        return answer
 
     def lines(self, *args: Any, **more: Any) -> dict[str, dict[str, Any]]:
         return {line["channel"]: line for line in self.ask(*args, **more)["channels"]}
