@@ -1,7 +1,6 @@
-"""Adaptations: the changes to a client's request that a reader makes for features that other formats lack.
+"""Record the changes to a client's request for features that the provider's format lacks.
 
-A history never makes the gateway reject a request: each part is translated, else written as text, else dropped. The
-names of adapted parts are kept for the request log (``ChatRequest.adapted``).
+A history never makes the gateway reject a request: each part is translated, else written as text, else dropped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ _MOST_LEVELS = 32
 
 @attrs.define
 class Adaptations:
-    """The names of the adapted parts, in the order of first use.
+    """Names of the adapted parts, in the order of first use.
 
     ``is_past``: the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
     """
@@ -33,7 +32,6 @@ class Adaptations:
     is_past: bool = False
 
     def note(self, name: str) -> None:
-        """Record that ``name`` was written as text, dropped or changed."""
         self.names[name] = None
 
     def write(self, kind: str, part: Mapping[str, Any]) -> list[TextPart]:
@@ -72,10 +70,7 @@ def _is_opaque(name: str, value: Any) -> bool:
 
 
 def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
-    """Return the tool choice; None if all tools were dropped and the choice was ``auto``.
-
-    Raises ``InvalidRequest`` if the client forces a tool call and the forced tool, or every tool, was dropped.
-    """
+    """Return the tool choice; None if all tools were dropped and the choice was ``auto``. Raises ``InvalidRequest``."""
     if choice in {None, "none"} or not adaptations.names:
         return choice
     left_out = [name for name in adaptations.names if name.startswith(LEFT_OUT)]

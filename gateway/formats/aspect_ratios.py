@@ -1,8 +1,8 @@
 """Image sizes of Gemini models, at any provider: these take an aspect ratio and a resolution tier instead of a size.
 
-Source: ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size", one table per model. The sides
-in tiers 2K and 4K are two and four times those in 1K, in tier 512 half of them. 21:9 in tier 512 is omitted: the table
-is wrong there.
+Source: ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size", one table per model. Sides in
+tiers 2K and 4K are two and four times those in 1K, in tier 512 half of them. 21:9 in tier 512 is omitted: the table is
+wrong there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ DEFAULT_TIER = "1K"
 
 @frozen
 class AspectRatio:
-    """The aspect ratio and the resolution tier sent to a model instead of a size."""
+    """An aspect ratio and a resolution tier."""
 
     ratio: str
     tier: str = DEFAULT_TIER

@@ -12,7 +12,7 @@ from gateway.frozen import frozen
 
 @frozen
 class LineFormat:
-    """Functions that build and parse result lines; see ``formats/openai/batches.py``. ``errors``: the error format."""
+    """Functions that build and parse the result lines of a batch; see ``formats/openai/batches.py``."""
 
     build_answer: Callable[[str, int, str, str, bytes], LineResult]
     build_refused: Callable[[str, int, str, Body], LineResult]

@@ -12,12 +12,13 @@ from gateway.frozen import frozen
 
 @frozen
 class CallConversion:
-    """The data for converting the tool calls of an answer.
+    """How to convert the tool calls of an answer.
 
-    ``names``: the client's tool names, by the names in the provider's request. ``taken``: ids of calls in the request's
-    history. Some servers number calls from 0 in every answer. A client that matches calls and results by id would take
-    a repeated id for a call with a result. ``answer_tool``: the name of a tool whose calls are the answer's text;
-    empty if there is no such tool.
+    Attributes:
+        names: the client's tool names, by the names in the provider's request.
+        taken: ids of calls in the request's history. Some servers number calls from 0 in every answer, and clients that
+            match calls and results by id would take a repeated id for a call with a result.
+        answer_tool: name of a tool whose calls are the answer's text; empty if there is no such tool.
     """
 
     names: Mapping[str, str]
@@ -29,7 +30,7 @@ NO_CONVERSION = CallConversion({}, frozenset(), "")
 
 
 def find_call_conversion(valid: ValidChat) -> CallConversion:
-    """Return the conversion data for the answer to a request; ``NO_CONVERSION`` if no conversion is needed."""
+    """Return how to convert the answer's tool calls; ``NO_CONVERSION`` if no conversion is needed."""
     request = valid.request
     calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
     found = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
@@ -37,10 +38,7 @@ def find_call_conversion(valid: ValidChat) -> CallConversion:
 
 
 class CallConverter:
-    """Converts the tool calls in the events of one answer.
-
-    ``conversion``: the conversion data. ``answer_id``: the answer's id, which makes generated call ids unique.
-    """
+    """Converts the tool calls in the events of one answer. ``answer_id`` makes generated call ids unique."""
 
     __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
 

@@ -1,4 +1,4 @@
-"""Find unused ids for tool calls."""
+"""Unused ids for tool calls."""
 
 from collections.abc import Container
 

@@ -1,10 +1,7 @@
 """The common chat model, the intermediate form between chat API formats.
 
-With it N formats need N parsers and N builders instead of one translator per pair.
-
 A request is a ``ChatRequest``; an answer, streamed or not, is a sequence of events. If client and provider use the same
-format, the bytes pass through and this model is not used. Features of a format that have no place in the model are lost
-in translation.
+format, the bytes pass through instead. Features of a format that have no place in the model are lost in translation.
 """
 
 from collections.abc import Mapping
@@ -33,8 +30,8 @@ class TextPart:
 class MediaPart:
     """An image, an audio recording or a file, as base64 ``data`` with a media type or as a ``url``.
 
-    ``name`` is the file name, ``detail`` the OpenAI API's image detail (auto, low, high), and ``where`` the place in
-    the request that error messages name.
+    ``detail``: the OpenAI API's image detail (auto, low, high). ``where``: the place in the request, for error
+    messages.
     """
 
     kind: Literal["image", "audio", "file"]
@@ -49,10 +46,7 @@ class MediaPart:
 
 @frozen
 class ReasoningPart:
-    """A model's reasoning in an earlier message, with the signature that its provider requires.
-
-    ``redacted`` is reasoning in the provider's encrypted form; ``text`` is then empty.
-    """
+    """A model's reasoning in an earlier message. ``redacted``: its encrypted form, without text."""
 
     text: str = ""
     signature: str | None = None
@@ -61,9 +55,9 @@ class ReasoningPart:
 
 @frozen
 class ToolCallPart:
-    """A tool call by the model; ``arguments`` is the JSON text exactly as the model wrote it.
+    """A tool call by the model.
 
-    ``signature`` is Gemini's thought signature for the call.
+    ``arguments``: JSON text exactly as the model wrote it. ``signature``: Gemini's thought signature for the call.
     """
 
     id: str
@@ -140,10 +134,9 @@ class ChatRequest:
         thinking_tokens: maximum tokens of reasoning; 0 forbids reasoning. Set if the format gives a number.
         effort: reasoning effort. Set if the format gives a word.
         user: the client's own end user, as an opaque name.
-        top_logprobs: number of alternatives per answer token whose log probabilities are requested, in addition to the
-            token's own; None requests no log probabilities.
-        adapted: names of the parts written as text, dropped or changed for the provider, as in the client's format
-            (``tool_reference``), in the order of first use, without repetition.
+        top_logprobs: number of alternatives per token whose log probabilities are requested; None requests no log
+            probabilities.
+        adapted: names of the parts written as text, dropped or changed for the provider.
     """
 
     messages: tuple[Message, ...]
@@ -225,10 +218,7 @@ class RedactedReasoning:
 
 @frozen
 class ToolCallStart:
-    """A tool call begins; its arguments follow.
-
-    ``id`` is never empty: a parser generates one if the provider gives none.
-    """
+    """A tool call begins; its arguments follow. ``id`` is never empty: a parser generates a missing id."""
 
     index: int
     id: str

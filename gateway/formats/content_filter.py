@@ -80,8 +80,8 @@ def parse_image_error(
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx) to an image request into an error.
 
-    A reported block counts with any status outside ``NEVER_BLOCKS``. After a block the gateway tries no other channel
-    and does not count a failure of the key. ``parse_worded_error`` converts every other answer.
+    A reported block counts with any status outside ``NEVER_BLOCKS``: the gateway tries no other channel and does not
+    count a failure of the key.
     """
     value = loads_or_none(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
@@ -99,6 +99,5 @@ _MOST_WORDS = 300
 
 
 def _keep_harmless(words: str) -> str:
-    """Drop the sentences that contain an address or a request id of the provider."""
     kept = [sentence for sentence in _SENTENCE_END.split(words[: 4 * _MOST_WORDS]) if not _TELLTALE.search(sentence)]
     return " ".join(kept).strip()[:_MOST_WORDS]

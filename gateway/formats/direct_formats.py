@@ -1,7 +1,4 @@
-"""Direct formats: requests and answers are converted without the common chat model.
-
-If client and provider use the same format, the bytes pass through. Otherwise one function converts each pair.
-"""
+"""Table of the direct formats: requests and answers are converted without the common chat model."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,7 @@
-"""Fan-out for ``n`` choices from a provider that gives one per request: merge the answers, in the OpenAI API format.
+"""Merge the answers of several requests with one choice each into one answer with ``n`` choices.
 
-No I/O: ``proxy/fan_out.py`` sends the requests. Each answer is already translated to the client's format.
+For providers that give one choice per request; ``proxy/fan_out.py`` sends the requests. Answers are in the OpenAI API
+format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -118,10 +119,7 @@ def _build_event(value: Json) -> bytes:
 
 
 class MergedStream(ChatPassthrough):
-    """The transform of a merged stream. Its usage is the sum over ``parts``, even if some are incomplete.
-
-    ``parts``: the transforms of the merged streams.
-    """
+    """The transform of a merged stream. Its usage is the sum over ``parts``."""
 
     __slots__ = ("_parts",)
 
@@ -134,10 +132,7 @@ class MergedStream(ChatPassthrough):
 
 
 def add_parts(usages: Iterable[Usage], inference: InferenceRequest) -> Usage:
-    """Add the usages of sent requests. A request without a report counts as the estimated prompt of ``inference``.
-
-    Return an empty usage if no request has reported anything.
-    """
+    """Add the usages of sent requests. One without a report counts as the estimated prompt, unless all have none."""
     usages = list(usages)
     if all(usage.source == "none" for usage in usages):
         return Usage()

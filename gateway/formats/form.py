@@ -37,11 +37,9 @@ class FieldTypes:
 
 
 def parse_fields(form: ReceivedForm, kinds: FieldTypes) -> Body:
-    """Convert the fields into the equivalent JSON body. Empty numbers and flags, and ``_charset_``, are ignored.
+    """Convert the fields into the equivalent JSON body, without empty numbers and flags. Raises ``InvalidRequest``.
 
-    ``_charset_`` gives the form's encoding (RFC 7578, 4.6), which is always UTF-8: other forms are rejected earlier.
-
-    Raises ``InvalidRequest`` naming a field of the wrong type, a repeated field, or an invalid name.
+    ``_charset_``, the form's encoding (RFC 7578, 4.6), is ignored: other encodings than UTF-8 are rejected earlier.
     """
     body: Body = {}
     for raw_name, text in form.fields:

@@ -29,7 +29,6 @@ class HeadTailBuffer:
             self.trim()
 
     def trim(self) -> None:
-        """Drop the pieces between the head and the tail."""
         pieces, count, excess = self.pieces, 0, SLACK_BYTES - self.room
         for piece in pieces:
             if len(piece) > excess:

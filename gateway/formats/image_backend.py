@@ -1,7 +1,7 @@
 """The interface of image backends: build the requests that get images from a provider, and parse its answers. No I/O.
 
 Some providers answer with images, others with a task to poll. An ``ImageBackend`` returns the next request until it has
-the images; ``media/images.py`` sends the requests and waits. Each client request has its own backend object.
+the images. Each client request has its own backend object.
 """
 
 from abc import ABC, abstractmethod
@@ -18,11 +18,11 @@ class ProviderRequest:
     """One HTTP request to the provider.
 
     Attributes:
-        body: the request body; None for no body.
         path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
             percent-encoded; None for the endpoint's own path.
         wait_s: seconds to wait before sending.
-        repeatable: whether the request polls or cancels a task. Its failure does not affect the task and is retried.
+        repeatable: whether the request polls or cancels a task: a failure does not affect the task, and the request is
+            sent again.
         starts_task: whether the task's id is only in the answer. The gateway waits for the answer even if the client
             disconnects; otherwise the task could never be cancelled.
         headers: additional headers, which override the default ones.
@@ -50,10 +50,7 @@ class ImageBackend(ABC):
 
     @abstractmethod
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
-        """Parse a successful (2xx) answer to the last request; return the images or the next request.
-
-        Raises ``ProviderBadResponse`` for an invalid answer, ``ImageBlocked`` if a filter removed the images.
-        """
+        """Parse a successful (2xx) answer; return the images or the next request. Raises ``ProviderError``."""
 
     def build_cancel_request(self) -> ProviderRequest | None:
         """Return the request that cancels a running task; None if there is nothing to cancel."""

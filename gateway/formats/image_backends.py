@@ -29,8 +29,5 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
 def make_image_backend(
     wire: Wire, inference: InferenceRequest, model: str, mark: str, capability: Capability
 ) -> ImageBackend:
-    """Return the image backend for ``inference`` in the format ``wire``; ``model`` is the provider's model name.
-
-    ``mark`` is a random word that clients cannot predict; see ``formats/request_body.py``.
-    """
+    """Return the image backend for the format ``wire``. ``mark``: see ``formats/request_body.py``."""
     return _IMAGE_BACKENDS[wire](inference, model, mark, capability)

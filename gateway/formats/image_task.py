@@ -31,16 +31,11 @@ _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
 
 class ImageTask:
-    """The state of one task at a vendor, from its creation to its end.
+    """The state of one task at a vendor.
 
-    Args:
-        place: the path of the vendor's tasks.
-        first_wait_s: seconds before the first poll; later waits grow up to ``LONGEST_WAIT_S``.
-        separator: text between ``place`` and the id.
-
-    Attributes:
-        host: the vendor's server that has the task; None for the channel's own server.
-        ended: whether the task has ended; an ended task is not cancelled.
+    ``place``: the path of the vendor's tasks, followed by ``separator`` and the task's id. ``first_wait_s``: seconds
+    before the first poll; later waits grow up to ``LONGEST_WAIT_S``. ``host``: the vendor's server that has the task;
+    None for the channel's own server.
     """
 
     __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended", "host")
@@ -56,8 +51,8 @@ class ImageTask:
     def parse_object(self, raw: bytes) -> dict[str, Any] | None:
         """Return an answer's JSON object; None if the answer is invalid but the task can be polled again.
 
-        Raises ``ProviderBadResponse`` if the answer is invalid and the task has no id, or after more than
-        ``MAX_INVALID_POLLS`` consecutive invalid answers.
+        Raises ``ProviderBadResponse`` if the task has no id, or after more than ``MAX_INVALID_POLLS`` invalid answers
+        in a row.
         """
         try:
             value = parse_any_object(raw)
@@ -70,10 +65,7 @@ class ImageTask:
         return value
 
     def follow(self, found: object) -> ProviderRequest:
-        """Return the next poll request for a running task. The first call sets the task's id to ``found``.
-
-        Raises ``ProviderBadResponse`` if the id cannot be used in a path.
-        """
+        """Return the next poll request. The first call sets the task's id to ``found``."""
         if self._id is None:
             if not isinstance(found, str) or not _ID.match(found):
                 raise ProviderBadResponse("The provider gave its task no usable id")
@@ -89,7 +81,6 @@ class ImageTask:
         )
 
     def build_cancel_request(self) -> ProviderRequest | None:
-        """Return the request that cancels the task; None if the task has ended or has no id."""
         if self._id is None or self.ended:
             return None
         return ProviderRequest(path=f"{self._place}{self._id}/cancel", repeatable=True)
@@ -108,10 +99,7 @@ def parse_image(url: object) -> Image:
 
 
 def build_images(items: Sequence[Image], wanted: int) -> Images:
-    """Return the first ``wanted`` images of a successful task. Usage counts every image made.
-
-    Raises ``ProviderBadResponse`` if the task made fewer than ``wanted`` images.
-    """
+    """Return the first ``wanted`` images; usage counts all. Raises ``ProviderBadResponse`` if there are fewer."""
     if len(items) < wanted:
         raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} images")
     return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
@@ -147,11 +135,7 @@ def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any
 
 
 def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) -> None:
-    """Raise ``InvalidRequest`` for source images that the model does not take, or for a missing required one.
-
-    Features that no such model supports are rejected too: masks, transparency, several frames. Fields that only tune
-    the result are left to the model.
-    """
+    """Raise ``InvalidRequest`` for masks, transparency, several frames, and unsupported or missing source images."""
     sources = inference.image.sources if inference.image else 0
     if sources and not takes:
         raise InvalidRequest("The model does not edit images", param="model")

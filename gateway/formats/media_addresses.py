@@ -44,11 +44,7 @@ class FetchedMedia:
 class MediaAddress:
     """The URL of an image or file in a body.
 
-    Attributes:
-        url: the URL.
-        kind: an image or another file.
-        where: the place in the body, for error messages.
-        is_past: whether the part belongs to an earlier turn.
+    ``where``: place in the body, for error messages. ``is_past``: whether the part belongs to an earlier turn.
     """
 
     url: str
@@ -60,7 +56,6 @@ class MediaAddress:
     _key: str
 
     def put(self, media: FetchedMedia) -> None:
-        """Replace the URL by the fetched content."""
         media_type, data = media.media_type, media.data
         url = f"data:{media_type};base64,{data}"
         if self._key == "fileData":
@@ -135,7 +130,6 @@ Found = tuple[Literal["image", "file"], Body, str, str, str]
 
 
 def _find(part: Body) -> Found | None:
-    """Return the URL in a part; None if it has none."""
     image, file, source = part.get("image_url"), part.get("file"), part.get("source")
     if _is_address(image):
         return "image", part, "image_url", "image_url", image

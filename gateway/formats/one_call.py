@@ -1,7 +1,4 @@
-"""Reduce an answer to its first tool call, for clients that forbid parallel calls.
-
-Used with provider formats that have no option to forbid them.
-"""
+"""Reduce an answer to its first tool call, if the client forbids parallel calls but the provider's format cannot."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -43,10 +43,7 @@ def find_output_limit(message: str) -> int | None:
 
 
 def lower_limits(body: Body, limit: int) -> bool:
-    """Lower the output token limits in ``body`` to ``limit``; return whether any was higher.
-
-    ``body`` is changed in place; nested objects are replaced by copies.
-    """
+    """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
     lowered = _lower(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
         inner = dict(as_object(body.get(name)))

@@ -29,9 +29,13 @@ def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) ->
 class PassthroughFormat:
     """The functions of a format that is used without the common chat model.
 
-    ``write`` builds the request body, ``read`` parses an unstreamed answer, ``transform`` opens the transform of a
-    stream. ``build_whole`` converts an unstreamed answer into a stream. ``find_mode``: None if every answer is JSON.
-    ``find_path``: None if every request uses the endpoint's own path.
+    Attributes:
+        write: builds the request body.
+        read: parses an unstreamed answer.
+        transform: opens the transform of a stream.
+        build_whole: converts an unstreamed answer into a stream.
+        find_mode: None if every answer is JSON.
+        find_path: None if every request uses the endpoint's own path.
     """
 
     write: Callable[[InferenceRequest, str], Payload]
@@ -43,17 +47,17 @@ class PassthroughFormat:
 
 
 def unchanged_answer(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
-    """Wrap a function that only reads the usage, for answers that are forwarded unchanged."""
+    """Return an answer parser that forwards the answer unchanged and only reads its usage."""
     return lambda raw, inference, _identity, secrets: (raw, read(raw, inference, secrets))
 
 
 def without_identity(parse: BuildWhole) -> ParseAnswer:
-    """Wrap a function that does not need the ``ResponseIdentity``."""
+    """Return an answer parser from a function that does not need the ``ResponseIdentity``."""
     return lambda raw, inference, _identity, secrets: parse(raw, inference, secrets)
 
 
 def free_answer(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
-    """Wrap the conversion of an answer that is free of charge."""
+    """Return an answer parser from the conversion of an answer that is free of charge."""
     return lambda raw, _inference, _identity, secrets: (convert(raw, secrets), NO_USAGE)
 
 

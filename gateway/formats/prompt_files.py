@@ -29,7 +29,7 @@ _IMAGE = "image/"
 
 @frozen
 class NamedFile:
-    """An object in a body that references a file by id. ``where`` is the place of the id."""
+    """An object in a body that references a file by id. ``where``: place of the id."""
 
     holder: Body
     where: str

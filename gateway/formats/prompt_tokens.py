@@ -1,7 +1,4 @@
-"""Estimate the prompt tokens of a request, for providers that report no counts.
-
-The estimate is computed on demand, because most providers report counts.
-"""
+"""Estimate the prompt tokens of a request, for providers that report no counts."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,11 +38,7 @@ _BYTES_PER_TOKEN = 32
 
 
 def estimate_prompt(inference: InferenceRequest) -> int:
-    """Estimate the prompt tokens of ``inference``.
-
-    The estimate is capped at ``max_prompt_tokens``. The tokens recorded for the previous response, and for uploaded
-    audio those of its duration, are added.
-    """
+    """Estimate the prompt tokens, with the recorded previous response and the duration of uploaded audio."""
     texts: list[str] = []
     tokens = 0
     for name in _FIELDS:
@@ -63,10 +56,7 @@ def estimate_prompt(inference: InferenceRequest) -> int:
 
 
 def fill_counts(usage: Usage, inference: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
-    """Return the reported ``usage`` of an answer, with estimates in place of implausible counts of 0.
-
-    Local servers and proxies that do not count report 0. ``count_answer`` estimates the tokens of the answer.
-    """
+    """Return the reported ``usage``, with estimates for the counts of 0 of servers that do not count."""
     if usage.prompt_tokens and usage.completion_tokens:
         return usage
     prompt = usage.prompt_tokens or estimate_prompt(inference)

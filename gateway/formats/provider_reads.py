@@ -86,7 +86,7 @@ class ProviderReads:
         unbounded: whether it includes input whose length only the provider knows.
         tools: whether the provider runs tools, whose results it reads in further rounds.
         images: number of images in the body.
-        earlier_tokens: known tokens of the continued response; 0 if unknown or if none is continued.
+        earlier_tokens: known tokens of the continued response; 0 if unknown.
     """
 
     unbounded: bool = False
@@ -124,7 +124,6 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
 
 
 def _is_unknown(name: str, value: Any) -> bool:
-    """Return whether a body field outside the prompt may reference further input."""
     if name in _SETTINGS:
         return False
     if name == _SHORT and isinstance(value, dict):
@@ -135,7 +134,6 @@ def _is_unknown(name: str, value: Any) -> bool:
 
 
 def _is_number(name: str, value: Any) -> bool:
-    """Return whether a number is the id of a stored resource."""
     return type(value) is int and name not in _OWN_IDS and _POINTER.search(name) is not None
 
 
@@ -167,7 +165,6 @@ class _PromptScan:
                 self._judge(name, value, image=image or "image" in name)
 
     def _open(self, item: dict[str, Any], *, image: bool) -> Iterator[tuple[str, Any, bool]]:
-        """Update the findings for an object, and yield its fields that need a scan."""
         kind = item["type"] if "type" in item else _find_folded(item, "type")
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
         self.tools = self.tools or kind == "mcp_approval_response"  # the provider then runs the tool

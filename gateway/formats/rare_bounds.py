@@ -61,7 +61,6 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
 
 
 def _has_media(body: dict[str, Any]) -> bool:
-    """Return whether any message part is not text."""
     for name in ("messages", "contents", "input", "content"):
         for message in list_objects(body.get(name)):
             for part in list_objects(message.get("content") or message.get("parts") or [message]):
@@ -72,7 +71,6 @@ def _has_media(body: dict[str, Any]) -> bool:
 
 
 def _count_searches(body: dict[str, Any]) -> int:
-    """Return the maximum number of searches that a request's tools and options allow."""
     maximum = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
     for tool in list_objects(body.get("tools")):
         if str(tool.get("type")).startswith(_SEARCH_TOOLS) or any(name in tool for name in _SEARCH_TOOLS):
@@ -81,10 +79,7 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
-    """Return the priced service tiers that a request names, joined with "+".
-
-    For a tier without a rate of its own, such as ``auto``, the provider's most expensive tier is assumed.
-    """
+    """Return the priced service tiers of a request, joined with "+". ``auto`` counts as the most expensive."""
     highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
     tiers = []
     for requested in map(body.get, _TIER_FIELDS):

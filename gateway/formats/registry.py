@@ -1,7 +1,6 @@
 """Choose the translator between the client's and a provider's API format for a request.
 
-If both sides use the same format, bytes pass through and the answer is only inspected. Otherwise the request becomes a
-``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
+If both sides use the same format, bytes pass through and the answer is only inspected.
 """
 
 from collections.abc import Iterable, Mapping
@@ -93,11 +92,6 @@ class _Passthrough:
 
 @attrs.define
 class _ChatTranslation:
-    """``Translator`` between two formats through the common chat model.
-
-    ``_conversion``: data for converting the answer's tool calls, set by ``write_body``.
-    """
-
     inference: InferenceRequest
     identity: ResponseIdentity
     client: ClientFormat
@@ -207,11 +201,7 @@ _GET_CALLS = methodcaller("get", "tool_calls")
 def make_translator(
     inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
-    """Return the translator of ``inference`` for ``wire``, a format of its operation (see ``domain/operation.py``).
-
-    ``custom_tools``: whether the provider supports custom tools in chats. For a provider that supports only functions,
-    custom tools are translated into functions.
-    """
+    """Return the translator for ``wire``. ``custom_tools``: the provider supports custom tools in chats."""
     foreign = (
         not custom_tools
         and inference.operation == "chat"
@@ -228,7 +218,7 @@ def make_translator(
 def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
     """Count the requested features that each place drops; a place is an API format and the provider's model name.
 
-    A provider with the client's format drops nothing. The count for an invalid request is 0: the request is rejected.
+    The count for an invalid request is 0: the request is rejected.
     """
     try:
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)

@@ -64,10 +64,7 @@ def build_data_url(upload: Upload) -> Inline:
 
 
 def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
-    """Return the encoded body and its Content-Type. ``mark``, a word that no file contains, goes into the boundary.
-
-    Raises ``InvalidRequest`` if the body cannot be written as JSON.
-    """
+    """Return the encoded body and its Content-Type. ``mark``, a word that no file contains, goes into the boundary."""
     if isinstance(body, RawFile):
         return Content((FilePiece(body.upload),)), _find_type(body.upload)
     if isinstance(body, Form):
@@ -132,7 +129,6 @@ def _find_type(upload: Upload) -> str:
 
 
 def _join(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:
-    """Join consecutive pieces of bytes."""
     for of_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
         if of_bytes:
             yield b"".join(piece for piece in run if isinstance(piece, bytes))

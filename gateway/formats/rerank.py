@@ -64,7 +64,6 @@ def parse_rerank_inference(body: Body) -> InferenceRequest:
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Return the character count of a query or a document, and an upper bound of its tokens."""
     if item is None:
         raise InvalidRequest(f"Missing required field '{where}'", param=where)
     if isinstance(item, str):
@@ -96,18 +95,12 @@ def build_rerank_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_rerank_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an answer that is forwarded unchanged: the provider's count, else an estimate.
-
-    Raises ``ProviderBadResponse`` for an invalid answer.
-    """
+    """Return the usage of an answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
     return _parse_usage(parse_answer_object(raw, secrets), inference)
 
 
 def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an answer with the list in ``data`` to the common format; return it with its usage.
-
-    Raises ``ProviderBadResponse`` for an invalid answer.
-    """
+    """Convert an answer with the list in ``data`` to the common format. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets)
     if "results" not in value:
         value["results"] = value.pop("data", None)

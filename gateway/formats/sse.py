@@ -1,7 +1,6 @@
 """Server-sent events as bytes: split a stream into events, and extract their data (WHATWG HTML, 9.2.6).
 
-Lines end in LF, CR or CRLF; a blank line ends an event. Events stay undecoded and unchanged. The maximum size of an
-event is 16 MiB.
+Lines end in LF, CR or CRLF; a blank line ends an event. Events stay undecoded and unchanged, up to 16 MiB each.
 """
 
 import re
@@ -38,9 +37,7 @@ class EventTooLong(Exception):
 
 
 class SseSplitter:
-    """Splits a stream into whole events without changing a byte.
-
-    The cost is linear: the search for an event's end never restarts, however many pieces the event arrives in.
+    """Splits a stream into whole events without changing a byte, in time linear in its length.
 
     ``limit``: maximum bytes of an event. ``waiting``: whether an event is incomplete. ``noise``: total bytes of events
     without data, counted by the code that parses the events.
@@ -91,17 +88,13 @@ class SseSplitter:
         return events
 
     def take(self) -> bytes:
-        """Remove and return the incomplete event."""
         held, self._held = bytes(self._held), bytearray()
         self.waiting = False
         self._lines = self._containers = self._commas = 0
         return held
 
     def _hold(self, data: bytes) -> int:
-        """Append ``data`` to the incomplete event.
-
-        Return the offset at which to search for the event's end; -1 if the event is still incomplete.
-        """
+        """Append ``data`` to the incomplete event. Return the offset to search for its end; -1 if still incomplete."""
         held = self._held
         look = max(0, len(held) - _LOOK_BACK)
         held += data
@@ -119,7 +112,6 @@ class SseSplitter:
         return -1
 
     def _count(self, data: bytes) -> None:
-        """Count the parts of a large event. Raises ``EventTooLong`` above a limit."""
         self._lines += data.count(b"\n") + data.count(b"\r")
         self._containers += data.count(b"{") + data.count(b"[")
         self._commas += data.count(b",")
@@ -146,9 +138,9 @@ def has_name(event: bytes) -> bool:
 
 
 def has_match(pattern: re.Pattern[bytes], literal: bytes, data: bytes) -> bool:
-    """Return whether ``pattern``, which begins with ``literal``, matches anywhere in ``data``.
+    """Return whether ``pattern``, which begins with ``literal``, matches.
 
-    A regular expression searches megabytes at a tenth of the speed of ``find``, and blocks all threads meanwhile.
+    A regular expression alone would take ten times as long for megabytes, and block all threads meanwhile.
     """
     at = data.find(literal)
     while at >= 0:

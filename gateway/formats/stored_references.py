@@ -1,7 +1,7 @@
 """Find ids of resources stored at a provider in a request: items, files, containers, caches, prompts, voices.
 
-These ids need a check of their owner. The provider knows only the gateway's key, not the gateway's accounts, and so
-accepts every id it has issued from every caller.
+The provider knows only the gateway's key, not the gateway's accounts, and accepts every id it has issued. The gateway
+must therefore check who owns the resource.
 
 Fields: OpenAI's OpenAPI document (``ItemReferenceParam``, ``Prompt``, ``InputFileContent``, ``InputImageContent``,
 ``CodeInterpreterTool``, ``FileSearchTool``, ``ChatCompletionRequestAssistantMessage`` with ``audio``,
@@ -69,9 +69,10 @@ _LONGEST_ADDRESS = 2_048
 class StoredReference:
     """The id of a resource stored at a provider.
 
-    ``where``: its place in the body. ``field``: the field name that a channel must allow if the resource's owner is
-    unknown. ``given``: the body also has the resource's content, as far as a client can have it; the id is then
-    rejected only if another owner is known.
+    Attributes:
+        where: place of the id in the body.
+        field: name of the field that a channel must allow if the resource's owner is unknown.
+        given: the body also has the resource's content, so the id is rejected only if another owner is known.
     """
 
     id: str
@@ -100,10 +101,7 @@ def _list_requests(items: object) -> frozenset[str]:
 
 
 def list_created_ids(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
-    """List the ids in a Responses API response that its client may reference later.
-
-    ``kept``: the provider stores the response.
-    """
+    """List the ids in a response that its client may reference later. ``kept``: the provider stores the response."""
     ids = []
     output = answer.get("output")
     for item in output if isinstance(output, list) else ():
@@ -160,7 +158,6 @@ def _walk(body: Body) -> Iterator[StoredReference]:
 
 
 def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[StoredReference]:
-    """Yield the ids in a field; ``folded`` is the field's folded name."""
     if folded in _MEDIA or folded.endswith(_ADDRESSES):
         some = value if isinstance(value, list) else [value]
         yield from (StoredReference(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))

@@ -1,7 +1,7 @@
 """Stream transforms: convert a provider's stream into the client's, and report the usage at the end.
 
 If both sides use the same format, a passthrough forwards the bytes unchanged. Otherwise ``TranslatingStream`` connects
-a parser of the provider's format with a serializer of the client's, through the events of ``formats/chat.py``.
+a parser of the provider's format with a serializer of the client's.
 """
 
 from collections import deque
@@ -89,8 +89,7 @@ class StreamTransform(Protocol):
 class StreamState:
     """Base class of stream transforms: the end state, and the output of a thread's ``read``.
 
-    ``closed``: whether nothing more can be sent to the client; stored because it is read for every piece. ``waiting``:
-    data that a thread has yet to ``read``.
+    ``closed`` is stored because it is read for every piece. ``waiting``: data that a thread has yet to ``read``.
     """
 
     __slots__ = ("_ended", "_error", "_read", "closed", "waiting")
@@ -116,7 +115,7 @@ class StreamState:
 
     @property
     def unwritten(self) -> bool:
-        """Whether output of ``read`` waits for ``write``."""
+        """Whether ``read`` has produced output that ``write`` has not returned yet."""
         return bool(self._read)
 
     def may_end(self, data: bytes) -> bool:
@@ -128,7 +127,6 @@ class StreamState:
         self._read = self.feed(data)
 
     def write(self) -> bytes:
-        """Return and clear the output of the last ``read``."""
         out, self._read = self._read, b""
         return out
 
@@ -167,7 +165,7 @@ class PassthroughStream(StreamState):
 
     A subclass implements ``_judge``, which interprets events, and ``feed``, which recognises pieces that need no
     inspection. An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream
-    with a valid error event. ``events``: number of complete events with data so far that belong to an answer.
+    with a valid error event.
     """
 
     __slots__ = ("_begun", "_secrets", "_splitter", "events")
@@ -185,7 +183,6 @@ class PassthroughStream(StreamState):
         return bool(self._read) or (splitter.waiting and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed)
 
     def _feed_slowly(self, data: bytes) -> bytes:
-        """Process ``data`` event by event."""
         if self.closed:
             return b""
         try:
@@ -199,7 +196,6 @@ class PassthroughStream(StreamState):
         return self._splitter.noise
 
     def _pass(self, event: bytes) -> bytes:
-        """Return the bytes to forward for a whole event."""
         if self.closed:
             return b""
         if not self._begun:
@@ -217,7 +213,6 @@ class PassthroughStream(StreamState):
         return self._judge(event, payload)
 
     def _refuse(self, reason: str) -> bytes:
-        """End the stream with an error of the provider; return no bytes."""
         self.error = ProviderBadResponse(reason, phase="stream")
         return b""
 
@@ -227,7 +222,6 @@ class PassthroughStream(StreamState):
 
 
 def _is_broken(payload: bytes) -> bool:
-    """Return whether ``payload`` is neither JSON nor the end mark of the OpenAI API format."""
     if payload.startswith(_END_MARK):
         return False
     try:
@@ -241,27 +235,17 @@ class StreamParser(Protocol):
     """Parses one format's stream into events; the stream may be cut into pieces anywhere."""
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes buffered for an incomplete event."""
-        ...
+    def held_bytes(self) -> int: ...
 
     @property
-    def noise(self) -> int:
-        """Bytes so far in events without data."""
-        ...
+    def noise(self) -> int: ...
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that ``data`` completes; nothing after a ``StreamEnd`` or a ``StreamError``.
-
-        Never raises: an invalid or endless event becomes a ``StreamError``.
-        """
+        """Return the events that ``data`` completes. Never raises: an invalid event becomes a ``StreamError``."""
         ...
 
     def finish(self) -> list[Event]:
-        """Return the last events after the connection's end. A missing end mark is accepted, and ``StreamEnd`` added.
-
-        Raises ``ProviderBadResponse`` if the stream is otherwise incomplete.
-        """
+        """Return the last events; a missing end mark is added. Raises ``ProviderBadResponse`` if incomplete."""
         ...
 
 
@@ -292,9 +276,7 @@ class RepeatingWriter(Protocol):
 class ErrorWriter(Protocol):
     """A serializer of a format whose error event depends on the events written before."""
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Return the events that end the stream with ``error``."""
-        ...
+    def write_error(self, error: GatewayError, request_id: str) -> bytes: ...
 
 
 class StreamSerializer(Protocol):
@@ -303,8 +285,8 @@ class StreamSerializer(Protocol):
     def write(self, event: Event) -> bytes:
         """Return the bytes of ``event``; empty if the format cannot express it. ``StreamEnd`` becomes the end mark.
 
-        A ``StreamError`` gives no bytes: the proxy writes the error that ends a stream. Raises ``ProviderBadResponse``
-        if too much of an answer would have to be buffered.
+        A ``StreamError`` gives no bytes: the proxy writes that error. Raises ``ProviderBadResponse`` if too much would
+        have to be buffered.
         """
         ...
 
@@ -353,11 +335,9 @@ class UsageCounter:
 
     @property
     def reported(self) -> bool:
-        """Whether the provider has reported the final counts."""
         return self._usage is not None
 
     def parse_usage(self, inference: InferenceRequest) -> Usage:
-        """Return the provider's counts, else an estimate from a sample of the texts."""
         if self._usage is not None:
             return fill_counts(self._usage, inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
@@ -381,10 +361,7 @@ def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> 
 
 
 class TranslatingStream(StreamState):
-    """Translates a stream between two formats; see ``StreamTransform``.
-
-    ``reader``: parser of the provider's format. ``writer``: serializer of the client's format.
-    """
+    """Translates a stream between two formats; see ``StreamTransform``."""
 
     __slots__ = ("_inference", "_meter", "_reader", "_repeating", "_writer", "events")
 

@@ -37,10 +37,7 @@ _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
 def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
-    """Parse a JSON object. Raises ``InvalidRequest`` with the reason and the place.
-
-    ``exact`` preserves all digits of numbers; see ``domain/exact_json.py``.
-    """
+    """Parse a JSON object. Raises ``InvalidRequest``. ``exact`` preserves all digits of numbers."""
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")
     if len(raw) > MAX_ESCAPES and raw.count(b"\\") > MAX_ESCAPES:
@@ -69,8 +66,7 @@ def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
 def _check_counts(raw: bytes) -> None:
     """Raise ``InvalidRequest`` for a body that would take too long to parse.
 
-    No step holds the GIL for longer than parsing does. Strings are the odd-numbered pieces between quotes; their number
-    is limited before the body is split at the quotes.
+    Strings are the odd-numbered pieces between quotes. No step holds the GIL for longer than parsing does.
     """
     bare = b"".join(map(_strip_escapes, _cut(raw)))
     if bare.count(b'"') > 2 * MAX_STRINGS:
@@ -93,7 +89,6 @@ def _cut(raw: bytes) -> Iterator[bytes]:
 
 
 def _strip_escapes(piece: bytes) -> bytes:
-    """Remove escaped backslashes and quotes."""
     return piece.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
@@ -108,10 +103,7 @@ def _check_depth(value: dict[str, Any]) -> None:
 
 
 def _check_duplicates(raw: bytes, written: bytes) -> None:
-    """Raise ``InvalidRequest`` if ``raw`` has a duplicate key; ``written`` is its parsed form, serialized again.
-
-    Parsing drops one of two equal keys with its colon. All other colons remain, so the counts of colons are compared.
-    """
+    """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``written``."""
     colons = raw.count(b":")
     if b"\\u003" in raw:  # some colons may be escaped
         escapes = raw.replace(b"\\\\", b"")

@@ -16,7 +16,7 @@ _SAME_NAMES: Mapping[str, str] = {}
 
 @frozen
 class ClientFormat:
-    """An API format that clients use: requests are parsed from it, answers are built in it.
+    """An API format that clients use.
 
     ``fields``: this format's field names, by the OpenAI API's field names that errors use.
     """
@@ -29,7 +29,7 @@ class ClientFormat:
 
 @frozen
 class ProviderFormat:
-    """An API format that providers use: requests are built in it, answers are parsed from it.
+    """An API format that providers use.
 
     ``several_calls``: whether the format has no option to forbid parallel tool calls.
     """

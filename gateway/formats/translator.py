@@ -27,9 +27,11 @@ class ResponseIdentity:
 class ResponseMode:
     """The media types and the kind of stream of an answer.
 
-    ``media_type``: media type of an unstreamed answer. ``binary``: a stream consists of raw bytes in the provider's
-    media type instead of events. The gateway can insert nothing into such a stream, which ends with the connection.
-    ``stream_type``: media type of the provider's stream.
+    Attributes:
+        media_type: media type of an unstreamed answer.
+        binary: a stream consists of raw bytes in the provider's media type instead of events. The gateway can insert
+            nothing into such a stream, which ends with the connection.
+        stream_type: media type of the provider's stream.
     """
 
     media_type: str = "application/json"
@@ -48,8 +50,8 @@ PLAIN = ResponseMode()
 class Translator(Protocol):
     """Converts one request to a provider's API format, and the answer to the client's format.
 
-    ``adapted`` names the parts that the last written body, or a quirk of the vendor, dropped or changed.
-    ``inference`` may be replaced before a body is written.
+    ``adapted``: the dropped or changed parts of the last written body. ``inference`` may be replaced before a body is
+    written.
     """
 
     adapted: tuple[str, ...]
@@ -63,33 +65,19 @@ class Translator(Protocol):
 
     @property
     def path(self) -> str | None:
-        """The path below the base URL if it depends on the request; None for the endpoint's own path.
-
-        Read this only after ``write_body`` succeeded.
-        """
+        """The path below the base URL, known after ``write_body``; None for the endpoint's own path."""
         ...
 
     def write_body(self) -> Payload:
-        """Build the request body; the outermost dict is new and may be changed.
-
-        Raises ``InvalidRequest`` if the format cannot express the request.
-        """
+        """Build a new request body. Raises ``InvalidRequest`` if the format cannot express the request."""
         ...
 
-    def open_transform(self, secrets: Secrets) -> StreamTransform:
-        """Return the transform for the provider's stream."""
-        ...
+    def open_transform(self, secrets: Secrets) -> StreamTransform: ...
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Build the equivalent stream, end mark included, from an unstreamed answer to a streaming request.
-
-        Return the stream and its usage. Raises ``ProviderError`` if ``raw`` is not a valid answer.
-        """
+        """Build the equivalent stream, end mark included, from an unstreamed answer. Raises ``ProviderError``."""
         ...
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Convert an unstreamed answer; return the client's bytes and the usage.
-
-        Raises ``ProviderError`` if the answer is invalid.
-        """
+        """Convert an unstreamed answer. Raises ``ProviderError`` if the answer is invalid."""
         ...

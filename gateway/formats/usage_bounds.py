@@ -47,10 +47,7 @@ def bound_answer(reads: ProviderReads, model: str) -> int:
 
 
 def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
-    """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``.
-
-    ``model``: the provider's model name.
-    """
+    """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``."""
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
     if prompt > inference.max_prompt_tokens * inference.choices:
         prompt = _limit_prompt(prompt, inference, model)

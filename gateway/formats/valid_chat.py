@@ -2,9 +2,7 @@
 
 A chat may come from any client, and any provider may have answered its earlier turns. The gateway therefore never
 rejects a request for its history: parts that the format does not allow are moved, renamed or written as text.
-``adapted`` names the lost parts.
-
-``ChatRules`` has the rules of a format. Further requirements of one vendor or model are quirks (``providers/``).
+Requirements of one vendor or model are quirks (``providers/``).
 """
 
 import json
@@ -40,12 +38,10 @@ class ChatRules:
 
     Attributes:
         name: pattern of a valid tool name.
-        longest_name: maximum length of a tool name.
         schemas: how a schema for the answer is enforced: by the format's own field; by that field, unless tools are
             offered; or by a tool that the model is forced to call.
         names_json: whether "any JSON object" requires the word JSON in a message.
         checks_strict: whether a strict schema must list every property as required and allow no others.
-        gives_logprobs: whether the format has log probabilities.
         blank_stops: whether a stop sequence may consist of white space.
         thinks_when_forced: whether the model may think before a forced tool call.
         leading_system: whether system messages must precede all others.
@@ -75,8 +71,7 @@ _OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
 def find_chat_rules(model: str) -> ChatRules:
     """Return the rules for ``model`` in OpenAI's format.
 
-    OpenAI's models accept system messages anywhere. The chat templates of other models (Qwen, Mistral) reject one that
-    does not come first.
+    The chat templates of Qwen and Mistral reject a system message that does not come first; OpenAI's models accept it.
     """
     return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
 
@@ -85,8 +80,8 @@ def find_chat_rules(model: str) -> ChatRules:
 class ValidChat:
     """A request that is valid in the provider's format.
 
-    ``request``: the valid request. ``names``: the client's names of renamed tools, by the names in ``request``.
-    ``answer_tool``: the name of the tool through which the model gives its answer; empty if there is none.
+    ``names``: the client's names of renamed tools, by the names in ``request``. ``answer_tool``: name of the tool
+    through which the model gives its answer; empty if there is none.
     """
 
     request: chat.ChatRequest
@@ -95,10 +90,7 @@ class ValidChat:
 
 
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
-    """Convert ``request`` into one that ``rules`` allow; ``model`` is the provider's model name.
-
-    Raises ``InvalidRequest`` for an unsupported part whose loss would change the answer.
-    """
+    """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer."""
     if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     adapted = dict.fromkeys(request.adapted)
@@ -192,7 +184,7 @@ def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) 
     """Make the user's turn the last one, unless the client requests the rest of an assistant message.
 
     A blank last user message is replaced, because formats drop blank texts. A last tool call without a result is text
-    by now, which no model should continue, and is followed by a user turn.
+    by now, which no model should continue.
     """
     if not messages:
         return messages
@@ -211,8 +203,8 @@ def _is_blank(part: chat.Part) -> bool:
 def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
     """Move system messages to the front, but only those before the first user message that follows an answer.
 
-    Later system messages stay in place and become user messages: agents insert them while they work, and moving them
-    would invalidate the prompt cache each time.
+    Agents insert later ones while they work. Moving these would invalidate the prompt cache each time, so they stay in
+    place as user messages.
     """
     roles = [message.role for message in messages]
     if "system" not in roles[1:]:
@@ -232,10 +224,7 @@ def _calls_tools(message: chat.Message) -> bool:
 
 
 def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
-    """Move every tool result right behind its call, and make call ids unique. Results keep their order.
-
-    A call without a result, or a result without a call, becomes text.
-    """
+    """Move every tool result right behind its call, and make call ids unique. Write unpaired ones as text."""
     ids, results = _find_pairs(messages)
     behind: dict[PartIndex, chat.ToolResultPart] = {}
     for number, message in enumerate(messages):
@@ -271,7 +260,7 @@ Found = tuple[PartIndex, chat.ToolResultPart]
 def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, Found]]:
     """Return a unique id for every call and every paired result, by place, and the result of each paired call.
 
-    A result belongs to an earlier call with its id. If several messages have such a call, the last message counts.
+    A result belongs to the last earlier message with a call of its id.
     """
     ids: dict[PartIndex, str] = {}
     results: dict[PartIndex, Found] = {}
@@ -301,10 +290,7 @@ def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -
 
 
 def fit_arguments(arguments: str) -> str:
-    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``.
-
-    The chat already continued after the broken JSON, so rejecting the request would not help.
-    """
+    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``."""
     if not arguments.strip():
         return "{}"
     try:
@@ -324,7 +310,6 @@ def parse_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether ``value`` is nested at most ``_MAX_DEPTH`` levels deep."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
@@ -342,7 +327,6 @@ def _write_call(call: chat.ToolCallPart) -> chat.TextPart:
 
 
 def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
-    """Write a result without its call as text, followed by its images and files."""
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
     blobs = [part for part in result.parts if isinstance(part, chat.MediaPart)]
     return [chat.TextPart(f"[{'Error' if result.failed else 'Result'} of an earlier tool call: {text}]"), *blobs]
@@ -352,7 +336,6 @@ def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
 
 
 def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rules: ChatRules) -> dict[str, str]:
-    """Return a valid name for every tool name that ``rules`` do not allow."""
     called = (part.name for one in messages for part in one.parts if isinstance(part, chat.ToolCallPart))
     chosen = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
     names = dict.fromkeys((*(tool.name for tool in request.tools), *called, *chosen))
@@ -360,10 +343,7 @@ def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rule
 
 
 def _fit_name(name: str, rules: ChatRules) -> str:
-    """Return a valid tool name. A digest keeps different names different.
-
-    A long name is cut at its start, because its end is more specific.
-    """
+    """Return a valid tool name with a digest; a long name is cut at its start, because its end is more specific."""
     digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
     plain = _OTHER.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
     return f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"

@@ -50,10 +50,7 @@ _LONGEST_TEXT = 2_000
 def parse_worded_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """Convert an unsuccessful answer into an error, like ``parse_provider_error``.
-
-    The provider's message is also found outside an ``error`` object.
-    """
+    """Convert an unsuccessful answer into an error, like ``parse_provider_error``, from a message in any place."""
     return parse_provider_error(
         status,
         _wrap(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
@@ -64,10 +61,7 @@ def parse_worded_error(
 
 
 def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError | None:
-    """Return the error reported outside an ``error`` object in an answer with status 200; None if there is none.
-
-    An answer with content has no error. A code with a known HTTP status is converted like an answer with that status.
-    """
+    """Return the error that an answer with status 200 reports outside ``error``; None if the answer has content."""
     if any(value.get(name) for name in _CONTENT):
         return None
     base = as_object(value.get("base_resp")).get("status_code")
@@ -132,7 +126,6 @@ def _find_code(value: dict[str, Any]) -> str | None:
 
 
 def _find_message(value: dict[str, Any]) -> str | None:
-    """Return the text of the first message field that has one; for a list, its first item counts."""
     listed = value.get("errors")
     places = [value.get(name) for name in _MESSAGE_NAMES]
     for place in (*places, listed):
@@ -143,16 +136,14 @@ def _find_message(value: dict[str, Any]) -> str | None:
 
 
 def _find_status(code: str | None) -> int | None:
-    """Return a code that is an HTTP error status as a number; None for any other code."""
     number = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
     return number if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS else None
 
 
 def _wrap(value: object, status: int) -> bytes | None:
-    """Wrap an error's code and message in an ``error`` object; None if there is no message.
+    """Wrap an error's code and message in an ``error`` object; None if one exists already, or there is no message.
 
-    An existing ``error`` object with a message is kept: None, unless OpenRouter's words are added. A message that only
-    repeats the status phrase does not count, because the requested path is more informative.
+    A message that only repeats the status phrase does not count: the requested path is more informative.
     """
     if isinstance(value, str):
         return _build(None, value, status)
@@ -173,7 +164,6 @@ def _add_raw(error: dict[str, Any]) -> bytes | None:
 
 
 def _wrap_text(raw: bytes, status: int) -> bytes | None:
-    """Wrap the message in XML, HTML or plain text in an ``error`` object; None if there is no message."""
     text = raw[:_LONGEST_TEXT].decode(errors="replace").strip()
     if status in _MISSING or not text or text[0] in '{["' or "\ufffd" in text:
         return None
@@ -195,7 +185,6 @@ def _build(code: str | None, message: str, status: int) -> bytes | None:
 
 
 def _text(value: object) -> str | None:
-    """Return a non-empty string, or an integer as a string; None for anything else."""
     if type(value) is int:
         return str(value)
     return value if isinstance(value, str) and value else None

@@ -1,7 +1,6 @@
 """The interface of video backends: build the requests that get videos from a provider, and parse its answers. No I/O.
 
 A job outlives a process, so a ``VideoBackend`` has no state: arguments carry everything about a task.
-``videos/jobs.py`` and ``videos/provider_api.py`` send the requests, wait and store the records.
 """
 
 import re
@@ -44,7 +43,6 @@ class VideoSpec:
     """A request for a video.
 
     Attributes:
-        model: the provider's model name.
         mark: the gateway's job id.
         seconds, size: None if the client set no value and the model's default is unknown.
         extra: the other fields of the client's body, named as in the OpenAI API format or by the provider.
@@ -93,9 +91,10 @@ class TaskStatus:
 class ContentLocation:
     """The location of a file: either a ``path`` or a ``url``.
 
-    ``path``: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), requested
-    with the channel's key. ``url``: a URL from the provider. ``signed``: the channel's key is sent to ``url`` too,
-    provided that the URL is on the channel's own server.
+    Attributes:
+        path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``).
+        url: a URL from the provider.
+        signed: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
     """
 
     path: str | None = None
@@ -122,24 +121,18 @@ class VideoBackend(ABC):
 
     @abstractmethod
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse a successful (2xx) answer to a submit into a status with an ``id``.
-
-        Raises ``ProviderBadResponse`` if the answer has no id, another ``ProviderError`` if it reports a rejection.
-        """
+        """Parse a successful (2xx) answer to a submit into a status with an ``id``. Raises ``ProviderError``."""
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Convert any unsuccessful answer of the provider into an error."""
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     @abstractmethod
-    def poll(self, task: ProviderTask) -> ProviderRequest:
-        """Return the request for a task's status."""
+    def poll(self, task: ProviderTask) -> ProviderRequest: ...
 
     @abstractmethod
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse a successful (2xx) answer to a poll. Raises ``ProviderBadResponse`` if it describes no task."""
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus: ...
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """Return the location of a completed task's file, or the request that gets it; None for a missing variant."""
@@ -148,10 +141,6 @@ class VideoBackend(ABC):
         return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
-        """Parse a successful (2xx) answer to the request of ``find_content``.
-
-        Raises ``ProviderBadResponse`` if the answer has no location.
-        """
         raise ProviderBadResponse("The provider was not asked where its video is")
 
     def read_video(self, raw: bytes) -> bytes:  # noqa: ARG002
@@ -159,18 +148,13 @@ class VideoBackend(ABC):
         raise ProviderBadResponse("The provider was not asked for its video")
 
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that remakes a video with another prompt; None if unsupported.
-
-        Its answer has the format of the answer to a submit.
-        """
+        """Return the request that remakes a video with another prompt, answered like a submit; None if unsupported."""
         return None
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that cancels a running task; None if unsupported."""
         return None
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
-        """Return the request that deletes an ended task and its files; None if unsupported."""
         return None
 
 

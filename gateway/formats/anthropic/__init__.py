@@ -1,1 +1,1 @@
-"""Anthropic's API format."""
+"""Anthropic's API format. Type names in docstrings are those of Anthropic's Python library."""

@@ -1,8 +1,4 @@
-"""Message batches in the Anthropic API format: the batch object, its requests, and the lines of its results.
-
-Shapes: the types ``MessageBatch``, ``MessageBatchIndividualResponse`` and ``BatchCreateParams`` of Anthropic's Python
-library.
-"""
+"""Message batches: the batch object, its requests, and its result lines (``MessageBatchIndividualResponse``)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,7 +37,6 @@ def parse_requests(body: Body) -> list[dict[str, Any]]:
 
 
 def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
-    """Return the invalid field of a batch request and the reason; None if the request is valid."""
     fields = request if isinstance(request, dict) else {}
     custom_id, params = fields.get("custom_id"), fields.get("params")
     if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):

@@ -1,6 +1,6 @@
 """Build the content blocks of Anthropic's Messages API from events, for a stream or for an unstreamed message.
 
-Shapes: platform.claude.com/docs/en/api/messages (ContentBlock) and /docs/en/build-with-claude/streaming (delta types).
+Delta types: platform.claude.com/docs/en/build-with-claude/streaming.
 """
 
 from collections import deque
@@ -55,9 +55,8 @@ class Block:
 class ContentBlockBuilder:
     """Builds consecutive content blocks from events.
 
-    The OpenAI API format may interleave tool calls: one continues after the next has begun. This format does not allow
-    that. A block is therefore complete when another begins, but a tool call only if its arguments are complete by
-    then. Otherwise it ends with the answer.
+    The OpenAI API format may interleave tool calls; this format does not allow that. A block is therefore complete when
+    another begins, but a tool call only if its arguments are complete by then. Otherwise it ends with the answer.
 
     Attributes:
         blocks: the blocks in the order of their starts; the writer removes them from the left.
@@ -114,19 +113,16 @@ class ContentBlockBuilder:
         return event.arguments
 
     def take(self, block: Block) -> list[dict[str, Any]]:
-        """Remove and return the deltas of ``block``."""
         self.held -= block.waiting
         block.waiting = 0
         taken, block.deltas = block.deltas, []
         return taken
 
     def drop(self) -> None:
-        """Remove the first block."""
         block = self.blocks.popleft()
         self.held -= block.waiting + block.kept
 
     def close(self) -> None:
-        """Mark every block as complete, because the answer is complete."""
         self.head = b""
         for block in self.blocks:
             block.over = True

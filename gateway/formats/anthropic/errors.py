@@ -1,8 +1,7 @@
-"""Build errors in Anthropic's format: the body of an answer, and the event of a stream.
+"""Build errors in Anthropic's format (``ErrorResponse``): the body of an answer, and the event of a stream.
 
-Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param``,
-``code`` and ``doc_url`` are additions from OpenAI's error object; clients ignore unknown fields. Error messages are
-already masked.
+``param``, ``code`` and ``doc_url`` are additions from OpenAI's error object; clients ignore unknown fields. Error
+messages are already masked.
 """
 
 from collections.abc import Mapping

@@ -41,7 +41,6 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
 
 
 def _narrow(name: str, value: Any) -> Any:
-    """Return a keyword's value with every schema in the value narrowed."""
     if name in _SCHEMAS and isinstance(value, dict):
         return {key: _narrow("items", inner) for key, inner in value.items()}
     if name in _LISTS and isinstance(value, list):

@@ -1,8 +1,4 @@
-"""Build Anthropic's image and document blocks from the common chat model.
-
-Shapes: Anthropic's documentation, "Images and vision" and "PDF support", and the types ``ImageBlockParam`` and
-``DocumentBlockParam`` of its Python library.
-"""
+"""Build image and document blocks (``ImageBlockParam``, ``DocumentBlockParam``) from the common chat model."""
 
 import base64
 import binascii
@@ -17,11 +13,7 @@ _HEAD = 24
 
 
 def build_media_block(part: MediaPart) -> dict[str, Any]:
-    """Build the block for ``part``, without cache control.
-
-    Raises ``InvalidRequest`` for audio, for other image types than PNG, JPEG, GIF and WebP, and for other files than
-    PDF and text.
-    """
+    """Build the block for ``part``, without cache control. Raises ``InvalidRequest`` for an unsupported type."""
     part = _split_data_url(part)
     match part.kind:
         case "image":
@@ -90,7 +82,6 @@ def _build_url(part: MediaPart) -> dict[str, Any]:
 
 
 def _sniff(data: str) -> str | None:
-    """Return an image's media type from its first bytes; None if unknown."""
     head = _decode(data[:_HEAD])
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -102,7 +93,6 @@ def _sniff(data: str) -> str | None:
 
 
 def _decode(data: str) -> bytes:
-    """Decode base64; return b"" if it is invalid."""
     try:
         return base64.b64decode(data + "=" * (-len(data) % 4))
     except (binascii.Error, ValueError):

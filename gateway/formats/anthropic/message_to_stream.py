@@ -1,7 +1,6 @@
-"""Convert an unstreamed message of Anthropic's API into the equivalent stream.
+"""Convert an unstreamed message of Anthropic's API into the equivalent stream, with all fields of the provider.
 
-Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock) and /docs/en/build-with-claude/streaming. Every
-field of the provider is kept; the start event of a block of an unknown type has the whole block.
+The start event of a block of an unknown type has the whole block.
 """
 
 from collections.abc import Iterator
@@ -18,10 +17,7 @@ _UNFINISHED: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequenc
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed message into stream events, end mark included; return them with the usage.
-
-    Raises ``ProviderBadResponse`` for an invalid message.
-    """
+    """Convert an unstreamed message into stream events, end mark included. Raises ``ProviderBadResponse``."""
     value = parse_message(raw, secrets)
     used = parse_message_usage(value, inference)
     blocks = [block for block in value["content"] if isinstance(block, dict)]
@@ -49,7 +45,6 @@ def _build_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a block as written at its start, and the deltas with its content."""
     deltas: list[dict[str, Any]] = []
     match block.get("type"):
         case "text":

@@ -31,9 +31,10 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 class ClaudeFeatures:
     """The features of a model, derived from its name.
 
-    ``claude``: whether it is one of Anthropic's models. ``family``: opus, sonnet, haiku, fable or mythos; None if the
-    name has no family. ``version``: None if the name has no version, as with aliases and previews; a Claude model then
-    counts as the newest.
+    Attributes:
+        claude: whether it is one of Anthropic's models.
+        family: opus, sonnet, haiku, fable or mythos; None if the name has no family.
+        version: None if the name has no version (aliases, previews); a Claude model then counts as the newest.
     """
 
     claude: bool = False
@@ -45,7 +46,6 @@ class ClaudeFeatures:
 
     @property
     def adapts(self) -> bool:
-        """Whether the model supports adaptive thinking and takes an ``effort``."""
         return self._since(4, 6)
 
     @property
@@ -55,7 +55,6 @@ class ClaudeFeatures:
 
     @property
     def thinks_by_default(self) -> bool:
-        """Whether the model thinks by default."""
         return self._since(5, 0)
 
     @property
@@ -65,12 +64,10 @@ class ClaudeFeatures:
 
     @property
     def excludes_top_p(self) -> bool:
-        """Whether ``temperature`` and ``top_p`` exclude each other."""
         return self._since(4, 0)
 
     @property
     def prefills(self) -> bool:
-        """Whether the model continues a final assistant message."""
         return not self._since(4, 6)
 
     @property
@@ -85,7 +82,6 @@ class ClaudeFeatures:
 
     @property
     def forces(self) -> bool:
-        """Whether the model can be forced to call a tool."""
         since = {"opus": (5, 5), "sonnet": (5, 5), "fable": (5, 1), "mythos": (5, 1)}.get(self.family or "")
         return since is None or self.version is None or self.version < since
 
@@ -180,10 +176,7 @@ def _find_effort(tokens: int) -> Effort:
 
 
 def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
-    """Build ``temperature``, ``top_p`` and ``top_k``, as far as the model supports them.
-
-    OpenAI's temperature goes up to 2. It is capped at 1, as in Anthropic's own OpenAI compatibility layer.
-    """
+    """Build ``temperature`` (at most 1), ``top_p`` and ``top_k``, as far as the model supports them."""
     if not features.samples:
         return {}
     temperature, top_p = request.temperature, request.top_p

@@ -1,7 +1,4 @@
-"""Passthrough of Anthropic's stream to a client of the same format; see ``StreamTransform``.
-
-Shapes: platform.claude.com/docs/en/build-with-claude/streaming.
-"""
+"""Passthrough of Anthropic's stream to a client of the same format; see ``StreamTransform``."""
 
 from typing import Any
 
@@ -32,9 +29,6 @@ _SILENT = frozenset({"ping", "message_start"})
 
 class MessagesPassthrough(PassthroughStream):
     """Forwards whole events unchanged, up to ``message_stop``, but no ``error`` event.
-
-    An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream with a valid
-    error event.
 
     ``events``: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
@@ -100,11 +94,7 @@ class MessagesPassthrough(PassthroughStream):
             self._buffer.feed(event)
 
     def finish(self) -> bytes:
-        """Return the last bytes after the connection's end.
-
-        A stream is complete at its end mark, or if it has a stop reason and no open block. In the second case the end
-        mark is added, because clients wait for it.
-        """
+        """Return the last bytes. The end mark is added to a message with a stop reason, because clients wait for it."""
         if self.error is not None:
             raise self.error
         if self.ended:
@@ -125,7 +115,6 @@ class MessagesPassthrough(PassthroughStream):
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
-        """Estimate the tokens of all content from a sample of the first and last events."""
         tail = _parse_sample(self._buffer.tail)
         if self._buffer.whole:
             return estimate_text(tail.text)

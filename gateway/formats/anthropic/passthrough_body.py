@@ -30,8 +30,8 @@ _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's model name, without changing ``inference``.
 
-    With a reasoning budget, an assistant turn with tool calls must begin with its reasoning. If that reasoning is
-    missing, ``thinking`` is dropped. It was removed here, or another provider without reasoning made the calls.
+    With a reasoning budget, an assistant turn with tool calls must begin with its reasoning. Without that reasoning,
+    ``thinking`` is dropped.
     """
     body = inference.body | {"model": model}
     features = parse_claude_features(model)
@@ -51,10 +51,7 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def make_ids_unique(messages: list[Body]) -> list[Body]:
-    """Return the messages with every repeated tool call id replaced, in the call and in its result.
-
-    Anthropic rejects a repeated id: "`tool_use` ids must be unique".
-    """
+    """Return the messages with every repeated tool call id replaced, in the call and in its result."""
     ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
     used: set[str] = set()
     if len({name for name in ids if isinstance(name, str)}) == len(ids):
@@ -113,10 +110,7 @@ def _build_message(message: Body, *, claude: bool) -> Body:
 
 
 def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
-    """Return the blocks without other providers' reasoning.
-
-    Unsigned reasoning is kept for servers other than Anthropic's, which may not sign reasoning at all.
-    """
+    """Return the blocks without other providers' reasoning. Servers other than Anthropic's may not sign reasoning."""
     return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
 
 
@@ -127,7 +121,6 @@ def _is_own(signature: object, *, claude: bool) -> bool:
 
 
 def _write_system_as_user(messages: list[Body]) -> list[Body]:
-    """Convert system messages into user texts, placed behind tool results."""
     written: list[Body] = []
     waiting: list[Body] = []
     for message in messages:
@@ -163,7 +156,6 @@ def _build_block(block: Body, *, claude: bool) -> Body:
 
 
 def _write_references(block: Body) -> Body:
-    """Convert the tool references in a tool result, which only Anthropic supports, into texts."""
     content = block.get("content")
     if not isinstance(content, list) or not any(map(_is_reference, content)):
         return block

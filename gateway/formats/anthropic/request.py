@@ -1,8 +1,6 @@
 """Validate Messages requests in Anthropic's format, and compute an upper bound of their prompt tokens.
 
-Shapes: Anthropic's API documentation, "Create a Message" and "Count tokens in a Message", and the types
-``MessageCreateParams`` and ``MessageCountTokensParams`` of its Python library. Unknown fields and blocks pass: a
-provider of the same format may know them.
+Unknown fields and blocks pass: a provider of the same format may know them.
 """
 
 from typing import Any
@@ -46,10 +44,9 @@ Size = tuple[int, int]
 
 
 def parse_messages_inference(body: Body, features: str | None = None) -> InferenceRequest:
-    """Validate a parsed body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
+    """Validate a body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
 
-    ``max_tokens`` may be 0, which fills the provider's cache without an answer. ``features`` is the client's
-    ``anthropic-beta`` header.
+    ``max_tokens`` may be 0, which fills the provider's cache. ``features``: the client's ``anthropic-beta`` header.
     """
     model = parse_model(body)
     max_tokens = _check(body)
@@ -72,10 +69,7 @@ def parse_messages_inference(body: Body, features: str | None = None) -> Inferen
 
 
 def parse_count_inference(body: Body, features: str | None = None) -> InferenceRequest:
-    """Validate a parsed body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``.
-
-    Counting is free and has no output or cache writes, so nothing is reserved.
-    """
+    """Validate a body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``."""
     model = parse_model(body)
     _check(body)
     chars, _ = _measure_prompt(body)
@@ -172,7 +166,6 @@ def _measure_prompt(body: Body) -> Size:
 
 
 def _measure(content: Any) -> Size:
-    """Return the size of a text or a list of blocks. The content may be invalid."""
     if isinstance(content, str):
         return len(content), bound_text(content)
     if not isinstance(content, list):

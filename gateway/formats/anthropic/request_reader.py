@@ -1,7 +1,6 @@
-"""Parse a validated Messages body into the common chat model.
+"""Parse a validated Messages body (``MessageCreateParams``) into the common chat model.
 
-Shapes: Anthropic's API documentation, "Create a Message", and the types ``MessageCreateParams`` and
-``ContentBlockParam`` of its Python library. ``tests/formats/test_request_fields.py`` has the rules as a table:
+``tests/formats/test_request_fields.py`` has the rules as a table:
 
 - Rejected, naming the field: features of this turn that only Anthropic has. These are a file, a conversation or a
   summary stored there, a forced call of a server tool, faster service, another inference region or another payer.
@@ -50,12 +49,9 @@ _ROLE_OF = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a body that ``parse_messages_inference`` or ``parse_count_inference`` has validated.
+    """Parse a validated body. Raises ``InvalidRequest`` naming a field that other formats cannot express.
 
-    System messages keep their place. A plain-text document becomes text, preceded by its title and context. Adaptive
-    thinking without an effort is dropped, because it leaves the decision to the model, like a missing field.
-
-    Raises ``InvalidRequest`` naming a field that other formats cannot express.
+    Adaptive thinking without an effort is dropped: it leaves the decision to the model, like a missing field.
     """
     for name in _OWN_FIELDS:
         if body.get(name):
@@ -94,7 +90,6 @@ def _only_there(param: str, what: str) -> InvalidRequest:
 
 
 def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message, ...]:
-    """Parse the messages, without those whose blocks were all dropped."""
     messages = []
     if body.get("system"):
         messages.append(_parse_message(body["system"], "system", "system", adaptations))
@@ -164,7 +159,6 @@ def _replace_file(kind: str, where: str, adaptations: Adaptations) -> chat.TextP
 
 
 def _read_image_url(block: Body, where: str) -> chat.MediaPart | None:
-    """Parse an image block of the OpenAI chat format; None if it has no usable URL."""
     image = block.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str) or not url[:8].lower().startswith(("http://", "https://", "data:")):
@@ -263,10 +257,7 @@ def _parse_tool_choice(choice: Body) -> tuple[chat.ToolChoice | None, bool | Non
 
 
 def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
-    """Return the reasoning tokens and the effort.
-
-    If reasoning is off, the effort is dropped: it would only affect how terse the answer is.
-    """
+    """Return the reasoning tokens and the effort; no effort if reasoning is off."""
     thinking = body.get("thinking") or {}
     kind = get_text(thinking, "type", "thinking") if thinking else None
     if kind in _OFF:

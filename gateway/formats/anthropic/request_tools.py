@@ -89,7 +89,6 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
 
 
 def _read_function(tool: Body) -> Body:
-    """Return a tool in Anthropic's form; convert a function in the OpenAI chat format."""
     if tool.get("type") != "function":
         return tool
     nested = tool.get("function")
@@ -125,7 +124,6 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
 
 
 def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
-    """Return a client tool that Anthropic defines by its type; None for a server tool or an unknown type."""
     known = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", where)))
     if known is None:
         return None

@@ -1,6 +1,5 @@
-"""Build a request in Anthropic's format from the common chat model.
+"""Build a request in Anthropic's format (``MessageCreateParams``) from the common chat model.
 
-Shapes: Anthropic's API documentation, "Create a Message", and the type ``MessageCreateParams`` of its Python library.
 Fields that Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
 ``logit_bias``) are ignored here too. Other fields that the format cannot express are rejected, and the gateway may try
 another channel.
@@ -50,11 +49,8 @@ def find_rules(model: str) -> ChatRules:
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     """Build the body for ``POST /v1/messages`` with the provider's model name.
 
-    System messages move to ``system``, in order; consecutive messages of one role are joined. "Any JSON object" has no
-    field in this format and becomes a sentence in ``system``.
-
-    Raises:
-        InvalidRequest: the format or the model does not support a field, named as in the OpenAI API format.
+    "Any JSON object" has no field in this format and becomes a sentence in ``system``. Raises ``InvalidRequest`` for an
+    unsupported field, named as in the OpenAI API format.
     """
     if request.n > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
@@ -87,10 +83,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``messages``.
-
-    A final system message becomes a user message if the last other message is not from the user.
-    """
+    """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message."""
     messages = [message for message in request.messages if _has_content(message)]
     others = [message for message in messages if message.role != "system"]
     if messages and messages[-1].role == "system" and (not others or others[-1].role != "user"):
@@ -148,7 +141,6 @@ def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
 
 
 def _shorten(blocks: list[Block]) -> list[Block] | str:
-    """Return a plain string for a single text block, else the blocks."""
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
@@ -208,10 +200,7 @@ def _digest(text: str) -> str:
 
 
 def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
-    """Check a final assistant message, which only older models continue, and strip its trailing white space.
-
-    Raises ``InvalidRequest`` if the model does not continue assistant messages.
-    """
+    """Check a final assistant message, which only older models continue, and strip its trailing white space."""
     last = sent_messages[-1]
     if last["role"] != "assistant":
         return
@@ -274,7 +263,6 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
 
 
 def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
-    """Build ``output_config`` with the schema and the reasoning options; return {} if there is no schema."""
     if form is None or form.schema is None:
         return {}
     written = {"type": "json_schema", "schema": narrow_schema(form.schema)}

@@ -64,10 +64,10 @@ def parse_usage(raw: object) -> Usage | None:
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the searches, the service tier and the cost of a usage object, as fields of ``UsageDetails``.
+    """Return the searches, tier and cost of a usage object as ``UsageDetails`` fields.
 
-    Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers", "Fast mode" (``speed``) and
-    "Data residency" (``inference_geo``).
+    Sources: docs.claude.com, "Web search tool", "Service tiers", "Fast mode" (``speed``), "Data residency"
+    (``inference_geo``).
     """
     found: dict[str, Any] = {}
     used = raw.get("server_tool_use")
@@ -84,10 +84,7 @@ def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_start_usage(raw: object) -> Usage | None:
-    """Parse the usage of ``message_start``, whose completion count is not final; None if unusable.
-
-    A prompt of 0 is unusable: servers that count only at the end report it.
-    """
+    """Parse the usage of ``message_start``; None if the prompt is 0, as from servers that count only at the end."""
     usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
@@ -141,10 +138,7 @@ def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
 
 
 def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
-    """Parse ``stop_reason`` and ``stop_sequence``. An unknown reason becomes ``stop``.
-
-    A missing reason becomes ``tool_calls`` if ``called`` (the answer has tool calls), else ``stop``.
-    """
+    """Parse ``stop_reason`` and ``stop_sequence``. Without a reason, ``called`` tells a tool call from a stop."""
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
     stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
@@ -154,8 +148,7 @@ def parse_finish(reason: object, sequence: object, *, called: bool = False) -> c
 def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
     """Build ``stop_reason`` and ``stop_sequence``.
 
-    After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers of the OpenAI API
-    format report ``stop``.
+    After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers report ``stop``.
     """
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
@@ -178,10 +171,7 @@ def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallSt
 
 
 def parse_arguments(block: chat.Json) -> str:
-    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none.
-
-    Raises ``ProviderBadResponse`` if the input is nested too deeply to be written.
-    """
+    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
@@ -237,10 +227,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an unstreamed message that is forwarded unchanged.
-
-    Raises ``ProviderBadResponse`` for an invalid message.
-    """
+    """Return the usage of an unstreamed message that is forwarded unchanged. Raises ``ProviderBadResponse``."""
     message = parse_message(raw, secrets, exact=False)
     if message.get("container"):
         note_container(message, inference)
@@ -264,10 +251,7 @@ def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -
 
 
 def extract_text(part: object) -> str:
-    """Return the text of a block or a delta, from any of its fields, for an estimate.
-
-    Encrypted reasoning is billed too; half of its base64 is counted as text.
-    """
+    """Return the text of a block or a delta, for an estimate; encrypted reasoning counts half of its base64."""
     if not isinstance(part, dict):
         return ""
     sealed = read_text(part, "data")
@@ -279,10 +263,7 @@ def extract_text(part: object) -> str:
 
 
 def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
-    """Parse an unstreamed message; ``exact`` preserves all digits of numbers.
-
-    Raises ``ProviderBadResponse`` if it reports an error or its content is not a list.
-    """
+    """Parse an unstreamed message; ``exact`` preserves all digits of numbers. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=exact)
     if value.get("type") == "error":
         raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
@@ -365,7 +346,7 @@ def _build_block(block: Block) -> dict[str, Any]:
 
 
 def _build_input(arguments: str) -> dict[str, Any]:
-    """Parse arguments into the object that clients expect. Truncated arguments, which are not JSON, are wrapped.
+    """Parse arguments into an object. Truncated arguments are wrapped.
 
     Source of the wrapper: platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
     """

@@ -1,8 +1,7 @@
 """Parse and build streams of Anthropic's Messages API.
 
-Shapes: platform.claude.com/docs/en/build-with-claude/streaming (event types, deltas, errors). For the interpretation by
-client libraries: ``accumulate_event`` of the Python library. Unknown event types, blocks and deltas are ignored: the
-documentation says that new ones may appear at any time.
+Sources: platform.claude.com/docs/en/build-with-claude/streaming and ``accumulate_event`` of the Python library. Unknown
+event types, blocks and deltas are ignored: the documentation says that new ones may appear at any time.
 """
 
 import re
@@ -29,10 +28,7 @@ _NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
-    """Return the type and the JSON value of an event; the value is None if its JSON is invalid.
-
-    The type comes from the data, else from the event's name, else it is empty.
-    """
+    """Return the type of an event, from its data or else its name, and its JSON value; None if the JSON is invalid."""
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError as error:
@@ -68,10 +64,7 @@ def is_end(rest: bytes) -> bool:
 
 @attrs.define
 class _OpenBlock:
-    """An open content block, with the arguments or the signature that are reported only at its end.
-
-    ``call``: the index of its tool call; -1 if the block is not a tool call.
-    """
+    """An open content block. ``call``: index of its tool call; -1 if the block is not a tool call."""
 
     kind: object
     call: int = -1
@@ -80,10 +73,7 @@ class _OpenBlock:
 
 
 class MessagesStreamParser:
-    """Parses a provider's stream into events; see ``StreamParser``.
-
-    ``answer_id``: used in generated tool call ids if the provider gives no ids.
-    """
+    """Parses a provider's stream into events. ``answer_id``: used in generated tool call ids; see ``StreamParser``."""
 
     __slots__ = (
         "_begun", "_begun_usage", "_calls", "_closed", "_error", "_finished", "_id", "_open", "_secrets", "_splitter"
@@ -111,11 +101,7 @@ class MessagesStreamParser:
         return [event for piece in pieces for event in self._read(piece)]
 
     def finish(self) -> list[chat.Event]:
-        """Return the last events.
-
-        The end mark may lack its blank line, or be missing after a complete message. Raises ``ProviderBadResponse`` if
-        the stream is incomplete.
-        """
+        """Return the last events. Raises ``ProviderBadResponse`` for an incomplete message."""
         if self._error is not None:
             raise self._error
         if self._closed:
@@ -269,11 +255,10 @@ class MessagesStreamSerializer:
     """Writes events as a stream of this format; see ``StreamSerializer``.
 
     ``message_delta`` has both the stop reason and the usage. The OpenAI API format reports the usage last, so the event
-    is written at the end of the stream. Interleaved tool calls are written one after another; see
-    ``ContentBlockBuilder``. If more than ``MAX_HELD`` bytes would have to be buffered, ``write`` raises
-    ``ProviderBadResponse``.
+    is written at the end of the stream. Interleaved tool calls are written one after another, unless more than
+    ``MAX_HELD`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
 
-    ``model``: the model name in the message. ``message_id``: the message's id if the provider's id lacks "msg_".
+    ``message_id``: the message's id if the provider's id lacks "msg_".
     """
 
     __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")
@@ -368,8 +353,5 @@ def _too_much() -> ProviderBadResponse:
 
 
 def _build_totals(used: chat.UsageReport | None) -> Mapping[str, Any]:
-    """Build the usage of ``message_delta``.
-
-    Without counts only a completion of 0 is written: the client keeps the other counts from ``message_start``.
-    """
+    """Build the usage of ``message_delta``; without counts the client keeps those from ``message_start``."""
     return {"output_tokens": 0} if used is None else response.build_usage(used.usage) | response.build_reasoning(used)

@@ -105,7 +105,6 @@ class BlockWriter:
         return {"document": document}
 
     def _find_name(self, title: str | None) -> str:
-        """Return a permitted document name that is unique in the request."""
         plain = _BLANKS.sub(" ", _FORBIDDEN.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
         name = plain or "document"
         number = 1

@@ -37,10 +37,7 @@ class EventMessage:
 
 
 class EventStreamSplitter:
-    """Splits a stream into whole messages; the stream may be cut into pieces anywhere.
-
-    ``noise``: total bytes of messages that do not belong to an answer, counted by the code that parses the messages.
-    """
+    """Splits a stream into whole messages. ``noise``: total bytes of messages that do not belong to an answer."""
 
     __slots__ = ("_held", "_length", "noise")
 
@@ -68,7 +65,6 @@ class EventStreamSplitter:
 
 
 def _parse_length(held: bytearray) -> int:
-    """Return the length of the message at the start of ``held``. Raises ``ProviderBadResponse`` if invalid."""
     total, of_headers, checksum = _PRELUDE.unpack_from(held)
     if crc32(held[:8]) != checksum:
         raise ProviderBadResponse("The provider sent an event whose beginning has a wrong checksum", phase="stream")
@@ -90,10 +86,7 @@ def _parse_message(message: bytes) -> EventMessage:
 
 
 def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the headers with text values.
-
-    Raises ``IndexError``, ``UnicodeDecodeError`` or ``ProviderBadResponse`` for invalid headers.
-    """
+    """Yield the headers with text values. Raises ``IndexError``, ``UnicodeDecodeError`` or ``ProviderBadResponse``."""
     at = 0
     while at < len(raw):
         name_end = at + 1 + raw[at]

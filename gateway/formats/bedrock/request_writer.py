@@ -38,10 +38,7 @@ def find_rules(model: str) -> ChatRules:
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Body:
-    """Build the body for ``/model/{model}/converse`` and ``/converse-stream``.
-
-    Raises ``InvalidRequest`` for a field that this format does not support, named as in the OpenAI API format.
-    """
+    """Build the body for ``/converse`` and ``/converse-stream``. Raises ``InvalidRequest`` for an unsupported field."""
     claude = parse_claude_features(model).claude
     message = build_message(request if claude else _strip_reasoning(request), model, stream=False)
     writer = BlockWriter(caches=claude or "nova" in model)
@@ -74,7 +71,6 @@ def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
 
 
 def _build_claude(message: Body) -> Body:
-    """Build the fields that only Claude supports."""
     more: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
     effort = as_object(message.get("output_config")).get("effort")
     return more | ({"output_config": {"effort": effort}} if effort else {})
@@ -83,8 +79,8 @@ def _build_claude(message: Body) -> Body:
 def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> Body:
     """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for models without reasoning.
 
-    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort. With ``maxTokens`` the effort is
-    lowered; otherwise the sampling parameters are removed from ``inference``.
+    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort: the effort is lowered, or the
+    sampling parameters are removed from ``inference``.
     """
     effort = request.effort or _find_effort(request.thinking_tokens)
     if effort is None:
@@ -149,7 +145,6 @@ def _build_choice(choice: Body) -> Body:
 
 
 def _build_format(request: chat.ChatRequest, message: Body) -> Body:
-    """Build ``outputConfig`` with the schema that the answer must satisfy; an empty dict if there is none."""
     form = as_object(as_object(message.get("output_config")).get("format"))
     if not form:
         return {}

@@ -53,10 +53,7 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
 
 
 def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
-    """Parse ``stopReason``. An unknown reason becomes ``stop``.
-
-    A missing reason becomes ``tool_calls`` if ``called`` (the answer has tool calls), else ``stop``.
-    """
+    """Parse ``stopReason``. If the reason is missing, ``called`` tells a tool call from a stop."""
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
     return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
@@ -101,7 +98,6 @@ def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()
 
 
 def _parse_block(block: chat.Json) -> list[chat.Event]:
-    """Return the events for a block of text, reasoning, citations or an image; an empty list for any other block."""
     if text := as_text(block.get("text")):
         return [chat.TextDelta(text)]
     cited = list_objects(as_object(block.get("citationsContent")).get("content"))
@@ -120,10 +116,7 @@ def _parse_block(block: chat.Json) -> list[chat.Event]:
 
 
 def _write_arguments(value: Any) -> str:
-    """Return the input of a tool call as JSON text, "{}" if it has none.
-
-    Raises ``ProviderBadResponse`` if the input is nested too deeply to be written.
-    """
+    """Return the input of a tool call as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
     except orjson.JSONEncodeError:  # nested too deeply

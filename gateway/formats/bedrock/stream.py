@@ -41,10 +41,7 @@ class _Open:
 
 
 class ConverseStreamParser:
-    """Parses a provider's stream into events; see ``StreamParser``.
-
-    ``answer_id``: the id given to the answer. ``model``: the model name given to the answer.
-    """
+    """Parses a provider's stream into events, with the given answer id and model name; see ``StreamParser``."""
 
     __slots__ = (
         "_begun",
@@ -119,7 +116,6 @@ class ConverseStreamParser:
         return self._convert(headers.get(":event-type", ""), value, message.size)
 
     def _parse_error(self, kind: str, message: EventMessage) -> ProviderError:
-        """Return the error in a message that is an exception or a transport error."""
         headers = message.headers
         if kind == "exception":
             name = headers.get(":exception-type", "")

@@ -1,1 +1,1 @@
-"""Gemini's API format."""
+"""Gemini's API format. Type names in docstrings are those of ai.google.dev/api and of Google's SDK."""

@@ -1,7 +1,7 @@
 """``:embedContent`` and ``:batchEmbedContents`` for clients, served by channels with Gemini's or OpenAI's format.
 
-Shapes: ai.google.dev/api/embeddings. Both operations are sent to Gemini as a batch. In OpenAI's format
-``outputDimensionality`` becomes ``dimensions``, and ``taskType`` and ``title`` are dropped.
+Both operations are sent to Gemini as a batch. In OpenAI's format ``outputDimensionality`` becomes ``dimensions``, and
+``taskType`` and ``title`` are dropped.
 """
 
 from typing import Any
@@ -56,7 +56,6 @@ def _parse_inference(body: Body, model: str) -> InferenceRequest:
 
 
 def _list_named(body: Body) -> list[tuple[str, Any]]:
-    """List the requests of a body, each with the prefix of its field names in error messages."""
     if "requests" not in body:
         return [("", body)]
     return [(f"requests[{index}].", request) for index, request in enumerate(body["requests"])]
@@ -72,10 +71,7 @@ def build_batch_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the answer for the client and the usage. The answer to a batch is unchanged.
-
-    Raises ``ProviderBadResponse``.
-    """
+    """Return the answer for the client and the usage. The answer to a batch is unchanged."""
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
     if len(embeddings) != len(_list_named(inference.body)):

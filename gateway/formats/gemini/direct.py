@@ -1,4 +1,4 @@
-"""Passthrough for channels with Gemini's API, and direct conversions to it from other APIs."""
+"""Passthrough for channels with Gemini's API, and direct conversions to that API from others."""
 
 from typing import Any
 

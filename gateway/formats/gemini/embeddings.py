@@ -1,4 +1,4 @@
-"""Converts embeddings requests of the OpenAI API format for Gemini, and Gemini's answers back.
+"""Convert embeddings requests of the OpenAI API format for Gemini, and Gemini's answers back.
 
 Shapes: ai.google.dev/api/embeddings, ``models.batchEmbedContents``. The reference documents no usage in the answer;
 ``usageMetadata.promptTokenCount`` is from the tests of Google's SDK.
@@ -42,10 +42,7 @@ def list_texts(body: dict[str, Any]) -> list[str]:
 def parse_embeddings_answer(
     raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Convert Gemini's answer into OpenAI's format in the requested encoding. Return it with the usage.
-
-    Raises ``ProviderBadResponse`` unless there is one vector of numbers per text.
-    """
+    """Convert Gemini's answer into OpenAI's format. Raises ``ProviderBadResponse`` unless each text has a vector."""
     value = parse_answer_object(raw, secrets)
     items = value.get("embeddings")
     if not isinstance(items, list) or len(items) != len(list_texts(inference.body)):

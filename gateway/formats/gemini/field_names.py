@@ -1,4 +1,4 @@
-"""Normalizes the field names of a client's body in Gemini's format.
+"""Normalize the field names of a client's body in Gemini's format.
 
 Google's API accepts every field in camelCase and in snake_case (protobuf's JSON mapping), and a single object instead
 of an array. The gateway checks, bounds and charges a request by its fields, so it needs one spelling. Names in the

@@ -1,4 +1,4 @@
-"""Builds Gemini's ``generationConfig``, with the reasoning options of each model family.
+"""Build Gemini's ``generationConfig``, with the reasoning options of each model family.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerationConfig`` and ``ThinkingConfig``. Budgets and levels by model:
 ai.google.dev/gemini-api/docs/thinking and docs.cloud.google.com/gemini-enterprise-agent-platform/models/thinking.
@@ -103,8 +103,8 @@ def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
 def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
     """Build the ``thinkingConfig``; None if nothing is set or the model has no such setting.
 
-    If the client disables reasoning but the model cannot (2.5 Pro, Gemini 3), the lowest setting is used: many clients
-    disable reasoning by default, and an answer serves them better than a rejection.
+    If the model cannot disable reasoning (2.5 Pro, Gemini 3), the lowest setting is used: many clients disable
+    reasoning by default, and an answer serves them better than a rejection.
     """
     effort = _find_effort(request)
     version = parse_version(model)
@@ -121,7 +121,6 @@ def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
 
 
 def _find_effort(request: ChatRequest) -> Effort | None:
-    """Return the client's effort, or the one for its token budget; "none" if the budget is not positive."""
     tokens = request.thinking_tokens
     if tokens is not None and tokens <= 0:
         return "none"

@@ -40,7 +40,7 @@ _SHOWN_CHARS = 300
 
 
 class GeminiImageBackend(ImageBackend):
-    """``ImageBackend`` of Gemini."""
+    """Images from a Gemini model."""
 
     __slots__ = ("_capability", "_count", "_image", "_inference")
 
@@ -51,10 +51,7 @@ class GeminiImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        """Build the only request.
-
-        Raises ``InvalidRequest`` for several images, masks, unsupported output formats and unsupported sizes.
-        """
+        """Build the only request. Raises ``InvalidRequest`` for options that the model does not support."""
         check_expressible(self._inference, count)
         self._count = count
         parts: list[Body] = [{"text": self._image.prompt}]
@@ -72,7 +69,6 @@ class GeminiImageBackend(ImageBackend):
         return ProviderRequest({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """Return the images of an answer, without the model's text."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -95,10 +91,7 @@ class GeminiImageBackend(ImageBackend):
 
 
 def check_expressible(inference: InferenceRequest, count: int) -> None:
-    """Raise ``InvalidRequest`` for features that models with image output do not support.
-
-    Fields that only tune the result (quality, style, moderation…) are ignored.
-    """
+    """Raise ``InvalidRequest`` for unsupported features. Fields that only tune the result (quality, style…) pass."""
     if count != 1:
         raise InvalidRequest("'n' must be 1", param="n")
     check_plain_image(inference)
@@ -119,7 +112,6 @@ def _check_prompt(feedback: object, secrets: Secrets) -> None:
 
 
 def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
-    """Yield every image that is not part of the reasoning. Raises ``ProviderBadResponse`` for an invalid one."""
     for part in _list_parts(candidates):
         blob = part.get("inlineData", part.get("inline_data"))
         if part.get("thought") is True or not isinstance(blob, dict):
@@ -130,7 +122,6 @@ def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
 
 
 def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
-    """Return the error for an answer without images."""
     reasons = [as_text(candidate.get("finishReason")) for candidate in candidates]
     explained = next(filter(None, (as_text(candidate.get("finishMessage")) for candidate in candidates)), "")
     blocked = next((reason for reason in reasons if reason in BLOCKED), None)
@@ -159,7 +150,6 @@ def build_no_image(message: str) -> ProviderBadResponse:
 
 
 def _parse_usage(raw: object, images: int) -> Usage | None:
-    """Return the reported usage; None if implausible or without the answer's tokens."""
     report = parse_usage_metadata(raw)
     if report is None or as_object(raw).get("candidatesTokenCount") is None:
         return None

@@ -1,4 +1,4 @@
-"""Converts a JSON Schema into the subset that Gemini accepts in ``parametersJsonSchema`` and ``responseJsonSchema``.
+"""Convert a JSON Schema into the subset that Gemini accepts in ``parametersJsonSchema`` and ``responseJsonSchema``.
 
 Google lists the supported keywords at ai.google.dev/api/generate-content under ``responseJsonSchema``, and allows no
 other keyword next to ``$ref``. Unsupported keywords are expressed by supported ones or dropped. The older fields
@@ -23,10 +23,7 @@ _NEW_REF = "#/$defs/"
 
 
 def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
-    """Return a copy of ``schema`` with supported keywords only.
-
-    Raises ``InvalidRequest`` with ``param`` if the schema is nested too deeply.
-    """
+    """Return a copy of ``schema`` with supported keywords only. Raises ``InvalidRequest`` if nested too deeply."""
     defs = _find_definitions(schema) or {}
     target = schema.get("$ref")
     root = defs.get(target.rpartition("/")[2]) if isinstance(target, str) else None
@@ -73,7 +70,6 @@ def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, A
 
 
 def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Express unsupported keywords with supported ones."""
     merged = _merge(schema)
     if defs := _find_definitions(merged):
         merged["$defs"] = defs
@@ -107,7 +103,6 @@ def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_names(*lists: list[Any]) -> list[str]:
-    """Return the distinct strings in all lists, ignoring other values."""
     return list(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
 
 

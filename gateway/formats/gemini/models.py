@@ -1,4 +1,4 @@
-"""Parses and builds Gemini's model list.
+"""Parse and build Gemini's model list.
 
 Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models/…", "supportedGenerationMethods":
 […]}], "nextPageToken"}``. A page has 50 models by default and at most 1,000. The gateway requests only the first page,
@@ -26,7 +26,7 @@ _MAX_DIGITS = 9
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """Return the usable models of a list, with ``owned_by`` and ``now_s``: Gemini reports neither owner nor time.
+    """Return the usable models of a list; Gemini reports neither owner nor time.
 
     Raises ``ProviderBadResponse`` if the answer is not a list: a failed request must not look like an empty list.
     """

@@ -1,7 +1,6 @@
-"""Converts Gemini's ``Schema``, a part of OpenAPI 3.0, into JSON Schema.
+"""Convert Gemini's ``Schema``, a part of OpenAPI 3.0, into JSON Schema.
 
-Shape: ai.google.dev/api/caching, ``Schema``: type names are in upper case, ``nullable`` is a flag, and 64-bit integers
-may be strings.
+Type names are in upper case, ``nullable`` is a flag, and 64-bit integers may be strings.
 """
 
 from collections.abc import Mapping

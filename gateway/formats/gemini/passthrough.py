@@ -1,7 +1,7 @@
 """Passthrough of Gemini's answers to clients of the same format: streams (see ``StreamTransform``) and whole answers.
 
-Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``. The stream has no end mark: an answer is
-complete if the connection has ended and every candidate has a finish reason, or the prompt was blocked.
+The stream has no end mark: an answer is complete if the connection has ended and every candidate has a finish reason,
+or the prompt was blocked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,9 +31,10 @@ _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECI
 
 
 class GenerateContentPassthrough(PassthroughStream):
-    """Forwards complete events unchanged, except errors. The event that completes the answer is buffered until the end.
+    """Forwards complete events unchanged, except errors.
 
-    The request is therefore settled before the client has the whole answer.
+    The event that completes the answer is buffered until the end, so the request is settled before the client has the
+    whole answer.
     """
 
     __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
@@ -98,7 +99,6 @@ class GenerateContentPassthrough(PassthroughStream):
         return before + event
 
     def _find_error(self, value: object) -> bool:
-        """Record the error that ``value`` reports; return whether there is one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
             self.error = build_reported(error, "stream")
@@ -109,10 +109,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return bool(self._finished) and all(self._finished.values())
 
     def finish(self) -> bytes:
-        """Return the remaining bytes after the connection has closed. The last event may lack its blank line.
-
-        Raises ``ProviderError`` if the stream is incomplete.
-        """
+        """Return the remaining bytes. Raises ``ProviderError`` if the stream is incomplete."""
         if self.error is not None:
             raise self.error
         if self.ended:
@@ -131,10 +128,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return written + self._last
 
     def parse_usage(self) -> Usage:
-        """Return the latest counts of the provider, else an estimate.
-
-        Each event counts all tokens so far. If the stream broke off, the latest counts may not cover all text.
-        """
+        """Return the provider's latest counts, else an estimate. In a broken stream they may not cover all text."""
         return attach_searches(self._count(), self._searched) if self._searched else self._count()
 
     def _count(self) -> Usage:
@@ -157,8 +151,6 @@ class GenerateContentPassthrough(PassthroughStream):
 
 @frozen
 class _Sample:
-    """A part of a stream: number of events, texts and last counts."""
-
     events: int
     text: str
     usage: Usage | None
@@ -200,10 +192,7 @@ def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events.
-
-    Returns the events and the usage. Raises ``ProviderBadResponse``.
-    """
+    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage."""
     value = loads_or_none(raw, exact=True)
     chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
     usage = _parse_answer_usage(chunks[-1], inference)

@@ -1,8 +1,6 @@
 """Requests in Gemini's format: checks of a body, and an upper bound of its prompt's tokens.
 
-Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``) and
-ai.google.dev/api/tokens; the types of Google's SDK. Unknown fields and parts are allowed, because a provider of the
-same format may support them. The model is in the path.
+Unknown fields and parts are allowed: a provider of the same format may support them. The model is in the path.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""Parses a checked body in Gemini's format into the common chat model.
+"""Parse a checked body in Gemini's format into the common chat model.
 
-Shapes: ai.google.dev/api/generate-content and ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``). Features
-that only Gemini has (cached contents, files stored there, answers other than text) are rejected by name in the current
-turn, and become text in earlier turns (``formats/adaptations.py``). Tools executed by Google are left out if they are
-only offered. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
+Features that only Gemini has (cached contents, files stored there, answers other than text) are rejected by name in the
+current turn, and become text in earlier turns (``formats/adaptations.py``). Tools executed by Google are left out if
+they are only offered. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are
+dropped.
 """
 
 from mimetypes import guess_type
@@ -44,10 +44,7 @@ _RESULTS = frozenset({"output", "result"})
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a body checked by ``parse_generate_inference`` or ``parse_count_inference``.
-
-    Raises ``InvalidRequest`` naming a field that no other format can express.
-    """
+    """Parse a checked body. Raises ``InvalidRequest`` naming a field that no other format can express."""
     config: Body = body.get(CONFIG) or {}
     _check_only_google(body, config)
     adaptations = Adaptations()
@@ -243,7 +240,6 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
 
 
 def _find_other(part: Body, kinds: frozenset[str] = _PARTS) -> str | None:
-    """Return a content field whose kind is not in ``kinds``; None if there is none."""
     return next((name for name, value in part.items() if value and name not in kinds | _DESCRIBING), None)
 
 
@@ -253,7 +249,6 @@ def _write_other(part: Body, kind: str, adaptations: Adaptations) -> list[chat.T
 
 
 def _find_kind(part: Body, where: str) -> str:
-    """Return the field that holds the content of a part. Raises ``InvalidRequest`` for Gemini's own kinds."""
     stray = _find_other(part)
     if stray is not None:
         raise _only_there(f"{where}.{stray}", f"'{where}.{stray}'")
@@ -335,7 +330,6 @@ def _parse_tool(declaration: Body) -> chat.Tool:
 
 
 def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolChoice | None, tuple[chat.Tool, ...]]:
-    """Return the tool choice and the tools that it allows. Other tools are not offered."""
     where = "toolConfig.functionCallingConfig"
     calling: Body = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     mode = calling.get("mode") or "MODE_UNSPECIFIED"

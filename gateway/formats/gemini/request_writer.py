@@ -1,12 +1,9 @@
-"""Builds the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model.
+"""Build the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model.
 
-Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``) and
-ai.google.dev/api/tokens; google/ai/generativelanguage/v1beta/{content,generative_service}.proto; the types of Google's
-SDK. Files by address: ai.google.dev/gemini-api/docs/file-input-methods.
-
-Dropped: the user, cache control, ``strict`` of a tool, ``detail`` of an image, and the text of earlier reasoning.
-Gemini requires only the signatures of its own reasoning, and cannot use other providers' reasoning. If the client
-disables parallel tool calls, the answer's parser keeps only the first call.
+Files by address: ai.google.dev/gemini-api/docs/file-input-methods. Dropped: the user, cache control, ``strict`` of a
+tool, ``detail`` of an image, and the text of earlier reasoning. Gemini requires only the signatures of its own
+reasoning, and cannot use other providers' reasoning. If the client disables parallel tool calls, the answer's parser
+keeps only the first call.
 """
 
 import re
@@ -58,10 +55,7 @@ def build_body(request: chat.ChatRequest, model: str) -> Json:
 
 
 def build_count_body(request: chat.ChatRequest, model: str) -> Json:
-    """Build the body of ``:countTokens``. Raises ``InvalidRequest``.
-
-    Sends a nested request, because ``contents`` alone would leave out the instructions and tools.
-    """
+    """Build the body of ``:countTokens``, as a nested request: ``contents`` alone would omit instructions and tools."""
     name = f"models/{model.removeprefix('models/')}"
     return {"generateContentRequest": {"model": name, **_build_prompt(request, model)}}
 
@@ -95,11 +89,7 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
 
 
 def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
-    """Turn a final system message that follows the model's message into a user message.
-
-    System messages move to the instructions, so the request would end with the model's message, which Gemini rejects
-    ("Requests ending with a model turn are not supported").
-    """
+    """Turn a final system message into a user message: Gemini rejects requests that end with the model's message."""
     spoken = [message.role for message in messages if message.role != "system"]
     if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
         return [*messages[:-1], chat.Message("user", messages[-1].parts)]

@@ -1,11 +1,9 @@
-"""Parses Gemini's answers into events: streams of ``:streamGenerateContent?alt=sse``, and unstreamed answers.
+"""Parse Gemini's answers into events: streams of ``:streamGenerateContent?alt=sse``, and unstreamed answers.
 
-Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse`` (a chunk of a stream has the same shape as a
-whole answer); google/ai/generativelanguage/v1beta/generative_service.proto; the types of Google's SDK. Signatures:
-ai.google.dev/gemini-api/docs/thought-signatures.
-
-The format has no end mark: an answer is complete if the connection has ended and every candidate has a finish reason.
-An error in the middle is often bare JSON after the last event, not an event.
+A chunk of a stream has the same shape as a whole answer (``GenerateContentResponse``). Signatures:
+ai.google.dev/gemini-api/docs/thought-signatures. The format has no end mark: an answer is complete if the connection
+has ended and every candidate has a finish reason. An error in the middle is often bare JSON after the last event, not
+an event.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,8 +44,7 @@ _CUT = "The provider's stream ended before it was complete"
 class GenerateContentParser:
     """Parses a stream; see ``StreamParser``. Yields each ``ChoiceFinished`` only at the end: more content may follow.
 
-    ``answer_id``: the answer's id if Gemini gives none, and part of its tool-call ids. ``model``: the answer's model if
-    Gemini does not report it.
+    ``answer_id`` and ``model`` are used if Gemini reports none.
     """
 
     __slots__ = ("_answer", "_begun", "_closed", "_splitter")
@@ -132,10 +129,7 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) 
 
 
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
-    """Parse an unstreamed answer into events, up to ``StreamEnd``.
-
-    Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if the answer is invalid.
-    """
+    """Parse an unstreamed answer into events, up to ``StreamEnd``. ``ProviderRejected``: the prompt was blocked."""
     try:
         value = exact_json.loads(raw)
     except orjson.JSONDecodeError:
@@ -148,14 +142,7 @@ def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = (
 
 @attrs.define
 class _Candidate:
-    """The state of one candidate.
-
-    Attributes:
-        tools: the number of tool calls.
-        thinking: the last content was unsigned reasoning.
-        has_content: there is content other than reasoning.
-        reason: the finish reason.
-    """
+    """The state of one candidate. ``thinking``: whether the last content was unsigned reasoning."""
 
     tools: int = 0
     thinking: bool = False
@@ -226,7 +213,6 @@ class _Answer:
         return chat.ReasoningDelta(text, index) if thought else chat.TextDelta(text, index)
 
     def take_usage(self) -> chat.UsageReport | None:
-        """Return the totals not yet reported in an event; None if there are none or they are implausible."""
         counted, self._counted = self._counted, None
         report = parse_usage_metadata(counted)
         if report is None or not self._searched:
@@ -234,7 +220,6 @@ class _Answer:
         return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
 
     def finish(self) -> list[chat.Event]:
-        """Return the last events of the answer."""
         if self._phase == "stream" and not self._stopped:
             raise self._error(_CUT)
         if not self._candidates:
@@ -349,7 +334,6 @@ class _Answer:
         return ProviderBadResponse(message, phase=self._phase)
 
     def _model_failed(self, message: str) -> ProviderBadResponse:
-        """Build the error for a failure of the model, which does not count against the channel."""
         error = self._error(message)
         error.failure_scope = "nobody"
         error.answered = True

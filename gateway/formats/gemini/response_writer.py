@@ -1,7 +1,7 @@
-"""Builds answers in Gemini's format from events: whole answers, and streams of ``:streamGenerateContent?alt=sse``.
+"""Build answers in Gemini's format from events: whole answers, and streams of ``:streamGenerateContent?alt=sse``.
 
-Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``; a chunk of a stream has the same shape as a
-whole answer. The format has no end mark: the last chunk has the finish reasons and the usage.
+A chunk of a stream has the same shape as a whole answer. The format has no end mark: the last chunk has the finish
+reasons and the usage.
 """
 
 from collections.abc import Iterable
@@ -49,16 +49,12 @@ Json = dict[str, Any]
 
 @attrs.define
 class _FunctionCall:
-    """A function call under construction."""
-
     start: ToolCallStart
     arguments: list[str] = attrs.Factory(list)
 
 
 @attrs.define
 class _WrittenCandidate:
-    """The buffered end of one candidate."""
-
     calls: dict[int, _FunctionCall] = attrs.Factory(dict)
     reason: Reason | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -66,8 +62,8 @@ class _WrittenCandidate:
     def build_end(self) -> tuple[list[Json], Json]:
         """Return the parts of the function calls, and the field of the finish reason.
 
-        A call whose arguments are not a JSON object cannot be expressed and is left out. The finish reason then reports
-        a malformed call, unless the answer was cut off.
+        A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
+        answer was cut off.
         """
         parts, broken = [], []
         for call in self.calls.values():
@@ -82,13 +78,11 @@ class _WrittenCandidate:
         return parts, ended | self.take_logprobs()
 
     def take_logprobs(self) -> Json:
-        """Return the field with the log probabilities not sent yet; empty if there are none."""
         tokens, self.logprobs = self.logprobs, ()
         return {"logprobsResult": build_logprobs(tokens)} if tokens else {}
 
 
 def _build_call(call: _FunctionCall) -> Json | None:
-    """Return the part of a function call; None if its arguments are not a JSON object."""
     text = "".join(call.arguments)
     try:
         arguments = exact_json.load_arguments(text) if text.strip() else {}
@@ -101,7 +95,6 @@ def _build_call(call: _FunctionCall) -> Json | None:
 
 
 def _build_part(event: Event) -> Json | None:
-    """Return the part for an event that makes a complete part; None for other events and empty texts."""
     match event:
         case TextDelta() | RefusalDelta():
             return {"text": event.text} if event.text else None
@@ -139,8 +132,7 @@ def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
 class GenerateContentSerializer:
     """Writes events as a stream of this format; see ``StreamSerializer``.
 
-    Function calls are buffered and sent complete with the finish reason. ``write`` raises ``ProviderBadResponse`` if
-    they exceed ``MAX_HELD``. ``model``: the answer's model. ``answer_id``: the answer's id.
+    Function calls are buffered and sent complete, at most ``MAX_HELD`` bytes.
     """
 
     __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
@@ -206,7 +198,6 @@ def _build_candidate(parts: list[Json], index: int) -> Json:
 
 
 def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
-    """Add ``event`` to the function calls of its candidate; return its approximate size in bytes."""
     calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
     if isinstance(event, ToolCallStart):
         calls.setdefault(event.index, _FunctionCall(event))

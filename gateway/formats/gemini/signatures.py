@@ -1,8 +1,7 @@
 """Other providers' reasoning signatures, encoded as thought signatures of Gemini's format.
 
 Clients of Gemini send thought signatures, which are base64, back unchanged. Another provider's signature is therefore
-encoded as base64 after a prefix. The prefix distinguishes it from Gemini's own, because neither provider accepts the
-other's signatures.
+encoded as base64 after a prefix, which distinguishes it from Gemini's own.
 """
 
 import base64
@@ -31,10 +30,7 @@ def is_foreign(signature: object) -> bool:
 
 
 def parse_foreign(signature: str) -> tuple[str | None, str | None]:
-    """Return another provider's signature and its encrypted reasoning, of which one is None.
-
-    Clients may send either base64 alphabet, with or without padding.
-    """
+    """Return another provider's signature and its encrypted reasoning, of which one is None."""
     text = signature.translate(_STANDARD).rstrip("=")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()

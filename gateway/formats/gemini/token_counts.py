@@ -1,7 +1,6 @@
 """Token counts for clients of Gemini's format, from providers that count tokens.
 
-Shapes: ai.google.dev/api/tokens, and platform.claude.com/docs/en/api/messages-count-tokens. A body has either only
-``contents`` or the whole ``generateContentRequest``.
+A body has either only ``contents`` or the whole ``generateContentRequest``.
 """
 
 import orjson

@@ -34,7 +34,6 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
 
 
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the non-text tokens and the service tier as fields of ``UsageDetails``."""
     rare: dict[str, Any] = {}
     for name, field in _DETAILS:
         for part in list_objects(raw.get(name)):

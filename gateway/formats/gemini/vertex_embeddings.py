@@ -1,4 +1,4 @@
-"""Converts embeddings of the OpenAI API format for Vertex AI's text embedding models.
+"""Convert embeddings of the OpenAI API format for Vertex AI's text embedding models.
 
 Source: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api (``:predict`` with
 instances; gemini-embedding-001 accepts one text per request).

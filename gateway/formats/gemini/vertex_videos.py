@@ -26,7 +26,7 @@ _FIXED: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "samp
 
 
 class VertexVideoBackend(GeminiVideoBackend):
-    """``VideoBackend`` of Vertex AI. A task's id is the operation's full name with ``~`` for each ``/``."""
+    """Videos of Veo on Vertex AI. A task's id is the operation's full name with ``~`` for each ``/``."""
 
     __slots__ = ()
 
@@ -63,7 +63,6 @@ class VertexVideoBackend(GeminiVideoBackend):
 
 
 def _find_video(response: Body) -> str:
-    """Return the first video in base64; empty if there is none."""
     videos = as_list(response.get("videos"))
     data = as_object(videos[0]).get("bytesBase64Encoded") if videos else None
     return data if isinstance(data, str) else ""

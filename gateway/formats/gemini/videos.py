@@ -61,7 +61,7 @@ _HTTP = range(400, 600)
 
 
 class GeminiVideoBackend(VideoBackend):
-    """``VideoBackend`` of the Gemini API. A task's id is the operation's name with ``~`` for each ``/``."""
+    """Videos of Veo in the Gemini API. A task's id is the operation's name with ``~`` for each ``/``."""
 
     __slots__ = ()
 
@@ -81,7 +81,6 @@ class GeminiVideoBackend(VideoBackend):
         return ProviderRequest(body, starts_task=True)
 
     def build_parameters(self, spec: VideoSpec) -> Body:
-        """Return the ``parameters`` object of the request. Raises ``InvalidRequest``."""
         return _build_parameters(spec)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
@@ -123,20 +122,17 @@ class GeminiVideoBackend(VideoBackend):
         return self.parse_response(response, secrets)
 
     def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
-        """Parse the result of a completed operation."""
         result = as_object(response.get("generateVideoResponse"))
         samples = as_list(result.get("generatedSamples"))
         url = find_url(as_object(as_object(samples[0]).get("video")).get("uri")) if samples else None
         return TaskStatus("completed", progress=100, clue=url) if url else self.parse_filtered(result, secrets)
 
     def parse_filtered(self, result: Body, secrets: Secrets) -> TaskStatus:
-        """Parse the reason for which a completed operation has no video."""
         reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
         count = result.get("raiMediaFilteredCount")
         return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """Return the video's URL, which requires the key."""
         if variant != "video" or task.clue is None:
             return None
         return ContentLocation(url=task.clue, signed=True)
@@ -180,7 +176,6 @@ def _is_block(message: object) -> bool:
 
 
 def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
-    """Return the error for an answer with status 200 that is not an operation."""
     code = as_object(value.get("error")).get("code")
     if type(code) is int and code in _HTTP:
         return GeminiVideoBackend().parse_refused(code, raw, secrets)

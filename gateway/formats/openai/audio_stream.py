@@ -12,10 +12,7 @@ _WHOLE = (b"}", DONE)
 
 
 class AudioEventsPassthrough(PassthroughStream):
-    """Forwards complete events unchanged, up to and including the event of type ``LAST``.
-
-    ``events``: the number of complete events with data so far, not counting the last one.
-    """
+    """Forwards complete events unchanged, up to and including the event of type ``LAST``, which ``events`` excludes."""
 
     __slots__ = ()
 
@@ -26,10 +23,7 @@ class AudioEventsPassthrough(PassthroughStream):
         return self._feed_slowly(data)
 
     def finish(self) -> bytes:
-        """Return the remaining bytes after the connection has closed.
-
-        Adds the blank line if the last event lacks it. Raises ``ProviderError`` if the stream is incomplete.
-        """
+        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
         if self.error is not None:
@@ -55,7 +49,7 @@ class AudioEventsPassthrough(PassthroughStream):
         return event
 
     def _note(self, value: dict[str, Any]) -> None:
-        """Process a forwarded event. ``value``: its data; empty if the data is not a JSON object."""
+        """Process a forwarded event; ``value`` is empty if its data is not a JSON object."""
         raise NotImplementedError
 
 

@@ -1,7 +1,4 @@
-"""Batches in the OpenAI API format: the batch object, its input lines and its result lines.
-
-Shapes: OpenAI's OpenAPI document, ``Batch``, ``CreateBatchRequest``, ``BatchRequestInput`` and ``BatchRequestOutput``.
-"""
+"""Batches: the batch object, its input lines (``BatchRequestInput``) and its result lines (``BatchRequestOutput``)."""
 
 from typing import Any
 
@@ -48,7 +45,6 @@ class LineError(Exception):
         self.param = param
 
     def at(self, line: int) -> BatchError:
-        """Return the batch error for line number ``line``, counted from 1."""
         return BatchError(self.code, self.message, line, self.param)
 
 
@@ -121,10 +117,7 @@ def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: st
 
 
 def join_lines(body: bytes) -> bytes:
-    """Return JSON on one line, because each result takes one line and many providers indent their answers.
-
-    Replacing line breaks with spaces is safe: inside JSON strings they are escaped.
-    """
+    """Return JSON on one line, as result lines require. Inside JSON strings line breaks are escaped anyway."""
     return body.replace(b"\r", b" ").replace(b"\n", b" ")
 
 

@@ -1,7 +1,4 @@
-"""Chat completions in the OpenAI API format: request checks, stream passthrough and usage.
-
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest`` and ``CreateChatCompletionStreamResponse``.
-"""
+"""Chat completions in the OpenAI API format: request checks, stream passthrough and usage."""
 
 import math
 import re
@@ -86,7 +83,7 @@ def _ignore() -> None:
 def parse_chat_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged.
+    Only fields that the gateway uses, and values that no provider accepts, are checked. Other fields pass unchanged.
     """
     model = parse_model(body)
     prompt_chars, max_prompt_tokens, plain = measure_prompt(body)
@@ -141,10 +138,7 @@ def find_affinity_key(body: Body) -> str | None:
 
 
 def build_chat_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name for the model. A stream requests a usage frame.
-
-    Returns a shallow copy: nested values are shared with the request. Also used for legacy completions.
-    """
+    """Build a shallow copy of the body with the provider's model name. A stream requests a usage frame."""
     body = inference.body | {"model": model}
     if inference.stream:
         body["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
@@ -154,12 +148,11 @@ def build_chat_body(inference: InferenceRequest, model: str) -> Body:
 class ChatPassthrough(PassthroughStream):
     """Forwards complete events up to the end mark, and omits a usage frame that the client did not request.
 
-    Incomplete events are buffered: a stream that breaks off inside an event can still end with a valid error event.
     Only tool calls that client libraries would misread are changed. Also used for legacy completions, whose chunks
     differ only in the place of the text.
 
-    ``events``: the number of complete events with data so far, from the first choice on and without the end mark.
-    ``note_repaired``: called after such a change.
+    ``events``: number of complete events with data so far, from the first choice on and without the end mark.
+    ``note_repaired``: called after a tool call was changed.
     """
 
     __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_repairer", "_strip", "note_repaired")
@@ -267,10 +260,9 @@ class ChatPassthrough(PassthroughStream):
         return self._hollow and not self.events and self.ended
 
     def finish(self) -> bytes:
-        """Return the remaining bytes after the connection has closed. Raises ``ProviderBadResponse`` if incomplete.
+        """Return the remaining bytes. Raises ``ProviderBadResponse`` if the stream is incomplete.
 
-        A stream is complete at its end mark, or once every choice has a finish reason. In the second case the end mark
-        is added, because clients wait for it.
+        If every choice has a finish reason, a missing end mark is added, because clients wait for it.
         """
         if self.ended:
             return b""
@@ -282,7 +274,6 @@ class ChatPassthrough(PassthroughStream):
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """Return the provider's counts, else an estimate from a sample of the text."""
         buffer = self._buffer
         if self._inference.sounds and (named := _AUDIO_ID.findall(buffer.head)):
             self._inference.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
@@ -335,10 +326,7 @@ def parse_chat_answer(value: Mapping[str, Any], inference: InferenceRequest) -> 
 
 
 def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = False) -> dict[str, Any]:
-    """Parse a provider's JSON answer with status 200. ``exact``: preserve all digits of numbers.
-
-    Raises the error that the answer reports, and ``ProviderBadResponse`` if the answer is not a JSON object.
-    """
+    """Parse a provider's JSON answer with status 200. Raises the error that it reports, or ``ProviderBadResponse``."""
     value = parse_any_object(raw)
     if exact:
         value = exact_json.load_exactly(raw, value)

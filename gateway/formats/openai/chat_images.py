@@ -39,7 +39,7 @@ _IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
 
 
 class ChatImageBackend(ImageBackend):
-    """``ImageBackend`` of a chat model."""
+    """Images from a chat model."""
 
     __slots__ = ("_capability", "_count", "_image", "_inference", "_model")
 
@@ -51,10 +51,7 @@ class ChatImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        """Build the only request.
-
-        Raises ``InvalidRequest`` for several images, masks, unsupported output formats and unsupported sizes.
-        """
+        """Build the only request. Raises ``InvalidRequest`` for options that the model does not support."""
         check_expressible(self._inference, count)
         self._count = count
         body: Body = {
@@ -80,7 +77,6 @@ class ChatImageBackend(ImageBackend):
         return [{"type": "text", "text": self._image.prompt}, *images]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """Return the images of an answer, without the model's text."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -102,7 +98,6 @@ class ChatImageBackend(ImageBackend):
 
 
 def _check_error(value: object, secrets: Secrets) -> None:
-    """Raise the error reported by an answer or one of its choices, if there is one."""
     error = parse_error_value(value, secrets)
     if error is None:
         return
@@ -112,7 +107,6 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 
 def _parse_error_type(value: object) -> str:
-    """Return OpenRouter's type of an error; empty if it has none."""
     return as_text(as_object(as_object(as_object(value).get("error")).get("metadata")).get("error_type"))
 
 
@@ -150,7 +144,6 @@ def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
 
 
 def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
-    """Yield at most ``MAX_IMAGES`` images that a text displays, without mere links to images."""
     found = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
@@ -170,7 +163,6 @@ def _is_shown(text: str, end: int) -> bool:
 
 
 def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
-    """Return the error for an answer without images. Raises an error that a choice reports."""
     for choice in choices:
         _check_error(choice, secrets)
         reasons = {as_text(choice.get("finish_reason")), as_text(choice.get("native_finish_reason"))}

@@ -1,9 +1,9 @@
-"""Converts parsed chat chunks of the OpenAI API format into events, and assigns fragments to tool calls.
+"""Convert parsed chat chunks into events, and assign fragments to tool calls.
 
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``. Vendors' documented additions: reasoning as
-``reasoning_content`` (DeepSeek) or ``reasoning`` (OpenRouter, vLLM) or as parts of ``content`` (Mistral: reasoning),
-images as ``images`` (OpenRouter: image generation), usage within the last choice (Moonshot), Gemini's signature of a
-tool call in ``extra_content`` (Google: thought signatures).
+Vendors' documented additions to ``CreateChatCompletionStreamResponse``: reasoning as ``reasoning_content`` (DeepSeek)
+or ``reasoning`` (OpenRouter, vLLM) or as parts of ``content`` (Mistral: reasoning), images as ``images`` (OpenRouter:
+image generation), usage within the last choice (Moonshot), Gemini's signature of a tool call in ``extra_content``
+(Google: thought signatures).
 """
 
 import re
@@ -58,7 +58,6 @@ class _ToolCall:
         return bool(self.name)
 
     def keep(self, arguments: str) -> None:
-        """Buffer arguments that arrived before the name."""
         self.early.append(arguments)
         self.early_chars += len(arguments)
 
@@ -75,11 +74,8 @@ class ChoiceCalls:
     Some providers split one answer into several choices. Each of these counts its calls from 0 and has its own finish
     reason.
 
-    Attributes:
-        finished: a finish reason has arrived.
-        ended: the ``ChoiceFinished`` event has been emitted.
-        reason: the finish reason so far.
-        closed: the provider's indexes of finished choices.
+    ``finished``: a finish reason has arrived. ``ended``: the ``ChoiceFinished`` event has been emitted. ``closed``: the
+    provider's indexes of finished choices.
     """
 
     __slots__ = ("calls", "closed", "ended", "finished", "keys", "prefix", "reason", "used")
@@ -120,7 +116,6 @@ class ChoiceCalls:
         return call
 
     def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> chat.ToolCallStart:
-        """Start ``call`` with a unique id and return its start event."""
         call.name = name
         call_id = find_unused_id(call.id or f"call_{self.prefix}{choice}_{call.index}", self.used)
         self.used.add(call_id)
@@ -141,13 +136,8 @@ def _find_choice(key: object) -> object:
 class ChunkParser:
     """Converts parsed chunks of one answer into events.
 
-    Args:
-        answer_id: part of generated tool-call ids if the provider gives neither tool-call ids nor an answer id.
-        single: one answer was requested. Choices with any index are parts of it, and it ends with the last of them.
-
-    Attributes:
-        begun: a first part of the answer has arrived.
-        finished: the number of finished choices.
+    ``answer_id``: part of generated tool-call ids if the provider gives no ids. ``single``: one answer was requested.
+    Choices with any index are parts of it, and it ends with the last of them. ``finished``: number of finished choices.
     """
 
     __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_single", "_used", "begun", "finished")
@@ -216,7 +206,6 @@ class ChunkParser:
         yield chat.ENDED
 
     def _finish_all(self, count: int) -> Iterator[chat.Event]:
-        """Yield ``ChoiceFinished`` for those of the first ``count`` choices that have not ended yet."""
         for index, choice in [*self._choices.items()][:count]:
             if not choice.ended:
                 yield self._finish(index, choice, choice.reason)

@@ -1,7 +1,6 @@
-"""``POST /responses/compact``: the request, and the passthrough to a provider that has the endpoint.
+"""``POST /responses/compact``: the request (``CompactResponseMethodPublicBody``), and its passthrough.
 
-Shapes: OpenAI's OpenAPI document, ``CompactResponseMethodPublicBody`` and ``CompactResource``. Internally the request
-is a Responses request whose input ends with a compaction trigger.
+Internally the request is a Responses request whose input ends with a compaction trigger.
 """
 
 import attrs

@@ -1,9 +1,9 @@
 """Compaction of a conversation in the Responses API: the trigger item that requests it, and the summary item.
 
-Shapes: OpenAI's OpenAPI document, ``CompactionTriggerItemParam`` (the last item of an input),
-``CompactionSummaryItemParam`` and ``CompactResource``; developers.openai.com/api/docs/guides/context-management. If a
-channel's provider cannot compact, the gateway asks the model for a summary. The gateway's summary item contains the
-plain text after a prefix, so that every channel can use it later.
+Types: ``CompactionTriggerItemParam`` (the last item of an input), ``CompactionSummaryItemParam`` and
+``CompactResource``; developers.openai.com/api/docs/guides/context-management. If a channel's provider cannot compact,
+the gateway asks the model for a summary. Its summary item has the plain text after a prefix, which every channel can
+use later.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def replace_summary(item: Item) -> Item:
 
 
 def find_replaced(items: list[Item]) -> int:
-    """Return the index of the last trigger that is followed by a summary; -1 if there is none.
+    """Return the index of the last trigger that a summary follows; -1 if there is none.
 
     The summary replaces all earlier items except user messages.
     """

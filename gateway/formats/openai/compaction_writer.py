@@ -1,4 +1,4 @@
-"""Writes a model's summary of a conversation as a compaction item; see ``compaction.py``."""
+"""Write a model's summary of a conversation as a compaction item; see ``compaction.py``."""
 
 from collections.abc import Iterable
 from io import StringIO
@@ -14,10 +14,7 @@ from gateway.formats.translator import ResponseIdentity
 
 
 class CompactionSerializer(ResponseStreamSerializer):
-    """Writes one compaction item once the text of the answer is complete; see ``StreamSerializer``.
-
-    Raises ``ProviderBadResponse`` if the answer has no text, because the conversation would be lost.
-    """
+    """Writes one compaction item at the end of the answer. Raises ``ProviderBadResponse`` if the answer has no text."""
 
     __slots__ = ("_messages", "_summary")
 
@@ -58,7 +55,6 @@ class CompactionSerializer(ResponseStreamSerializer):
 
 
 def _complete(item: Body, item_id: str) -> Body:
-    """Return an input message with the additional fields of an output item."""
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     return {"type": "message", "id": item_id, "status": "completed", **item, "content": parts}

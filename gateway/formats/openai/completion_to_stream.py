@@ -1,8 +1,4 @@
-"""Converts an unstreamed answer, chat or legacy completion, into the equivalent stream.
-
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``, ``CreateChatCompletionStreamResponse`` and
-``CreateCompletionResponse``. All fields of the provider are kept, including unknown ones.
-"""
+"""Convert an unstreamed chat or legacy completion into the equivalent stream, with all fields of the provider."""
 
 from typing import Any
 
@@ -20,11 +16,7 @@ _OUTER = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed answer into chunks, end mark included. Return them with the usage.
-
-    Each choice becomes one chunk with all its content and one with its finish reason. A usage frame follows if the
-    client requested it. Raises ``ProviderBadResponse``.
-    """
+    """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
     used = parse_chat_answer(value, inference)
     head = {name: field for name, field in value.items() if name not in _OUTER}

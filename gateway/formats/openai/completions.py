@@ -1,7 +1,6 @@
 """Legacy completions in the OpenAI API format: the request, and the usage of its answer.
 
-Shapes: OpenAI's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``. The chunks of a stream
-have the shape of a whole answer, and the end mark is that of a chat stream.
+The chunks of a stream have the shape of a whole answer, and the end mark is that of a chat stream.
 """
 
 from typing import Any
@@ -24,11 +23,7 @@ CompletionsPassthrough = ChatPassthrough
 
 
 def parse_completions_inference(body: Body) -> InferenceRequest:
-    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
-
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. Each
-    prompt gets ``n`` answers.
-    """
+    """Check a parsed body and return the request. Raises ``InvalidRequest``. Each prompt gets ``n`` answers."""
     model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
     chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
@@ -65,7 +60,6 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
 
 
 def _count_prompt(prompt: object, where: str) -> int:
-    """Return the characters of a prompt. Each token id counts as ``CHARS_PER_TOKEN`` characters."""
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
@@ -79,7 +73,7 @@ def _bound_prompt(prompt: Any) -> int:
 
 
 def _bound_output(body: Body, answers: int) -> int:
-    """Return the tokens to reserve per returned answer, including a share of the ``best_of`` tries that are discarded.
+    """Return the tokens to reserve per returned answer, including a share of the discarded ``best_of`` tries.
 
     Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
     """

@@ -1,7 +1,6 @@
-"""Parses the parts of a message in the OpenAI API format: text, images, recordings and files.
+"""Parse the parts of a message in the OpenAI API format: text, images, recordings and files.
 
-Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and the types next to it. OpenRouter
-documents two extensions: a URL instead of a file's data (PDF inputs), and ``cache_control`` on a part.
+OpenRouter documents two extensions: a URL instead of a file's data (PDF inputs), and ``cache_control`` on a part.
 """
 
 import re
@@ -104,10 +103,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def parse_parts(content: str | Iterable[Any], where: str, role: str, adaptations: Adaptations) -> tuple[Part, ...]:
-    """Parse a message's content, without empty texts. Raises ``InvalidRequest`` naming the part's field.
-
-    Parts of other API formats are also accepted if another model can use them.
-    """
+    """Parse a message's content, also from parts of other API formats. Raises ``InvalidRequest``."""
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     parts: list[Part] = []
@@ -156,10 +152,7 @@ def _translate_media(part: Body, kind: str, role: str, where: str) -> Sequence[P
 
 
 def _parse_source(part: Body, where: str, kind: Literal["image", "file"]) -> Sequence[Part] | None:
-    """Parse an image or document in the form of Anthropic (in ``source``) or LangChain (next to ``type``).
-
-    None if the part has neither data nor a URL.
-    """
+    """Parse an image or document in the form of Anthropic (in ``source``) or LangChain (next to ``type``), if any."""
     source = part.get("source")
     source = source if isinstance(source, dict) else part
     media_type = as_text(source.get("media_type")) or as_text(source.get("mime_type"))

@@ -1,7 +1,6 @@
-"""Conversion of custom tools, whose input is plain text, into functions with one argument, and of their calls back.
+"""Convert custom tools, whose input is plain text, into functions with one argument, and their calls back.
 
-Shapes: OpenAI's OpenAPI document, ``CustomToolParam``, ``CustomToolChatCompletions`` and
-``ChatCompletionMessageCustomToolCall``. A grammar goes into the description, because other formats cannot enforce it.
+A grammar goes into the description, because other formats cannot enforce it.
 """
 
 from collections.abc import Collection
@@ -74,8 +73,6 @@ def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
 
 @attrs.define
 class _Call:
-    """A custom tool call whose input is still incomplete."""
-
     started: chat.ToolCallStart
     arguments: list[str] = attrs.Factory(list)
 
@@ -109,7 +106,6 @@ class CustomCallSerializer(ChatStreamSerializer):
         return super().write(event)
 
     def _write_inputs(self, choice: int) -> bytes:
-        """Write the inputs of one choice's custom tool calls."""
         written = b""
         for place in sorted(place for place in self._waiting if place[0] == choice):
             text = read_input("".join(self._waiting.pop(place).arguments))

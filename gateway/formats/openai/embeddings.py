@@ -44,7 +44,6 @@ def parse_embeddings_inference(body: Body) -> InferenceRequest:
 
 
 def _count_input(body: Body) -> int:
-    """Return the characters of the input. Each token id counts as several characters of text."""
     value = body.get("input")
     if isinstance(value, str):
         if value:
@@ -86,10 +85,7 @@ def build_embeddings_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the answer in the encoding that the client requested, and the usage.
-
-    Bytes that need no conversion are returned unchanged. Raises ``ProviderBadResponse`` if the answer is invalid.
-    """
+    """Return the answer in the requested encoding, and the usage. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets)
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):

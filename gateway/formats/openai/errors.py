@@ -114,10 +114,7 @@ def build_error_event(error: errors.GatewayError, request_id: str) -> bytes:
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
-    """Mask secrets, URLs, keys and provider account ids in ``text``; return one line of bounded length.
-
-    Text far beyond that length is dropped without a search.
-    """
+    """Mask secrets, URLs, keys and provider account ids in ``text``; return one line of bounded length."""
     text = text[:_MAX_MASKED]
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
@@ -181,12 +178,11 @@ def parse_provider_error(
 ) -> errors.ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
-    The error keeps the provider's status only for mistakes of the client and for rate limits. It does not for failures
-    of the provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no credit).
+    The error keeps the provider's status only for mistakes of the client and for rate limits, not for failures of the
+    provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no credit).
 
-    ``secrets``: strings to mask in the provider's message. ``provider_retry_after_s``: the parsed ``Retry-After``; see
-    ``parse_retry_after``. ``path``: the requested path below the channel's base URL, to recognize a 404 about a missing
-    path instead of a missing model.
+    ``secrets``: strings to mask in the provider's message. ``path``: the requested path below the channel's base URL,
+    to recognize a 404 about a missing path instead of a missing model.
     """
     error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
     if error.message.startswith(NO_REASON):
@@ -209,7 +205,6 @@ def _is_about_path(message: str, path: str) -> bool:
 
 
 def _find_reason(status: int, path: str | None) -> str:
-    """Return the message for an error answer that has none."""
     name = describe_status(status)
     return f"{_RETURNED}{name}" if path is None else f"{_RETURNED}{name} for {path}"
 
@@ -245,7 +240,6 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
 
 
 def _find_failure(status: int, message: str, code: str | None) -> errors.ProviderBadResponse:
-    """Return the error for a status that means a failure of the provider, not of the request."""
     if status < 500:  # noqa: PLR2004
         error = errors.ProviderBadResponse(
             message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
@@ -261,7 +255,6 @@ def _find_failure(status: int, message: str, code: str | None) -> errors.Provide
 
 
 def _exceed_context(error: ErrorBody) -> errors.ContextExceeded:
-    """Return the error for a prompt that is too long, with the status and code that clients recognize."""
     return errors.ContextExceeded(
         error.message, status=_BAD_REQUEST, type=error.type or "invalid_request_error", param=error.param, code=CODE
     )
@@ -283,9 +276,9 @@ def _parse_date(text: str) -> datetime:
 
 
 def parse_retry_after(value: str | None, now_s: float) -> float | None:
-    """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into seconds from ``now_s`` (Unix time).
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into at most a day of seconds from ``now_s``.
 
-    None if the header is missing, negative, past or invalid. Returns at most one day.
+    Return None if the header is missing, negative, past or invalid.
     """
     if value is None:
         return None

@@ -55,8 +55,8 @@ _SAME = 0.9
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` if ``model`` is invalid, and for a misspelt field of ``GOVERNED`` or a misspelt token
-    limit, because the answer would be unlimited.
+    Raises ``InvalidRequest`` for an invalid ``model``, and for a misspelt governed field or token limit, which a
+    provider would ignore.
     """
     for name in body:
         if name not in GOVERNED and name not in _USUAL:

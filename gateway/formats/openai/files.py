@@ -1,8 +1,4 @@
-"""Files and uploads in the OpenAI API format.
-
-Shapes: OpenAI's OpenAPI document, ``OpenAIFile``, ``CreateFileRequest``, ``Upload``, ``CreateUploadRequest``,
-``CompleteUploadRequest`` and ``UploadPart``.
-"""
+"""Files and uploads in the OpenAI API format: ``OpenAIFile``, ``Upload`` and ``UploadPart``, and their requests."""
 
 import re
 from collections.abc import Sequence

@@ -14,11 +14,7 @@ from gateway.formats.request_body import Form
 
 
 class OpenAiImageBackend(ImageBackend):
-    """``ImageBackend`` of one request, sent as JSON or, for an edit, as a form.
-
-    ``model``: the provider's name for the model. ``_mark``: unused. ``capability``: the supported response forms and
-    sizes.
-    """
+    """Images from one request, sent as JSON or, for an edit, as a form."""
 
     def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._inference = inference
@@ -36,7 +32,6 @@ class OpenAiImageBackend(ImageBackend):
         return ProviderRequest(self._shape(build_images_body(self._inference, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
-        """Return the body without stream fields, with this provider's ``response_format`` and ``n``."""
         requested = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
@@ -47,17 +42,13 @@ class OpenAiImageBackend(ImageBackend):
         return body
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """Return at most as many images as were requested."""
         images = parse_images_answer(raw, self._inference, secrets)
         items = images.items[: self._count]
         return attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
 
 
 def _choose_form(inference: InferenceRequest, capability: Capability) -> ImageForm | None:
-    """Return the ``response_format`` for the provider, preferably the client's, which saves a conversion.
-
-    None if the field is not sent.
-    """
+    """Return the ``response_format`` to send, preferably the client's; None to omit the field."""
     wanted: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
     formats = capability.response_formats
     if formats is None:

@@ -62,10 +62,7 @@ def is_count(name: str) -> bool:
 
 
 def check_fields(body: Body, *, sized: bool) -> None:
-    """Raise ``InvalidRequest`` for fields other than ``n`` that set the number, and for misspelt fields.
-
-    ``sized``: ``size`` is set, so that no other field may set the size.
-    """
+    """Raise ``InvalidRequest`` for misspelt fields, and other names of ``n`` or, if ``sized``, of ``size``."""
     for name in body:
         spelled = _SPELLED.get(_fold(name), name)
         if spelled != name:
@@ -79,10 +76,7 @@ def check_fields(body: Body, *, sized: bool) -> None:
 
 
 def check_size(body: Body, *, shaped: bool = False) -> None:
-    """Raise ``InvalidRequest`` for fields other than ``size`` that set the size.
-
-    ``shaped``: the model accepts an aspect ratio instead of a size, so that this field is allowed.
-    """
+    """Raise ``InvalidRequest`` for fields other than ``size`` that set the size. ``shaped``: a ratio is allowed."""
     for path, name in _list_fields(body):
         if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
             raise _refuse(path, "is not supported: set 'size'")

@@ -1,8 +1,4 @@
-"""Image answers in the OpenAI API format, built from the images of any provider.
-
-Shapes: OpenAI's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``. Other
-fields of a provider are dropped.
-"""
+"""Image answers in the OpenAI API format, built from the images of any provider, whose other fields are dropped."""
 
 import base64
 import binascii
@@ -31,10 +27,7 @@ _HEAD_CHARS = 64
 
 
 def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
-    """Build the answer. Raises ``ProviderBadResponse`` if an image is not in ``form``, which the client requested.
-
-    ``created_s``: Unix time in seconds. Estimated usage is omitted.
-    """
+    """Build the answer, without estimated usage. Raises ``ProviderBadResponse`` if an image is not in ``form``."""
     answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
     answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
     usage = _find_usage(images)
@@ -54,7 +47,6 @@ def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
 
 
 def _list_reported(reported: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the provider's description of its images; the value of a missing field is None."""
     found: dict[str, str | None] = {name: _find_word(reported.get(name), words) for name, words in _WORDS.items()}
     return found | {"size": reported["size"] if is_size(reported.get("size")) else None}
 
@@ -83,7 +75,7 @@ def _build_usage(used: Usage) -> dict[str, Any]:
 def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
     """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
-    The last event has the whole usage; the others report zero. Raises ``ProviderBadResponse`` if an image is only a
+    The last event has the whole usage; the others report zero. Raises ``ProviderBadResponse`` for an image that is a
     URL.
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
@@ -105,7 +97,6 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
 
 
 def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
-    """Return the description of an image: as reported by the provider, else as requested."""
     reported = _list_reported(images.reported)
     requested = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
     size = inference.image.size if inference.image else None
@@ -118,7 +109,6 @@ def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[st
 
 
 def _find_format(data: str) -> str | None:
-    """Return the format that an image's first bytes show; None if unknown."""
     try:
         head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
     except (binascii.Error, ValueError):

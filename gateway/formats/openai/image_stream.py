@@ -1,7 +1,7 @@
 """Passthrough of OpenAI's image stream (see ``StreamTransform``), and streams from unstreamed answers.
 
-Shapes: OpenAI's OpenAPI document, ``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial images, and a
-``completed`` event with the usage for each finished image. The end mark is not always sent.
+``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial images, and a ``completed`` event with the usage for each
+finished image. The end mark is not always sent.
 """
 
 import re
@@ -44,10 +44,7 @@ _UNNUMBERED = 10
 
 
 class ImagesPassthrough(PassthroughStream):
-    """Forwards complete events until the requested number of images is finished.
-
-    Partial images are not parsed. The gateway writes the end mark right after the last image and drops the rest.
-    """
+    """Forwards complete events until the requested number of images is finished, then writes the end mark."""
 
     __slots__ = ("_completed", "_failed", "_in_progress", "_inference", "_usage")
 
@@ -104,7 +101,6 @@ class ImagesPassthrough(PassthroughStream):
         return b""
 
     def finish(self) -> bytes:
-        """Return the end mark if images are finished. Raises ``ProviderError`` otherwise."""
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
@@ -131,10 +127,7 @@ class ImagesPassthrough(PassthroughStream):
 
 
 def _find_kind(event: bytes) -> str:
-    """Return the type of an event without parsing its data: the event's name, else the first match of ``_TYPE``.
-
-    Quotation marks inside JSON strings are escaped, so ``_TYPE`` cannot match in a text.
-    """
+    """Return the type of an event without parsing its data. Quotes in texts are escaped and do not match ``_TYPE``."""
     name = _NAME.search(event[:_HEAD_BYTES])
     if name is not None:
         return name[1].decode()
@@ -155,7 +148,6 @@ def _find_index(event: bytes) -> int:
 
 
 def _parse_kind(event: bytes, value: object) -> str:
-    """Return the type of a parsed event: from its data if possible, because clients use that."""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else _find_kind(event)
 
@@ -168,7 +160,6 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
 
 
 def _add(one: Usage, other: Usage) -> Usage:
-    """Add the usage of another image of the same request."""
     both = add_usages([one, other])
     return attrs.evolve(
         both, details=attrs.evolve(both.details, calls=1) if both.details and (one.details or other.details) else None
@@ -176,11 +167,7 @@ def _add(one: Usage, other: Usage) -> Usage:
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed answer into a stream. Return the stream and the usage.
-
-    Images beyond the requested number are dropped. Raises ``ImageBlocked``, or ``ProviderBadResponse`` if an image is
-    invalid or only a URL.
-    """
+    """Convert an unstreamed answer into a stream with at most the requested images. Raises ``ProviderError``."""
     images = parse_images_answer(raw, inference, secrets)
     items = images.items[: inference.choices]
     for image in items:

@@ -1,7 +1,4 @@
-"""Images in the OpenAI API format: parsing requests, building provider bodies and parsing answers.
-
-Shapes: OpenAI's OpenAPI document, ``CreateImageRequest``, ``CreateImageEditRequest`` and ``ImagesResponse``.
-"""
+"""Images in the OpenAI API format: parsing requests, building provider bodies and parsing answers."""
 
 import re
 from typing import Any
@@ -77,10 +74,7 @@ _LAST_SECOND = 2**40
 
 
 def parse_images_inference(body: fields.Body) -> InferenceRequest:
-    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
-
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged.
-    """
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     fields.parse_object(body, "svg")
     return _parse_inference("images", body)
 
@@ -167,11 +161,10 @@ def _get_ask(inference: InferenceRequest) -> ImageRequest:
 
 
 def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> fields.Body:
-    """Build the body of a generation with the provider's name for the model.
+    """Build the body of a generation with the provider's model name. Raises ``InvalidRequest``.
 
-    Omits ``response_format``: streams always contain the images, and for other answers ``OpenAiImageBackend`` adds the
-    form that the provider supports. Raises ``InvalidRequest`` if a vendor's field sets the size. ``shaped``: see
-    ``check_size``.
+    ``response_format`` is omitted: streams always contain the images, and for other answers ``OpenAiImageBackend`` adds
+    the form that the provider supports. ``shaped``: see ``check_size``.
     """
     check_size(inference.body, shaped=shaped)
     body = inference.body | {"model": model}
@@ -182,10 +175,7 @@ def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool =
 
 
 def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
-    """Build the form of an edit. Several images are sent as ``image[]``, as by the client libraries.
-
-    Raises ``InvalidRequest``; see ``build_images_body``.
-    """
+    """Build the form of an edit; see ``build_images_body``. Client libraries name several images ``image[]``, too."""
     images = [file for file in inference.files if file.field == "image"]
     named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in inference.files]
     return Form(build_images_body(inference, model, shaped=shaped), tuple(named))
@@ -267,7 +257,6 @@ def parse_images_usage(raw: object) -> Usage | None:
 
 
 def _parse_reported(value: fields.Body) -> fields.Body:
-    """Return the fields that describe the images, without values that are invalid in the OpenAI API format."""
     reported: fields.Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
     if is_size(value.get("size")):
         reported["size"] = value["size"]

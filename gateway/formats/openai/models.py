@@ -26,11 +26,10 @@ def build_models(models: Iterable[ModelInfo]) -> bytes:
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """Parse a provider's model list. ``owned_by``: the owner to set. ``now_s``: replaces a missing ``created``.
+    """Parse a provider's model list. ``now_s`` replaces a missing ``created``.
 
-    The owner in the list is dropped, because it may be the account of the gateway's key.
-
-    Raises ``ProviderBadResponse`` if the answer is not a list: a failed request must not look like an empty list.
+    ``owned_by`` replaces the owner, which may be the account of the gateway's key. Raises ``ProviderBadResponse`` if
+    the answer is not a list: a failed request must not look like an empty list.
     """
     try:
         value = orjson.loads(raw)

@@ -1,7 +1,4 @@
-"""Moderations in the OpenAI API format: the request, and the usage of its answer.
-
-Shapes: OpenAI's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``.
-"""
+"""Moderations in the OpenAI API format: the request, and the usage of its answer."""
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, parse_usage
@@ -30,7 +27,6 @@ def parse_moderations_inference(body: Body) -> InferenceRequest:
 
 
 def _list_input(body: Body) -> list[tuple[object, str]]:
-    """Return each input text or part with its place in the body."""
     value = body.get("input")
     if value is None:
         raise refuse_missing(body, "input")
@@ -44,7 +40,6 @@ def _list_input(body: Body) -> list[tuple[object, str]]:
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Return the characters of a text or part, and an upper bound of its tokens."""
     text = item
     if isinstance(item, dict) and isinstance(item.get("type"), str):
         text = item.get("text")
@@ -61,10 +56,7 @@ def build_moderations_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_moderations_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an answer, usually an estimate: OpenAI reports none.
-
-    Raises ``ProviderBadResponse`` if the answer is invalid.
-    """
+    """Return the usage of an answer, usually an estimate: OpenAI reports none. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")

@@ -1,4 +1,4 @@
-"""Repairs parts of passed-through chat answers that client libraries would misread.
+"""Repair the parts of passed-through chat answers that client libraries would misread.
 
 The openai library reads only the first choice, concatenates all fragments with the same index, including repeated ids
 and names, and expects arguments as text. Some servers give several calls the same index (vLLM, lmdeploy), repeat the id
@@ -85,7 +85,6 @@ class CallRepairer:
         self._ids = find_used_ids(inference)
 
     def repair(self, event: bytes, payload: bytes) -> bytes:
-        """Return an event with its tool calls repaired; the same bytes if no repair is needed."""
         try:
             value = exact_json.loads(payload)
         except orjson.JSONDecodeError:

@@ -1,8 +1,4 @@
-"""The prompt of a chat body: checks of its messages, and its size.
-
-The size has two numbers: the characters of all texts, for an estimate, and an upper bound of the tokens, which is
-reserved (see ``token_bounds.py``).
-"""
+"""The prompt of a chat body: checks of its messages, an estimate in characters, and an upper bound of its tokens."""
 
 from typing import Any
 
@@ -33,7 +29,7 @@ Size = tuple[int, int]
 def measure_prompt(body: Body) -> tuple[int, int, bool]:
     """Check the messages. Return the prompt's characters, its token bound, and whether the body is plain.
 
-    A plain body has only texts and settings, so that it cannot name files, stored objects or priced features. Raises
+    A plain body has only texts and settings: it cannot name files, stored objects or priced features. Raises
     ``InvalidRequest`` naming the message.
     """
     messages = body.get("messages")
@@ -61,7 +57,6 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
 
 
 def _measure_messages(messages: list[Any]) -> Size:
-    """Check and measure messages with any fields and content."""
     chars = tokens = 0
     for index, message in enumerate(messages):
         if not isinstance(message, dict):

@@ -1,8 +1,6 @@
-"""OpenAI's Realtime API: parses the events relevant to the gateway, and builds the few events that it sends itself.
+"""OpenAI's Realtime API: parse the events relevant to the gateway, and build the few events that it sends itself.
 
-Events pass unchanged. Those of the client must be strict JSON, so that a provider cannot read more from them than the
-gateway. Types are from OpenAI's OpenAPI document (``RealtimeClientEvent``, ``RealtimeServerEvent``). The gateway reads
-``response.create``, session settings and conversation items, and the provider's events about a response and its usage.
+Events pass unchanged. Those of the client must be strict JSON: a provider must not read another value than the gateway.
 Names of the beta version are supported too.
 """
 
@@ -91,8 +89,8 @@ _SETTINGS = frozenset(
 def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, bytes]:
     """Parse a client event. Return it with the bytes to send. Raises ``InvalidRequest`` naming the field.
 
-    ``models``: the accepted names of the session's model. Events too long for the search for duplicate keys are
-    serialized again, so that the provider cannot see a duplicate that the parser dropped.
+    ``models``: the accepted names of the session's model. An event too long for the search for duplicate keys is
+    serialized again, without the duplicates that the parser dropped.
     """
     try:
         event = parse_json_object(raw)
@@ -219,8 +217,10 @@ def parse_realtime_usage(raw: object) -> Usage | None:
 class ResponseEnd:
     """The content of a ``response.done`` event.
 
-    ``usage``: None if not reported. ``failure``: why the response failed; empty if it did not. ``whole``: the response
-    has read its whole prompt and belongs to the conversation.
+    Attributes:
+        usage: None if not reported.
+        failure: why the response failed; empty if it did not.
+        whole: the response has read its whole prompt and belongs to the conversation.
     """
 
     id: str
@@ -256,10 +256,7 @@ def find_cause(event: Event) -> str | None:
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
-    """List the transcription models that a session's settings name, each with its place.
-
-    Each API version has its own place, and a session uses only one of them.
-    """
+    """List the transcription models in a session's settings, at the places of both API versions."""
     heard = _get_object(_get_object(session, "audio"), "input")
     named = (
         ("audio.input.transcription", heard.get("transcription")),
@@ -323,8 +320,11 @@ class _Size:
 class PromptMark:
     """The size of a session's conversation when a response was requested or began.
 
-    ``items``: the size of the items that the client had added. ``sound``: the tokens of audio. ``whole``: the response
-    reads the whole conversation and the session's instructions, so that its usage shows their size.
+    Attributes:
+        items: size of the items that the client had added.
+        sound: tokens of audio.
+        whole: whether the response reads the whole conversation and the session's instructions, so its usage shows
+            their size.
     """
 
     items: _Size
@@ -353,7 +353,6 @@ class Conversation:
 
     @property
     def transcriber(self) -> str | None:
-        """The transcription model: confirmed by the provider, else requested by the client; None if there is none."""
         return self._transcribers.get("confirmed") or self._transcribers.get("asked")
 
     @property
@@ -375,10 +374,10 @@ class Conversation:
         return sum(self._settings.values(), _Size(known, known) + self._items - self._counted + own)
 
     def mark(self, event: Event | None) -> PromptMark:
-        """Record the conversation that a response reads.
+        """Record the conversation that a response reads; ``event`` is its ``response.create``.
 
-        ``event``: the ``response.create``; None if the provider began the response by itself. In that case only items
-        already counted are recorded, because newer ones may not have reached the provider in time.
+        If the provider began the response by itself (None), only items already counted are recorded, because newer ones
+        may not have reached the provider in time.
         """
         if event is None:
             return PromptMark(self._counted, self._sound, whole=True)
@@ -387,11 +386,7 @@ class Conversation:
         return PromptMark(self._items, self._sound, whole=whole)
 
     def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
-        """Update the size of the conversation after a response.
-
-        The reported usage becomes the size if the response read the whole conversation. Otherwise the completion
-        tokens are added.
-        """
+        """Set the size of the conversation to the usage if the response read all of it, else add the completion."""
         if end.usage is None or not mark.whole or not end.whole:
             self._turns += usage.completion_tokens
             return
@@ -403,7 +398,6 @@ class Conversation:
 
     @property
     def untranscribed(self) -> int:
-        """The tokens of audio that have not been charged as transcripts."""
         return self._sound - self._sound_paid
 
     def note_transcribed(self, usage: Usage) -> None:
@@ -451,7 +445,6 @@ class Conversation:
             self._use(session, "asked")
 
     def note_provider(self, event: Event) -> None:
-        """Apply the session settings that a provider event confirms."""
         if event.get("type") in {"session.created", SESSION_UPDATED}:
             session = _get_object(event, "session")
             self._use(session, "confirmed")
@@ -460,7 +453,6 @@ class Conversation:
             self._limit = _find_limit(session) or MAX_OUTPUT
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
-        """Add the delta of a provider event to ``meter``."""
         kind, delta = event.get("type"), event.get("delta")
         if not isinstance(delta, str):
             return
@@ -522,7 +514,6 @@ def _leave_audio_out(item: Any) -> Any:
 
 
 def _find_rate(session: Event, side: str) -> int | None:
-    """Return the bytes per second of audio; None if the session does not set the format."""
     named = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
     kind = named.get("type") if isinstance(named, dict) else named
     if not isinstance(kind, str):
@@ -531,13 +522,11 @@ def _find_rate(session: Event, side: str) -> int | None:
 
 
 def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> int:
-    """Return the tokens of base64 audio, rounded up."""
     size = len(encoded) * 3 // 4 if isinstance(encoded, str) else 0
     return -(-size * tokens_a_second // bytes_a_second)
 
 
 def _measure(item: object, bytes_a_second: int) -> _Size:
-    """Return the size of a conversation item or of a response's settings."""
     if isinstance(item, str):
         return _Size(estimate_tokens(len(item)), bound_text(item))
     if isinstance(item, list):

@@ -1,8 +1,4 @@
-"""Requests for client secrets of the Realtime API, and their answers.
-
-Shapes: OpenAI's OpenAPI document, ``RealtimeCreateClientSecretRequest``, and ``RealtimeSessionCreateRequest`` of the
-beta version.
-"""
+"""Requests for client secrets of the Realtime API, also in the beta's shape, and their answers."""
 
 from typing import Any
 
@@ -28,8 +24,10 @@ _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "obj
 class SecretRequest:
     """A request for a client secret.
 
-    ``model``: the only model that sessions may use; None for any. ``session``: the settings as the client wrote them.
-    ``flat``: the client uses the path of the beta version.
+    Attributes:
+        model: the only model that sessions may use; None for any.
+        session: the settings as the client wrote them.
+        flat: whether the client uses the path of the beta version.
     """
 
     model: str | None
@@ -39,7 +37,6 @@ class SecretRequest:
 
     @property
     def settings(self) -> Body:
-        """The initial settings of a session; empty if the client sets none."""
         found = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
         return {} if found.keys() <= {"type"} else found
 
@@ -67,7 +64,6 @@ def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
 
 
 def _check_settings(session: Body, place: str) -> None:
-    """Raise ``InvalidRequest`` for settings with invalid types."""
     check_names(session, place)
     named = {f"{place}{name}": value for name, value in session.items()}
     for name in _TEXTS:

@@ -1,19 +1,17 @@
-"""Parses a chat body of the OpenAI API format into a ``ChatRequest``, for channels with another format.
+"""Parse a chat body of the OpenAI API format into a ``ChatRequest``, for channels with another format.
 
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, as their vendors document them:
-``cache_control``, ``reasoning`` and images in an assistant's message (OpenRouter: prompt caching, reasoning tokens,
-image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking`` (Anthropic: OpenAI SDK compatibility),
-``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
+Extensions, as their vendors document them: ``cache_control``, ``reasoning`` and images in an assistant's message
+(OpenRouter: prompt caching, reasoning tokens, image generation), ``reasoning_content`` (DeepSeek: thinking mode),
+``thinking`` (Anthropic: OpenAI SDK compatibility), ``top_k``, and ``extra_content.google.thought_signature`` of a tool
+call (Google: thought signatures).
 
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
 audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than the standard
-one.
-Left out and reported (``adapted``): vendor-executed tools that are only offered. Parts of other API formats in the
-history are translated or become text. A custom tool becomes a function; see ``custom_tools.py``.
-Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
-makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
-``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
-``tests/formats/test_request_fields.py`` has all of this as a table.
+one. Left out and reported (``adapted``): vendor-executed tools that are only offered. Dropped, because the answer is
+valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only makes an answer faster),
+``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``, ``reasoning.exclude``, a
+message's ``name``, and every field that OpenAI does not document. ``tests/formats/test_request_fields.py`` has all of
+this as a table.
 """
 
 from collections.abc import Container, Iterator
@@ -109,7 +107,7 @@ def check_tier(body: Body, standard: Container[str | None]) -> None:
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
-    """Yield the messages. Empty ones are omitted, because some formats reject them.
+    """Yield the messages without empty ones, which some formats reject.
 
     An empty user message after an assistant message stays, to keep the turns.
     """
@@ -250,7 +248,6 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
 
 
 def _is_hosted(tool: Body, where: str) -> bool:
-    """Return whether a tool is executed by a vendor, as ``web_search`` is."""
     kind = tool.get("type")
     if kind is None and ("name" in tool or "function" in tool):
         return False
@@ -356,7 +353,6 @@ def parse_schema_name(described: Body, where: str) -> str | None:
 
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
-    """Return the effort and token budget of reasoning, from any of the three supported fields."""
     effort = parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
     reasoning = parse_object(body, "reasoning") or {}

@@ -1,10 +1,8 @@
-"""Builds a chat body of the OpenAI API format from a ``ChatRequest``, for clients with another format.
+"""Build a chat body of the OpenAI API format from a ``ChatRequest``, for clients with another format.
 
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Forms that all vendors accept are preferred to forms
-that only OpenAI accepts: for example, plain text is a string, not an array of parts.
-
-Dropped, because the format cannot express them: ``top_k``, cache control, signatures, encrypted reasoning, and images
-in assistant messages.
+Forms that all vendors accept are preferred: for example, plain text is a string, not an array of parts. Dropped,
+because the format cannot express them: ``top_k``, cache control, signatures, encrypted reasoning, and images in
+assistant messages.
 """
 
 import base64
@@ -25,10 +23,7 @@ JsonMessage = dict[str, Any]
 
 
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
-    """Build the body with the provider's name for the model.
-
-    Raises ``InvalidRequest`` if the format cannot express the request.
-    """
+    """Build the body with the provider's model name. Raises ``InvalidRequest`` for what the format cannot express."""
     fields: dict[str, Any] = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -73,8 +68,8 @@ def _join(parts: Iterable[chat.Part]) -> str:
 def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
     """Build an assistant message.
 
-    Unsigned reasoning came from a provider of this format and is sent back: DeepSeek rejects a tool result without it
-    (Thinking Mode: tool calls). Signed reasoning came from a provider of another format and is dropped.
+    Unsigned reasoning came from a provider of this format: DeepSeek rejects a tool result without it (Thinking Mode:
+    tool calls). Signed reasoning came from another format and is dropped.
     """
     message: JsonMessage = {"role": "assistant", "content": _join(parts)}
     thoughts = [
@@ -96,7 +91,7 @@ def _build_call(call: chat.ToolCallPart) -> dict[str, Any]:
 def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
     """Yield one message per tool result, because results must follow the calls, then one with the user's own parts.
 
-    Results contain only text. Their images and files precede the user's parts, each group with a note on its origin.
+    Results contain only text. Their images and files precede the user's parts, with a note on their origin.
     """
     shown: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
@@ -145,10 +140,7 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
-    """Build a file part with a data URL or the file's URL (OpenRouter: PDF inputs).
-
-    A text file becomes a text part, because file parts accept only PDF.
-    """
+    """Build a file part with a data URL or a URL (OpenRouter: PDF inputs). Text files become text parts."""
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):
         title = [media.name] if media.name else []

@@ -1,8 +1,4 @@
-"""Unstreamed chat answers of the OpenAI API format, parsed into events and built from events.
-
-Shape: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``. Vendors extend messages with the same fields as
-deltas; see ``chunk_reader``.
-"""
+"""Unstreamed chat answers of the OpenAI API format, parsed into events and built from events."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -21,11 +17,7 @@ from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
-    """Parse a provider's answer, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
-
-    ``answer_id``: part of generated tool-call ids if the provider gives none. ``choices``: the number of requested
-    answers; 0 if unknown.
-    """
+    """Parse an answer. ``choices``: number of requested answers; 0 if unknown. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
@@ -52,8 +44,6 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
 
 
 class _Message:
-    """One choice under construction."""
-
     __slots__ = ("calls", "images", "logprobs", "reason", "refusal", "text", "thoughts")
 
     def __init__(self) -> None:
@@ -66,7 +56,6 @@ class _Message:
         self.reason = "stop"
 
     def take(self, event: chat.Event) -> None:
-        """Add an event of this choice."""
         match event:
             case chat.TextDelta():
                 self.text.append(event.text)
@@ -116,9 +105,8 @@ def build_answer(
 ) -> bytes:
     """Build a ``chat.completion``. The provider's id, model and time take precedence over the arguments.
 
-    ``custom``: the names of the request's custom tools.
-
-    Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if ``events`` contain no answer.
+    ``custom``: names of custom tools. Raises the error of a ``StreamError``, or ``ProviderBadResponse`` without an
+    answer.
     """
     messages: dict[int, _Message] = {}
     used: chat.UsageReport | None = None

@@ -1,7 +1,6 @@
 """Client-executed tools of the Responses API with their own item types, represented as functions in other formats.
 
-Shapes: OpenAI's OpenAPI document, ``LocalShellToolCall``, ``FunctionShellCall``, ``ApplyPatchToolCall``,
-``ToolSearchCall``. Each tool becomes a function of the same name, whose calls are written as the tool's items.
+Item types: ``LocalShellToolCall``, ``FunctionShellCall``, ``ApplyPatchToolCall``, ``ToolSearchCall``.
 """
 
 from collections.abc import Mapping
@@ -27,8 +26,10 @@ def _build_schema(required: list[str], properties: Body) -> Body:
 class ClientTool:
     """A client-executed tool.
 
-    ``field``: the field of a call item that holds the arguments. ``fixed``: default values in that field, which the
-    arguments override. ``text_field``: the argument that receives the whole text if the arguments are not an object.
+    Attributes:
+        field: the field of a call item that holds the arguments.
+        fixed: default values in that field, which the arguments override.
+        text_field: the argument that receives the whole text if the arguments are not an object.
     """
 
     description: str

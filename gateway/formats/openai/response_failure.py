@@ -1,7 +1,7 @@
-"""Writes the events that end a stream of the Responses API early.
+"""Write the events that end a stream of the Responses API early: ``ResponseErrorEvent`` and ``ResponseFailedEvent``.
 
-Shapes: OpenAI's OpenAPI document, ``ResponseErrorEvent`` and ``ResponseFailedEvent``. OpenAI sends both: openai/codex
-(codex-api/src/sse/responses.rs) reads only the second, while other clients raise an error for the first.
+OpenAI sends both: openai/codex (codex-api/src/sse/responses.rs) reads only the second, while other clients raise an
+error for the first.
 """
 
 from typing import Any

@@ -1,8 +1,6 @@
-"""Parses the input items of a Responses body into messages of the common chat model.
+"""Parse the input items of a Responses body into messages of the common chat model.
 
-Shapes: OpenAI's OpenAPI document, ``InputItem``, ``InputMessage``, ``OutputMessage``, ``FunctionToolCall``,
-``FunctionCallOutputItemParam``, ``CustomToolCall`` and ``ReasoningItem``. An item without a type is a message
-(``EasyInputMessage``).
+Types: ``InputItem`` and its members. An item without a type is a message (``EasyInputMessage``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +27,7 @@ _Part = chat.TextPart | chat.MediaPart
 
 
 def parse_items(value: object, adaptations: Adaptations | None = None) -> list[chat.Message]:
-    """Parse ``input``: a text, or a list of items. Raises ``InvalidRequest`` naming the item's field.
-
-    Consecutive items of the model become one message, and so do consecutive tool results.
-    """
+    """Parse ``input``: a text, or a list of items. Raises ``InvalidRequest`` naming the item's field."""
     if isinstance(value, str):
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
     listed = [
@@ -150,7 +145,6 @@ def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[ch
 
 
 def _parse_content(content: object, where: str, role: str, adaptations: Adaptations) -> tuple[_Part, ...]:
-    """Parse the content of a message or tool result, without empty texts. Raises ``InvalidRequest``."""
     if isinstance(content, str):
         return (chat.TextPart(content),) if content else ()
     parts = [

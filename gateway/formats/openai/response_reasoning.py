@@ -1,7 +1,7 @@
 """Conversion between providers' reasoning signatures and the ``encrypted_content`` of reasoning items.
 
-Clients send reasoning items back unchanged. A prefix distinguishes the gateway's items from OpenAI's own, so that no
-provider receives another provider's signature.
+Clients send reasoning items back unchanged. A prefix distinguishes the gateway's items from OpenAI's own: no provider
+receives another provider's signature.
 """
 
 from typing import Any
@@ -36,20 +36,14 @@ def is_own(item: object) -> bool:
 
 
 def drop_own(items: Any) -> Any:
-    """Return a request's input without the gateway's reasoning items and with its summaries as text.
-
-    Returns the same object if there are no such items.
-    """
+    """Return the input without the gateway's reasoning items, and with its summaries as text."""
     if not isinstance(items, list) or not any(map(is_own, items)):
         return items
     return [replace_summary(item) for item in items if not is_own(item) or item["type"] in KINDS]
 
 
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
-    """Build a reasoning part from an item's text and ``encrypted_content``; None if nothing in them can be sent.
-
-    OpenAI's own encrypted content is dropped, because no other provider can use it.
-    """
+    """Build a reasoning part; None if nothing can be sent: only OpenAI can use its own encrypted content."""
     if content.startswith(_REDACTED):
         return ReasoningPart(redacted=content.removeprefix(_REDACTED))
     if content.startswith(_SIGNED):

@@ -1,7 +1,6 @@
-"""Converts an unstreamed response (Responses API) into the equivalent stream.
+"""Convert an unstreamed response (Responses API) into the equivalent stream.
 
-Shapes: OpenAI's OpenAPI document, ``Response`` and ``ResponseStreamEvent``. An item of an unknown type is sent
-unchanged in its ``added`` and ``done`` events.
+An item of an unknown type is sent unchanged in its ``added`` and ``done`` events.
 """
 
 from collections.abc import Callable, Iterator, Mapping

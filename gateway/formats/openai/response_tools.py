@@ -1,12 +1,9 @@
-"""Parses the tools of a Responses body, for channels with another format.
+"""Parse the tools of a Responses body, for channels with another format.
 
-Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. Input items may
-contain tools too: tools added by the client (``additional_tools``) or found by a search (``tool_search_output``).
-
-A custom tool becomes a function with one text argument; see ``custom_tools.py``. The name of a tool in a namespace gets
-the name of the namespace as a prefix; the description of the namespace is dropped, because the tools have their own.
-For client-executed tools, see ``response_client_tools.py``. A tool executed by OpenAI is left out if the model need not
-call it, and rejected otherwise.
+Input items may contain tools too: tools added by the client (``additional_tools``) or found by a search
+(``tool_search_output``). A custom tool becomes a function with one text argument; see ``custom_tools.py``. The name of
+a tool in a namespace gets the name of the namespace as a prefix. A tool executed by OpenAI is left out if the model
+need not call it, and rejected otherwise.
 """
 
 import hashlib
@@ -35,10 +32,7 @@ def only_there(where: str, what: str) -> Exception:
 
 
 def join_name(namespace: object, name: str) -> str:
-    """Return a tool's name with its namespace as a prefix. Long joined names are cut to ``MAX_NAME`` with a hash.
-
-    A name without a namespace is returned unchanged.
-    """
+    """Return a tool's name with its namespace, if any, as a prefix. Long names are cut to ``MAX_NAME`` with a hash."""
     if not isinstance(namespace, str) or not namespace:
         return name
     joined = f"{namespace}__{name}"
@@ -166,7 +160,6 @@ def find_namespaces(body: Body) -> dict[str, Body]:
 
 
 def _list_all(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the tools of a checked body, each preceded by its namespace, which is empty if there is none."""
     for _, tool in _list_declared(body):
         if tool.get("type") == _NAMESPACE:
             yield from ((tool["name"], inner) for inner in list_objects(tool["tools"]))

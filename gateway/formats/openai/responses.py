@@ -1,7 +1,6 @@
 """Responses in the OpenAI API format: request checks, stream passthrough and usage.
 
-Shapes: OpenAI's OpenAPI document, ``CreateResponse``, ``Response``, ``ResponseUsage``, ``ResponseStreamEvent``. An
-event has its type twice: as its name and in its data. The last event contains the whole response.
+An event has its type twice: as its name and in its data. The last event contains the whole response.
 """
 
 import re
@@ -86,8 +85,7 @@ _STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMIT
 def parse_responses_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. The
-    token bound excludes the content of an earlier response, which only its provider knows.
+    The token bound excludes the content of an earlier response, which only its provider knows.
     """
     model = parse_model(body)
     _check_input(body.get("input"))
@@ -113,10 +111,7 @@ def parse_responses_inference(body: Body) -> InferenceRequest:
 
 
 def _check_input(value: object) -> None:
-    """Raise ``InvalidRequest`` unless ``input`` is a text, a list of objects or absent.
-
-    A stored prompt or an earlier response may replace it.
-    """
+    """Raise ``InvalidRequest`` unless ``input`` is a text, a list of objects, or absent."""
     if value is None or isinstance(value, str):
         return
     if not isinstance(value, list):
@@ -140,7 +135,6 @@ def _parse_affinity_key(body: Body) -> str | None:
 
 
 def _measure(value: Any) -> tuple[int, int]:
-    """Return the characters of the texts in ``value``, and an upper bound of all its tokens."""
     chars = tokens = 0
     rest: list[tuple[str, Any]] = [("", value)]
     while rest:
@@ -175,10 +169,7 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def build_responses_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name for the model, without reasoning items from other providers.
-
-    Usage need not be requested: streams report it by default.
-    """
+    """Build the body with the provider's model name, without reasoning items from other providers."""
     body = inference.body | {"model": model}
     if (items := body.get("input")) is not None:
         body["input"] = drop_own(items)
@@ -186,11 +177,7 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
-    """Return the usage of an unstreamed answer.
-
-    Raises ``ProviderBadResponse`` if the answer is not a response, and the error of a failed response:
-    ``ProviderRejected`` if the client's request caused the failure.
-    """
+    """Return the usage of an unstreamed answer. Raises the error of a failed response, or ``ProviderBadResponse``."""
     answer = parse_response(raw, secrets)
     inference.made[:] = list_created_ids(answer, kept=inference.body.get("store") is not False)
     return parse_response_usage(answer, inference)
@@ -208,11 +195,7 @@ def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
 
 
 def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return a response's reported usage, else an estimate.
-
-    A response that continues in the background is charged with its reserved output, because the gateway never sees its
-    end.
-    """
+    """Return the reported usage, else an estimate; for a background response, its reserved output."""
     usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
     if not answer.get("output") and usage.source == "upstream":
         return usage
@@ -240,10 +223,9 @@ def parse_usage_object(raw: object) -> Usage | None:
 
 
 def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response's searches, service tier and cost as fields of ``UsageDetails``.
+    """Return a response's searches, service tier and cost (OpenRouter's) as ``UsageDetails`` fields.
 
-    Searches are charged, but opening or searching a page is not (platform.openai.com/docs/pricing, "Built-in tools").
-    The cost field is OpenRouter's.
+    Opening or searching a page is not charged (platform.openai.com/docs/pricing, "Built-in tools").
     """
     found: dict[str, Any] = {}
     if tier := find_tier(answer.get("service_tier")):
@@ -261,7 +243,6 @@ _SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
-    """Convert the error of a failed response or error event into a ``ProviderError``."""
     reported = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
     if status is None:
@@ -285,9 +266,10 @@ class ResponsesPassthrough(PassthroughStream):
     Events are unchanged, except that secrets and URLs in a failure message are masked. Events about the response itself
     (created, queued, in progress) are forwarded but not counted: until an answer begins, another channel may be tried.
 
-    ``events``: the number of complete events with data so far, without these and the last one. ``ended``: the response
-    is complete, incomplete, cancelled, or failed after it began. Everything afterwards is dropped, including the end
-    mark of chat streams, which some servers add and no client needs.
+    Attributes:
+        events: number of complete events with data so far, without these and the last one.
+        ended: the response is complete, incomplete, cancelled, or failed after it began. Everything afterwards is
+            dropped, including the end mark of chat streams, which some servers add and no client needs.
     """
 
     __slots__ = ("_buffer", "_inference", "_usage")
@@ -334,10 +316,7 @@ class ResponsesPassthrough(PassthroughStream):
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:
-        """Return the remaining bytes after the connection has closed.
-
-        Adds the blank line if the last event lacks it. Raises ``ProviderError`` if the stream is incomplete.
-        """
+        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
         rest = self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
         if self.error is not None:
@@ -357,7 +336,6 @@ class ResponsesPassthrough(PassthroughStream):
         return build_failure(error, request_id, response, number)
 
     def parse_usage(self) -> Usage:
-        """Return the provider's counts, else an estimate from the text or from a sample of the text."""
         if self._usage is not None:
             return self._usage
         if not self.events:
@@ -400,12 +378,10 @@ def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
 
 
 def _without_type(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the error fields of an event that is itself the error."""
     return {name: value.get(name) for name in ("message", "param", "code")}
 
 
 def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) -> bytes:
-    """Return the event of a failed response with a masked message."""
     answer = value.get("response")
     error = answer.get("error") if isinstance(answer, dict) else None
     if not isinstance(error, dict) or not isinstance(message := error.get("message"), str):
@@ -420,7 +396,6 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) 
 
 
 def _sample(raw: bytes) -> tuple[int, str]:
-    """Return the number of complete answer events in ``raw``, and the text of their deltas."""
     events, texts = 0, []
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))

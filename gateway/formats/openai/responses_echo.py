@@ -30,10 +30,7 @@ _REASONING: Body = {"effort": None, "summary": None}
 
 
 def build_echo(body: Body, continues: str = "") -> bytes:
-    """Return the settings as a JSON object. ``continues``: the id of the previous response.
-
-    Raises ``InvalidRequest`` if the settings are nested too deeply.
-    """
+    """Return the settings as JSON; ``continues`` is the previous response's id. Raises ``InvalidRequest``."""
     echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
     settings: Body = {
         **_DEFAULTS,
@@ -54,7 +51,6 @@ def _without_nulls(values: Any) -> Body:
 
 
 def _build_tool(tool: Body) -> Body:
-    """Return a tool with all required fields."""
     if tool.get("type") != "function":
         return tool
     return {"parameters": None, **tool, "strict": tool.get("strict") is True}

@@ -1,16 +1,12 @@
-"""Parses a Responses body into a ``ChatRequest``, for channels with another format.
+"""Parse a Responses body into a ``ChatRequest``, for channels with another format.
 
-Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
-
-Rejected, because the answer would not be what was requested: a tool executed by OpenAI that must be called,
-``prompt``, ``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, uploaded files of
-this turn, and a ``service_tier`` other than the standard one.
-Left out and reported (``adapted``): OpenAI-executed tools that are only offered, and ``context_management``.
-If the input ends with a compaction trigger, the model is asked for a summary (``compaction.py``).
-Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
-reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``,
-``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at OpenAI), and every field that
-OpenAI does not document.
+Rejected, because the answer would not be what was requested: a tool executed by OpenAI that must be called, ``prompt``,
+``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, uploaded files of this turn, and
+a ``service_tier`` other than the standard one. Left out and reported (``adapted``): OpenAI-executed tools that are only
+offered, and ``context_management``. Dropped, because the answer is valid without them: ``metadata``,
+``text.verbosity``, ``reasoning.summary`` (a model's reasoning is always shown), ``truncation``, ``max_tool_calls`` (of
+OpenAI's own tools), ``store``, ``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at
+OpenAI), and every field that OpenAI does not document.
 """
 
 from gateway.formats import chat

@@ -1,7 +1,7 @@
-"""Builds responses of the Responses API, streamed or whole, from the events of an answer.
+"""Build responses of the Responses API, streamed or whole, from the events of an answer.
 
-Shapes: OpenAI's OpenAPI document, ``Response``, ``OutputItem`` and ``ResponseStreamEvent``. A tool call may continue
-after the next item has begun, because every event names its item. An item is done when its text is complete.
+A tool call may continue after the next item has begun, because every event names its item. An item is done when its
+text is complete.
 """
 
 from io import StringIO
@@ -32,10 +32,7 @@ _WHOLE = frozenset({"stop", "tool_calls"})
 
 @attrs.define(eq=False)
 class _Text:
-    """A text that is streamed in pieces, and its place in the output.
-
-    ``head``: the beginning of its delta events, up to the sequence number.
-    """
+    """A text that is streamed in pieces. ``head``: the beginning of its delta events, up to the sequence number."""
 
     kind: str
     place: Body
@@ -45,8 +42,6 @@ class _Text:
 
 @attrs.define(eq=False)
 class _Item:
-    """An output item under construction. ``text``: its current text."""
-
     index: int
     value: Body
     text: _Text | None = None
@@ -55,10 +50,7 @@ class _Item:
 class ResponseStreamSerializer:
     """Writes events as a stream of the Responses API; see ``StreamSerializer``.
 
-    The model name is the provider's if reported.
-
-    ``inference``: the request, whose settings the response repeats. ``identity``: id and time of the response.
-    ``chars``: the number of characters so far.
+    ``inference``: the request, whose settings the response repeats. ``chars``: number of characters so far.
     """
 
     __slots__ = (
@@ -130,12 +122,10 @@ class ResponseStreamSerializer:
         return written
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Return the events that end the stream with ``error``."""
         begun = self._build(status="failed", incomplete_details=None, output=self._output, usage=None)
         return build_failure(error, request_id, orjson.loads(begun), self._number)
 
     def build_response(self) -> bytes:
-        """Return the whole response."""
         reason = "stop" if self._finished is None else self._finished.reason
         incomplete = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(reason)
         return self._build(
@@ -234,7 +224,6 @@ class ResponseStreamSerializer:
         return self._close_item()
 
     def _add_sealed(self, content: str) -> bytes:
-        """Write a reasoning item that has only encrypted content."""
         written = self._close_item()
         item, begun = self._start({"type": "reasoning", "summary": []})
         item.value["encrypted_content"] = content
@@ -302,7 +291,6 @@ class ResponseStreamSerializer:
         return _Item(index, value), self._write("response.output_item.added", output_index=index, item=value)
 
     def _close(self, status: str) -> bytes:
-        """Finish all open items at the end of the answer."""
         written = self._close_item(status)
         for index in list(self._calls):
             written += self._close_call(self._calls.pop(index), status)

@@ -1,8 +1,4 @@
-"""Speech in the OpenAI API format: the request, and passthrough of audio streams and event streams.
-
-Shapes: OpenAI's OpenAPI document, ``CreateSpeechRequest``, ``SpeechAudioDeltaEvent``, ``SpeechAudioDoneEvent``. An
-answer is raw audio, or events if ``stream_format`` is "sse". Both are forwarded unchanged.
-"""
+"""Speech in the OpenAI API format: the request, and passthrough of audio, raw or as events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -46,8 +42,7 @@ _DELTA = b'"speech.audio.delta"'
 def parse_speech_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged. The
-    answer is always treated as a stream, because audio is forwarded as it arrives.
+    The answer is always treated as a stream, because audio is forwarded as it arrives.
     """
     model = parse_model(body)
     text = _parse_input(body)
@@ -79,7 +74,6 @@ def _parse_input(body: Body) -> str:
 
 
 def _check_voice(body: Body) -> None:
-    """Raise ``InvalidRequest`` unless ``voice`` is a name or an object with the id of a custom voice."""
     voice = body.get("voice")
     if voice is None or voice == "":
         raise refuse_missing(body, "voice")
@@ -130,7 +124,6 @@ def _find_format(inference: InferenceRequest) -> str:
 
 
 def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
-    """Estimate the usage from the text and, if known, from the length of the audio."""
     length_ms = inference.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(inference.sound_ms))
     return Usage(
         estimate_prompt(inference),
@@ -142,10 +135,7 @@ def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
 
 
 class SpeechPassthrough(StreamState):
-    """Forwards each piece of audio; the stream ends when the connection closes. See ``StreamTransform``.
-
-    ``events``: the number of pieces so far.
-    """
+    """Forwards each piece of audio; the stream ends when the connection closes. ``events``: number of pieces so far."""
 
     __slots__ = ("_head", "_inference", "_secrets", "_size", "events")
 
@@ -180,10 +170,7 @@ class SpeechPassthrough(StreamState):
         return b""
 
     def parse_usage(self) -> Usage:
-        """Return the number of input characters, with an estimate of tokens and length from the forwarded audio.
-
-        OpenAI reports no usage for raw audio.
-        """
+        """Estimate tokens and length from the input and the forwarded audio: OpenAI reports no usage for raw audio."""
         if not self.events:
             return Usage()
         return _estimate(self._inference, find_speech_ms(self._head, self._size, _find_format(self._inference)))

@@ -1,7 +1,4 @@
-"""The chat stream of the OpenAI API format, parsed into events and built from events.
-
-Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``. For vendors' additions see ``chunk_reader``.
-"""
+"""The chat stream of the OpenAI API format, parsed into events and built from events."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,10 +19,7 @@ _LAST = frozenset({chat.StreamEnd, chat.StreamError})
 
 
 class ChatStreamParser:
-    """Parses a chat stream; see ``StreamParser``.
-
-    ``choices``: the number of requested answers. ``answer_id``: part of the ids generated if the provider gives none.
-    """
+    """Parses a chat stream. ``choices``: number of requested answers. ``answer_id``: used in generated ids."""
 
     __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
 
@@ -141,11 +135,8 @@ class ChatStreamSerializer:
     Reasoning is written as ``reasoning_content``, which most chat apps read. Signatures of reasoning are dropped,
     because the format cannot express them.
 
-    Args:
-        answer_id: the answer's id, unless the provider gives one.
-        model: the model name, unless the provider gives one.
-        created_s: the creation time in Unix seconds, unless the provider gives one.
-        include_usage: the client requested a usage frame.
+    ``answer_id``, ``model`` and ``created_s`` (Unix seconds) apply unless the provider gives its own.
+    ``include_usage``: the client requested a usage frame.
     """
 
     __slots__ = ("_begun", "_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_tail", "_used")

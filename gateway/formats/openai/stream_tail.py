@@ -1,7 +1,4 @@
-"""Parses the buffered end of a finished chat stream: usage, finished choices and a sample of the text.
-
-Shapes: OpenAI's ``CreateChatCompletionStreamResponse``.
-"""
+"""Parse the buffered end of a finished chat stream: usage, finished choices and a sample of the text."""
 
 import re
 from collections.abc import Iterator
@@ -33,10 +30,7 @@ NOTHING = StreamTail(0, 0, "")
 
 
 def find_last_usage(raw: bytes) -> Usage | None:
-    """Return the last plausible usage in the end of a stream, up to the end mark; None if there is none.
-
-    A truncated first event is skipped.
-    """
+    """Return the last plausible usage in the end of a stream, up to the end mark; None if there is none."""
     end = _find_end_mark(raw)
     while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
         start = max(raw.rfind(b"\n\n", 0, at), raw.rfind(b"\r\n\r\n", 0, at), 0)
@@ -75,7 +69,6 @@ def parse_tail(raw: bytes) -> StreamTail:
 
 
 def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the completion chunks among the events of ``raw``, up to the end mark."""
     for event in split_events(raw):
         payload = sse.parse_data(event)
         if not payload:
@@ -102,10 +95,7 @@ def parse_chunk(payload: bytes) -> dict[str, Any] | None:
 
 
 def parse_choice(choice: dict[str, Any], where: str) -> str:
-    """Return the text of a choice from its delta, message or, in legacy completions, ``text``.
-
-    Includes reasoning and tool calls. Reasoning repeated in two fields counts once.
-    """
+    """Return the text of a choice from its delta, message or ``text``, with reasoning and tool calls, each once."""
     delta = choice.get(where)
     if not isinstance(delta, dict):
         delta = {}

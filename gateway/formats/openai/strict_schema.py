@@ -1,7 +1,6 @@
-"""OpenAI's rules for the schema of a strict tool.
+"""OpenAI's rules for the schema of a strict tool: every object requires all of its properties and allows no others.
 
-developers.openai.com/api/docs/guides/structured-outputs, "Supported schemas": every object lists all of its properties
-as required, and allows no others.
+Source: developers.openai.com/api/docs/guides/structured-outputs, "Supported schemas".
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Return whether an object schema requires all its properties and allows no others; true for other schemas."""
     kind = schema.get("type")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         return True

@@ -1,9 +1,7 @@
 """Transcriptions and translations in the OpenAI API format: requests, answers in all formats, and streams.
 
-Shapes: OpenAI's OpenAPI document, ``CreateTranscriptionRequest``, ``CreateTranslationRequest``,
-``CreateTranscriptionResponseJson``, ``…VerboseJson``, ``…DiarizedJson``, ``TranscriptTextDeltaEvent``,
-``TranscriptTextDoneEvent``. Mistral reports seconds and tokens in fields with other names (docs.mistral.ai/api, "Audio
-Transcriptions"), and vLLM reports the length as a string (docs.vllm.ai, ``TranscriptionResponseVerbose``).
+Mistral reports seconds and tokens in fields with other names (docs.mistral.ai/api, "Audio Transcriptions"), and vLLM
+reports the length as a string (docs.vllm.ai, ``TranscriptionResponseVerbose``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,11 +62,7 @@ _EXTENSIONS: Mapping[str, str] = {
 
 
 def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check a form and return the request. Raises ``InvalidRequest`` naming the field.
-
-    Checks only fields that the gateway relies on and values that no provider accepts. Other fields pass unchanged;
-    those of ``chunking_strategy`` keep their received names.
-    """
+    """Check a form and return the request. Raises ``InvalidRequest`` naming the field."""
     body = parse_fields(form, _KINDS)
     inference = _parse_inference(form, body, "transcriptions", _FORMATS)
     unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
@@ -119,7 +113,6 @@ def _parse_inference(
 
 
 def _list_hints(body: Body) -> list[str]:
-    """Return the texts sent to the model in addition to the audio."""
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
@@ -152,10 +145,7 @@ def _find_format(inference: InferenceRequest) -> str:
 
 
 def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``.
-
-    The provider's bytes are unchanged, unless the client requested a text, which is written from the JSON answer.
-    """
+    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``."""
     kind = _find_format(inference)
     if kind not in _PLAIN:
         value = _parse_object(raw, secrets)
@@ -185,7 +175,6 @@ def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
 
 
 def _write_text(value: Mapping[str, Any], kind: str) -> str:
-    """Write a JSON answer as text or subtitles."""
     if kind == "text":
         return f"{value['text']}\n"
     cues = list(_list_cues(value.get("segments")))
@@ -219,7 +208,7 @@ def _build_clock(length_ms: int, mark: str) -> str:
 def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
     """Return the reported tokens and audio length, with estimates for missing values.
 
-    A price uses only one of them: a provider that bills by length reports no tokens. ``text``: the transcript.
+    A provider that bills by length reports no tokens, and a price uses only one of them.
     """
     reported = as_object(value.get("usage"))
     length_ms = _first(parse_length_ms(reported.get("seconds")), parse_length_ms(reported.get("prompt_audio_seconds")))
@@ -248,11 +237,7 @@ def _first(*values: int | None) -> int | None:
 
 
 def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
-    """Return the length of the audio in milliseconds.
-
-    The provider's report is limited to the longest audio that the file size allows. Without a report, the file's own
-    duration is used, extended to the end of the last subtitle.
-    """
+    """Return the length of the audio in milliseconds: as reported, within the file's bound, else the file's own."""
     size = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
         return min(reported_ms, limit_length_ms(size))

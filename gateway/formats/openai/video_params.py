@@ -1,6 +1,5 @@
 """Requests for videos in the OpenAI API format: JSON, or a form, which the client libraries send even without a file.
 
-Shapes: OpenAI's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and ``CreateVideoRemixBody``.
 The gateway checks, reserves and charges by ``seconds`` and ``size``. Vendors' other names for them are rejected: if
 such a field were dropped, the client would miss its effect, and if it were sent, that effect would not be charged.
 """
@@ -73,10 +72,7 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_remix_inference(body: Body) -> InferenceRequest:
-    """Check a remix and return the request without a model.
-
-    The path names the original video. Raises ``InvalidRequest``.
-    """
+    """Check a remix and return the request without a model: the path names the video. Raises ``InvalidRequest``."""
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
         shown = stray[:_SHOWN_CHARS]
@@ -146,7 +142,6 @@ def _parse_size(body: Body) -> str | None:
 
 
 def _parse_reference(value: Any, param: str) -> Reference | None:
-    """Parse a URL, given directly or as ``{"image_url": …}``."""
     if value in _NOTHING:
         return None
     if isinstance(value, dict):

@@ -1,8 +1,4 @@
-"""Videos in the OpenAI API format: objects for clients, and requests to providers that use the format.
-
-Shapes: OpenAI's OpenAPI document, ``VideoResource``, ``VideoListResource``, ``DeletedVideoResource`` and
-``VideoContentVariant``. The provider may be another instance of this gateway.
-"""
+"""Videos in the OpenAI API format: objects for clients, and requests to providers that use the format."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -107,15 +103,15 @@ _STATES: dict[str, TaskState] = {
 
 
 class OpenAiVideoBackend(VideoBackend):
-    """``VideoBackend`` with paths below the channel's base URL."""
+    """Videos from a provider with the OpenAI API format, which may be another instance of this gateway."""
 
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         """Build JSON, or a form if there is a file, like the client libraries.
 
-        Of the client's other fields only ``SAFE_FIELDS`` are sent, because others (``quality``, ``metadata``, …) might
-        make a video longer or larger than reserved.
+        Fields outside ``SAFE_FIELDS`` (``quality``, …) are not sent: they might make a video longer or larger than
+        reserved.
         """
         body: dict[str, Any] = {**_parse_safe_fields(spec.extra), "model": spec.model, "prompt": spec.prompt}
         if spec.seconds is not None:
@@ -170,10 +166,7 @@ class OpenAiVideoBackend(VideoBackend):
 
 
 def _parse_safe_fields(extra: Body) -> Body:
-    """Return the fields that are set.
-
-    Raises ``InvalidRequest`` for a field that is not in ``SAFE_FIELDS``, or whose value is a list or an object.
-    """
+    """Return the fields that are set. Raises ``InvalidRequest`` for other fields than ``SAFE_FIELDS``."""
     fields = {name: value for name, value in extra.items() if value is not None}
     for name, value in fields.items():
         if name not in SAFE_FIELDS or not isinstance(value, str | int | float):

@@ -78,7 +78,7 @@ class FluxModel:
     """The options of a model.
 
     ``ratios``: sizes that represent an aspect ratio; None if not accepted. ``sides``: limits of sizes in pixels; None
-    if not accepted. ``sources``: the maximum number of input images.
+    if not accepted. ``sources``: maximum number of input images.
     """
 
     ratios: Mapping[str, str] | None = None
@@ -109,7 +109,7 @@ MODELS: Mapping[str, FluxModel] = {
 
 
 class BflImageBackend(ImageBackend):
-    """``ImageBackend`` of one task."""
+    """Images from one FLUX task."""
 
     __slots__ = ("_ask", "_inference", "_limited", "_model", "_takes", "_task")
 
@@ -180,7 +180,6 @@ def _build_size(takes: FluxModel, size: str) -> Body:
 
 
 def _find_host(address: object) -> str | None:
-    """Return the vendor's host for polling in an answer; None for the server that accepted the task."""
     try:
         parts = urlsplit(as_text(address))
     except ValueError:
@@ -190,7 +189,6 @@ def _find_host(address: object) -> str | None:
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Return the error for a task without an image. A content filter gives its reasons in ``details``."""
     details = as_object(value.get("details"))
     reasons = [text for text in as_list(details.get("Moderation Reasons")) if isinstance(text, str)]
     if value.get("status") in _BLOCKED:

@@ -59,11 +59,10 @@ class _CallMode:
     """The request form of a group of models.
 
     Attributes:
-        path: the path below the server's root.
-        task: the answer is a task; otherwise it contains the images.
-        talks: prompt and images are parts of a message; otherwise they are fields.
-        takes: the model accepts input images.
-        needs: the model requires an input image.
+        path: path below the server's root.
+        task: whether the answer is a task; otherwise it contains the images.
+        talks: whether prompt and images are parts of a message; otherwise they are fields.
+        takes, needs: whether the model accepts an input image, and requires one.
         negative: the object that contains ``negative_prompt``.
         function: the operation, for an editing model with several operations.
     """
@@ -103,7 +102,7 @@ def _find_call_mode(model: str) -> _CallMode:
 
 
 class DashScopeImageBackend(ImageBackend):
-    """``ImageBackend`` with paths below the server's root."""
+    """Images from DashScope. Paths are below the server's root."""
 
     __slots__ = ("_ask", "_count", "_inference", "_mode", "_model", "_task")
 
@@ -187,7 +186,6 @@ def _has_code(value: Body) -> bool:
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Convert ``{"code", "message"}`` into an error."""
     code = as_text(value.get("code"))
     message = write_reason(value.get("message"), None, secrets)
     if is_block(code, message):

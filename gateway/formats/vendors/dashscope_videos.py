@@ -81,7 +81,7 @@ class WanModel:
         seconds: lengths, the default first. A single length is fixed and not sent.
         sizes: sizes, the default first.
         size_form: how a size is sent: literally (``1280*720``), or as its tier with or without the aspect ratio.
-        image: the field of the input image, which is then required; None if images are not accepted.
+        image: field of the input image, which is then required; None if images are not accepted.
     """
 
     seconds: tuple[int, ...]
@@ -106,7 +106,6 @@ _NEW_SIZES: Sizes = {
 
 
 def _pick(*tiers: Tier) -> Sizes:
-    """Return the older models' sizes in the given tiers, in the order of the tiers."""
     return {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier}
 
 
@@ -139,7 +138,7 @@ def _find_model(name: str) -> WanModel:
 
 
 class DashScopeVideoBackend(VideoBackend):
-    """``VideoBackend`` with paths below the server's root."""
+    """Videos from DashScope. Paths are below the server's root."""
 
     __slots__ = ()
 
@@ -197,7 +196,6 @@ class DashScopeVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Return the request to cancel a task. Only a waiting task can be cancelled."""
         return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", repeatable=True)
 
 
@@ -230,7 +228,6 @@ def _build_failure(output: Body, secrets: Secrets) -> VideoError:
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Convert ``{"code", "message"}`` into an error."""
     code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
     if code.startswith(_INFRINGES):
         return ContentBlocked(f"{BLOCKED}: {message}")
@@ -251,7 +248,6 @@ def _parse_seconds(usage: Body) -> str | None:
 
 
 def _is_length(value: object) -> bool:
-    """Return whether ``value`` is a number of whole seconds, such as 10.0."""
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     return 0 < value <= MAX_SECONDS and value == int(value)

@@ -26,10 +26,7 @@ _NORMAL = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
 
 
 def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
-    """Build the body. Raises ``InvalidRequest`` for options that the API does not support.
-
-    The client's ``voice`` is not sent, because each voice is a model.
-    """
+    """Build the body, without the client's ``voice``: each voice is a model. Raises ``InvalidRequest``."""
     for field, normal in _NORMAL.items():
         if inference.body.get(field) not in (None, normal):
             raise InvalidRequest(f"'{field}' can only be {normal} here", param=field)

@@ -44,7 +44,7 @@ only the account's owner may change.
 
 
 class FalImageBackend(ImageBackend):
-    """``ImageBackend`` of one request."""
+    """Images from one synchronous request to fal."""
 
     __slots__ = ("_ask", "_count", "_inference", "_model")
 

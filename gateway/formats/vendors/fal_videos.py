@@ -85,7 +85,7 @@ MODELS: Mapping[str, FalVideoModel] = {
 
 
 class FalVideoBackend(VideoBackend):
-    """``VideoBackend`` of fal's queue."""
+    """Videos from fal's queue."""
 
     __slots__ = ()
 

@@ -138,7 +138,7 @@ _RISK = ("risk control", "风控")
 
 
 class KlingVideoBackend(VideoBackend):
-    """``VideoBackend`` of Kling. In the older version a task's id is prefixed with the last part of its path."""
+    """Videos from Kling. In the older version a task's id is prefixed with the last part of its path."""
 
     __slots__ = ()
 
@@ -194,7 +194,6 @@ class KlingVideoBackend(VideoBackend):
 
 
 def _check(spec: VideoSpec, model: KlingModel) -> None:
-    """Raise ``InvalidRequest`` for unsupported options, and for vendor names of fields of the OpenAI API format."""
     check_size_and_seconds(spec, model.sizes, model.seconds)
     for name in _list_rejected(model):
         if spec.extra.get(name) not in _NOTHING:
@@ -250,7 +249,6 @@ def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """Return a URL, or base64 without the prefix of a data URL."""
     if reference.upload is not None:
         return Inline(reference.upload)
     url = reference.url or ""
@@ -263,13 +261,11 @@ def _build_image(reference: Reference) -> str | Inline:
 
 
 def _parse_code(value: object) -> int:
-    """Return the code of an answer; 0 (success) if it has none."""
     code: Any = value.get("code") if isinstance(value, dict) else None
     return code if type(code) is int else 0
 
 
 def _parse_kind(data: Body) -> str:
-    """Return the last part of a task's path from the gateway's own task id."""
     kind = as_text(as_object(data.get("task_info")).get("external_task_id")).partition("-")[0]
     return kind if kind in _OLDER_PATHS else "text2video"
 

@@ -42,7 +42,7 @@ SIZES: Mapping[str, str] = {
 
 
 class LumaImageBackend(ImageBackend):
-    """``ImageBackend`` of one generation."""
+    """Images from one Luma generation."""
 
     __slots__ = ("_ask", "_inference", "_model", "_task")
 
@@ -93,7 +93,6 @@ class LumaImageBackend(ImageBackend):
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
-    """Return the error for a generation without an image."""
     code, message = as_text(value.get("failure_code")), as_text(value.get("failure_reason"))
     if is_block(code, message):
         return build_block(message or None, secrets)

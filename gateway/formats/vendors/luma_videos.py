@@ -67,7 +67,7 @@ MODELS: Mapping[str, LumaModel] = {"ray-3.2": LumaModel((5, 10), list_video_size
 
 
 class LumaVideoBackend(VideoBackend):
-    """``VideoBackend`` of Luma."""
+    """Videos from Luma."""
 
     __slots__ = ()
 
@@ -135,6 +135,5 @@ def _parse_generation(value: Body, secrets: Secrets) -> TaskStatus:
 
 
 def _parse_address(value: Body) -> str:
-    """Return the URL of the first video."""
     outputs = [one for one in list_objects(value.get("output")) if one.get("type", "video") == "video"]
     return parse_video_url(outputs[0].get("url") if outputs else None)

@@ -120,7 +120,7 @@ _MOST_SECONDS = 600
 
 
 class MiniMaxVideoBackend(video_backend.VideoBackend):
-    """``VideoBackend`` of MiniMax. ``clue``: the id of the video's file, for which a URL is requested."""
+    """Videos from MiniMax. ``clue``: the id of the video's file, for which a URL is requested."""
 
     __slots__ = ()
 
@@ -195,7 +195,6 @@ def _is_h3(model: str) -> bool:
 
 
 def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
-    """Raise ``InvalidRequest`` for unsupported options, and for vendor names of fields of the OpenAI API format."""
     video_backend.check_reference(spec, takes=model.images, needs=model.needs)
     video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
     stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
@@ -239,7 +238,6 @@ def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """Return the URL of an image, which may be a ``data:`` URL."""
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
@@ -281,13 +279,11 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _read_text(value: object) -> str | None:
-    """Return an id as text. Some answers have numeric ids."""
     text = str(value) if type(value) is int and value > 0 else value
     return text if isinstance(text, str) and 0 < len(text) <= video_backend.MAX_ID_CHARS else None
 
 
 def _parse_code(value: object) -> int:
-    """Return the code of an answer; 0 (success) if it has none."""
     fields = as_object(value)
     code = as_object(fields.get("base_resp")).get("status_code")
     if type(code) is int:

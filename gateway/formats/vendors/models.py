@@ -1,4 +1,4 @@
-"""Looks up a model in a vendor's table."""
+"""Lookup of a model in a vendor's table."""
 
 from collections.abc import Mapping
 from typing import TypeVar

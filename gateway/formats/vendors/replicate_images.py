@@ -67,9 +67,9 @@ class ReplicateModel:
         sizes: supported sizes -> the fields that request them.
         sides: the shortest and longest side of a model with free sizes; sides are multiples of ``STEP``.
         many_field: the field for the number of images; None if the model makes only one.
-        maximum: the maximum number of images per request.
+        maximum: maximum number of images per request.
         source_field: the field for input images; None if not accepted.
-        max_sources: the maximum number of input images; None if not documented. The field is a list unless it is 1.
+        max_sources: maximum number of input images; None if not documented. The field is a list unless it is 1.
         needs: the model requires an input image.
         formats: output formats; empty if not documented.
     """
@@ -151,7 +151,7 @@ MODELS: Mapping[str, ReplicateModel] = {
 
 
 class ReplicateImageBackend(ImageBackend):
-    """``ImageBackend`` of one prediction."""
+    """Images from one Replicate prediction."""
 
     __slots__ = ("_ask", "_count", "_inference", "_limited", "_model", "_takes", "_task")
 
@@ -233,7 +233,6 @@ def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
 
 
 def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
-    """Build the field for ``output_format``."""
     check_format(wanted, takes.formats)
     if wanted is None:
         return {}

@@ -116,7 +116,7 @@ MODELS: Mapping[str, RunwayModel] = {
 
 
 class RunwayVideoBackend(VideoBackend):
-    """``VideoBackend`` of Runway."""
+    """Videos from Runway."""
 
     __slots__ = ()
 
@@ -186,7 +186,6 @@ class RunwayVideoBackend(VideoBackend):
 
 
 def _check(spec: VideoSpec, model: RunwayModel) -> None:
-    """Raise ``InvalidRequest`` for options that ``model`` does not support."""
     check_reference(spec, needs=not model.sizes)
     sizes = model.sizes if spec.reference is None else (*model.sizes, *model.image_sizes)
     check_size_and_seconds(spec, sizes, model.seconds)
@@ -204,12 +203,10 @@ def _build_image(reference: Reference) -> Inline | str:
 
 
 def _parse_address(output: object) -> str:
-    """Return the first URL, because a task makes one video."""
     return parse_video_url(output[0] if isinstance(output, list) and output else None)
 
 
 def _parse_share(value: object) -> int | None:
-    """Convert a number from 0 to 1 into percent; None for anything else."""
     return int(value * 100) if isinstance(value, int | float) and type(value) is not bool and 0 <= value <= 1 else None
 
 

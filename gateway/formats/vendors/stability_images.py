@@ -1,7 +1,7 @@
 """Stability AI's images: a form, and an answer with the image in base64.
 
 platform.stability.ai/docs/api-reference, "Stable Image Ultra", "Stable Image Core", "Stable Diffusion 3.5": each makes
-one image of about a megapixel, in a shape that is asked for by its ratio. Editing images is not supported.
+one image of about a megapixel, with a requested aspect ratio. Editing images is not supported.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ _SHOWN_CHARS = 64
 
 
 class StabilityImageBackend(ImageBackend):
-    """``ImageBackend`` of one request."""
+    """Images from one request to Stability AI."""
 
     __slots__ = ("_ask", "_inference", "_model")
 

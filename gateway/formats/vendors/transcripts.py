@@ -1,7 +1,7 @@
-"""Writes transcripts of vendors with their own formats as answers of the OpenAI API format.
+"""Transcripts of vendors with their own formats as answers of the OpenAI API format.
 
-The request's ``response_format`` decides what is written (OpenAI's OpenAPI document,
-``CreateTranscriptionResponseVerboseJson``); text and subtitles are made of it in ``openai/transcriptions.py``.
+The request's ``response_format`` selects the answer (OpenAI's OpenAPI document,
+``CreateTranscriptionResponseVerboseJson``). ``openai/transcriptions.py`` writes text and subtitles from it.
 """
 
 from collections.abc import Sequence

@@ -77,7 +77,6 @@ _RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 
 
 def _list_sizes(*tiers: tuple[str, str]) -> Sizes:
-    """List the sizes of resolutions, each in the order of ``_RATIOS``."""
     return {size: (tier, ratio) for tier, sizes in tiers for size, ratio in zip(sizes.split(), _RATIOS, strict=True)}
 
 
@@ -111,7 +110,6 @@ class SeedanceModel:
 
 
 def _from_to(first: int, last: int) -> tuple[int, ...]:
-    """List the lengths from ``first`` to ``last`` seconds, with the default of 5 seconds first."""
     return (5, *(seconds for seconds in range(first, last + 1) if seconds != 5))  # noqa: PLR2004
 
 
@@ -138,7 +136,7 @@ def _find_model(name: object) -> SeedanceModel | None:
 
 
 class VolcengineVideoBackend(VideoBackend):
-    """``VideoBackend`` of Volcengine."""
+    """Videos from Volcengine."""
 
     __slots__ = ()
 
@@ -187,7 +185,6 @@ class VolcengineVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("content")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Return the request to cancel a task. Only a waiting task can be cancelled."""
         return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), repeatable=True)
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
@@ -204,7 +201,6 @@ def _check_prompt(prompt: str) -> None:
 
 
 def _check(spec: VideoSpec, model: SeedanceModel) -> None:
-    """Raise ``InvalidRequest`` for options that ``model`` does not support."""
     check_reference(spec, takes=model.images, needs=not model.words)
     if spec.seconds is not None and spec.seconds not in model.seconds:
         raise InvalidRequest(f"'seconds' must be {min(model.seconds)} to {max(model.seconds)}", param="seconds")
