@@ -33,7 +33,6 @@ class DemoAudio:
         self._pace_s = pace_s
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the OpenAI API's audio paths."""
         app.router.add_post("/v1/audio/speech", self._speak)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
         app.router.add_post("/v1/audio/translations", self._translate)
@@ -59,7 +58,6 @@ class DemoAudio:
             head = b""
 
     async def _stream_events(self, speech_request: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
-        """Yield the samples of ``_stream_samples`` as events."""
         async for piece in self._stream_samples(speech_request, speech):
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
         input_tokens, output_tokens = (

@@ -39,8 +39,7 @@ class TranscriptionRequest:
 def parse_speech(body: object) -> SpeechRequest:
     """Parse a text to speak. Raises ``RequestError`` for the first wrong field.
 
-    The OpenAI API's default is MP3, which needs an encoder library. The demo's default is WAV, which players support,
-    too.
+    The default format is WAV, not the OpenAI API's MP3, which needs an encoder library.
     """
     fields = fields_of(body, SPEECH_MODEL)
     text = typed(fields, "input", str, default="")

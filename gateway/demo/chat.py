@@ -1,7 +1,4 @@
-"""The demo chat model: answers, tool calls and JSON in the OpenAI API's form.
-
-All functions are pure: the same request gives the same words and the same tool call every time.
-"""
+"""The demo chat model: deterministic answers, tool calls and JSON in the OpenAI API's form."""
 
 import itertools
 import re
@@ -45,7 +42,6 @@ class DemoAnswer:
 
     @property
     def tokens(self) -> int:
-        """Return the token count: one token for each streamed piece."""
         return len(self.pieces) + sum(len(call.fragments) for call in self.calls)
 
 
@@ -114,7 +110,6 @@ def _chosen(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
 
 
 def _full_text(chat_request: DemoChatRequest, index: int) -> str:
-    """Return the whole text of a choice, before stop sequences and limits."""
     question = next((m for m in reversed(chat_request.messages) if m["role"] == "user"), {})
     kind = chat_request.response_format.get("type")
     if kind == "json_schema":

@@ -1,7 +1,4 @@
-"""``/v1/completions``: answers each prompt as a question to the chat model.
-
-Source: ``CreateCompletionRequest`` and ``CreateCompletionResponse`` in OpenAI's OpenAPI document.
-"""
+"""``/v1/completions``: answers each prompt as a question to the chat model."""
 
 import secrets
 import time
@@ -49,7 +46,6 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 
 def _parse_asks(fields: Json) -> list[DemoChatRequest]:
-    """Parse each prompt as a chat request. Raises ``RequestError`` for the first wrong field."""
     limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)

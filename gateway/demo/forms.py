@@ -34,7 +34,6 @@ class DemoForm:
         return next((text for field, text in reversed(self.fields) if field == name), None)
 
     def files_of(self, name: str) -> list[FormFile]:
-        """Return every file of a field."""
         return [file for file in self.files if file.name == name]
 
 

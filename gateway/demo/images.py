@@ -40,10 +40,7 @@ class _Drawing:
 
 
 class DemoImages:
-    """Draws images, and stores those that clients request by URL.
-
-    ``pace_s``: a tenth of the pause between two parts of a streamed image, in seconds.
-    """
+    """Draws images, and stores those that clients request by URL. ``pace_s``: a tenth of the pause between parts."""
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor
@@ -51,13 +48,11 @@ class DemoImages:
         self._files = Files()
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the OpenAI API's image routes, and the URLs of images."""
         app.router.add_post("/v1/images/generations", self._generate)
         app.router.add_post("/v1/images/edits", self._edit)
         app.router.add_get(FILES + "{name}", self._show)
 
     def close(self) -> None:
-        """Delete all images."""
         self._files.clear()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
@@ -93,7 +88,6 @@ class DemoImages:
         return json_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
-        """Yield the events of each image: the partial images, then the image itself."""
         image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
         about = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(image_request.count):
@@ -109,7 +103,6 @@ class DemoImages:
             yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
 
     def _keep(self, request: web.Request, data: bytes) -> str:
-        """Store an image and return its URL."""
         name = self._files.keep(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
         return f"http://127.0.0.1:{port}{FILES}{name}"
@@ -120,11 +113,7 @@ class DemoImages:
 
 
 class Files:
-    """Images by name, stored for a few minutes. If there are too many, the oldest are deleted first.
-
-    ``keep_s``: storage time in seconds. ``most``: maximum number of images. ``max_bytes``: maximum of their total
-    size.
-    """
+    """Images by name, stored for ``keep_s`` seconds; beyond ``most`` or ``max_bytes``, the oldest are deleted first."""
 
     def __init__(self, *, keep_s: float = 600.0, most: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:
         self._keep_s, self._most, self._max_bytes = keep_s, most, max_bytes
@@ -147,7 +136,6 @@ class Files:
         return None if kept is None else kept[0]
 
     def clear(self) -> None:
-        """Delete everything."""
         for name in tuple(self._data):
             self._drop(name)
 

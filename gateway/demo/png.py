@@ -1,7 +1,4 @@
-"""PNG images for the demo: gradients.
-
-Format: W3C Portable Network Graphics (third edition), sections 5 and 11.2.1.
-"""
+"""PNG images for the demo: gradients (W3C Portable Network Graphics, third edition, 5 and 11.2.1)."""
 
 import struct
 import zlib
@@ -16,12 +13,8 @@ _BORDER = 16
 def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False, bands: int | None = None) -> bytes:
     """Draw a gradient with colors derived from ``prompt`` and ``index``, as a PNG of ``size`` (width, height).
 
-    Args:
-        prompt: also the image's description.
-        index: distinguishes the images of one request.
-        size: in pixels.
-        border: whether to add a frame in the opposite color, which marks edited images.
-        bands: steps of the gradient; None: one for each row.
+    ``border``: add a frame in the opposite color, which marks edited images. ``bands``: steps of the gradient; None:
+    one for each row.
     """
     width, height = size
     top, bottom = _pick_colors(prompt, index)

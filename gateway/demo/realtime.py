@@ -1,7 +1,6 @@
 """The demo's Realtime API, ``/v1/realtime``: answers text and audio with words, and a beep for each word.
 
-The events are those of OpenAI's OpenAPI document (``RealtimeServerEvent``). Speech is not detected: clients commit
-their audio and request the response.
+Speech is not detected: clients commit their audio and request the response.
 """
 
 import asyncio
@@ -38,7 +37,6 @@ class DemoRealtime:
         self._pace_s = pace_s
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the OpenAI API's path."""
         app.router.add_get("/v1/realtime", self._serve)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -57,8 +55,6 @@ class DemoRealtime:
 
 @define(eq=False)
 class _Session:
-    """One session: its settings, its conversation, and the running response."""
-
     socket: web.WebSocketResponse
     pace_s: float
     id: str = field(factory=lambda: f"sess_{secrets.token_hex(10)}")
@@ -71,7 +67,6 @@ class _Session:
     task: "asyncio.Task[None] | None" = None
 
     async def run(self) -> None:
-        """Answer events until the client leaves."""
         await self.send("session.created", session=self.describe())
         async for message in self.socket:
             if message.type is not aiohttp.WSMsgType.TEXT:
@@ -101,7 +96,6 @@ class _Session:
         await self.send("error", error=error)
 
     def describe(self) -> Json:
-        """Return the session object."""
         usual = {
             "type": "realtime",
             "object": "realtime.session",
@@ -118,7 +112,6 @@ class _Session:
         return {**usual, **self.settings}
 
     async def handle(self, event: Json) -> None:
-        """Handle one event of the client. Raises ``RequestError``."""
         match event.get("type"):
             case "session.update":
                 self.settings |= asks.typed(event, "session", dict, default={})
@@ -143,7 +136,6 @@ class _Session:
                 raise RequestError(f"The demo does not know the event {str(kind)[:64]!r}.", code="invalid_value")
 
     async def add(self, item: Json) -> None:
-        """Add an item to the conversation."""
         if len(self.items) >= _MAX_ITEMS:
             raise RequestError(f"The demo keeps at most {_MAX_ITEMS} items.")
         item = {"id": f"item_{secrets.token_hex(10)}", "object": "realtime.item", "status": "completed", **item}
@@ -163,7 +155,6 @@ class _Session:
         await self.add({"id": item_id, "type": "message", "role": "user", "content": [part]})
 
     async def respond(self, own: Json) -> None:
-        """Begin a response."""
         if self.task is not None and not self.task.done():
             message = "Conversation already has an active response in progress"
             raise RequestError(message, code="conversation_already_has_active_response")
@@ -183,8 +174,6 @@ class _Session:
 
 
 class _Response:
-    """One response of a session."""
-
     def __init__(self, session: _Session, settings: Json) -> None:
         self._session = session
         self._speaks = "text" not in (settings.get("output_modalities") or ["audio"])
@@ -210,7 +199,6 @@ class _Response:
         await self._session.send("response.created", response=self._describe("in_progress"))
 
     async def run(self) -> None:
-        """Send the response piece by piece."""
         session = self._session
         try:
             item = self._build_item("in_progress")

@@ -30,10 +30,7 @@ _FORMATS = {
 
 
 def fill(schema: Json, prompt: str) -> Any:
-    """Return a value that the schema allows. Its strings come from the prompt.
-
-    An object without required properties gets all of its properties. ``pattern`` is ignored.
-    """
+    """Return a value that the schema allows, with strings from the prompt. ``pattern`` is ignored."""
     return _Filler(schema, prompt).fill(schema, 0)
 
 
@@ -135,7 +132,6 @@ def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
 
 
 def _size(schema: Json, name: str, otherwise: int) -> int:
-    """Return a length from a schema, limited to the largest length that is generated."""
     value = schema.get(name)
     size = int(value) if isinstance(value, int | float) else int(otherwise)
     return max(0, min(size, _MOST_VALUES + 1))

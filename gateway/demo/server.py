@@ -60,7 +60,6 @@ class DemoUpstream:
         return self._api_key
 
     async def start(self) -> None:
-        """Listen on a free loopback port."""
         app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", _embeddings)
@@ -138,12 +137,10 @@ class DemoResponse:
 
     @classmethod
     def to(cls, chat_request: DemoChatRequest) -> "DemoResponse":
-        """Answer a request with all its choices."""
         answers = tuple(talk.answer(chat_request, index) for index in range(chat_request.choices))
         return cls(secrets.token_hex(12), int(time.time()), chat_request, answers)
 
     def completion(self) -> Json:
-        """Return the answer as one object."""
         choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
         return {**self._head("chat.completion"), "choices": choices, "usage": self._usage()}
 

@@ -22,7 +22,6 @@ class DemoTranscript:
     seconds: float
 
     def usage(self) -> Json:
-        """Return the usage, in whole seconds."""
         return {"type": "duration", "seconds": math.ceil(self.seconds)}
 
 

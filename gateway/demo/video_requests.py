@@ -100,7 +100,6 @@ def _fields_of(body: object) -> Json:
 
 
 def _texts_of(form: DemoForm) -> dict[str, Any]:
-    """Return the non-empty fields of a form."""
     return {name: text for name, text in form.fields if text}
 
 

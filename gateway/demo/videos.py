@@ -1,7 +1,6 @@
 """The demo's videos: ``/v1/videos``, with progress by the clock. Every video is a four-second sample clip.
 
 A job's id contains its request and time, and nothing else is stored: a restarted demo still knows every job.
-``samples/`` has one clip in landscape format and one in portrait format.
 """
 
 import math
@@ -56,10 +55,7 @@ _CHECKSUM_BYTES = 6
 
 @frozen
 class Job:
-    """One job, with all values that its id contains.
-
-    ``created_ms``: Unix milliseconds. ``nonce``: distinguishes jobs of the same moment.
-    """
+    """One job, with all values that its id contains. ``nonce`` distinguishes jobs of the same moment."""
 
     model: str
     size: tuple[int, int]
@@ -92,10 +88,7 @@ def _check(packed: bytes) -> bytes:
 
 
 class DemoVideos:
-    """Serves video jobs.
-
-    ``pace_s``: the demo's pace, in seconds; at 0 a video is completed at once. ``clock``: Unix seconds.
-    """
+    """Serves video jobs. ``pace_s``: the demo's pace, in seconds; at 0 a video is completed at once."""
 
     def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:
         self._factor = pace_s / _PACE_S
@@ -103,7 +96,6 @@ class DemoVideos:
         self._deleted: dict[str, None] = {}
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the OpenAI API's video paths."""
         app.router.add_post("/v1/videos", self._create)
         app.router.add_get("/v1/videos/{id}", self._retrieve)
         app.router.add_delete("/v1/videos/{id}", self._delete)
@@ -209,7 +201,6 @@ def describe(job: Job, now_s: float, factor: float) -> Json:
 
 
 def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
-    """Return status, progress and error after a fraction of the job's duration."""
     if share < _QUEUED:
         return "queued", 0, None
     if model == models.BLOCKED_VIDEO_MODEL and share >= _JUDGED:

@@ -1,7 +1,7 @@
 """The demo's speech (a beep for each word) and WAV files.
 
-Format: Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF. Speech contains its
-text as the file's comment (``LIST`` ``INFO`` ``ICMT``), which allows the demo to transcribe it.
+Format: Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF. The file's comment
+(``LIST`` ``INFO`` ``ICMT``) contains the text, which allows the demo to transcribe it.
 """
 
 import math

@@ -106,7 +106,6 @@ async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
 
 
 def _weigh_container(reported: float | None, seen: float, size: int) -> audio.Length:
-    """Return the length for a container, whose audio may be unrecognisable and mixed with images."""
     return audio.weigh_length(reported, seen, size, SEEN) if seen else audio.weigh_length(reported, None, size, UNSEEN)
 
 
@@ -211,8 +210,7 @@ async def _find_last(
 async def _measure_by_header(spooled: Spooled, partial: "_PartialFile") -> float | None:
     """Return the seconds; None if the file states no length, or takes too long to parse.
 
-    If the parser reads a block that is not loaded, the block is loaded and the parser starts again. It therefore needs
-    no thread to wait in.
+    If the parser reads a block that is not loaded, the block is loaded and the parser starts again: it needs no thread.
     """
     for _ in range(MAX_BLOCKS):
         # The reads are limited because a client's headers may lead in circles, and the event loop serves other
@@ -248,7 +246,6 @@ class _PartialFile:
         self._reads = 0
 
     def take_missing(self) -> int | None:
-        """Return the missing block, once; None if no block is missing."""
         missing, self._missing = self._missing, None
         return missing
 

@@ -38,7 +38,6 @@ class BufferedStream:
         return _NO_HEADERS
 
     async def read(self, limit: int) -> bytes:
-        """Return the whole body."""
         pieces: list[bytes] = []
 
         def keep(piece: bytes, _raw: bytes | None) -> bool:
@@ -62,16 +61,13 @@ class BufferedStream:
         return PumpResult.PAUSED if sink(events, None) else PumpResult.ENDED
 
     def abort(self, error: ProviderError) -> None:
-        """End the generation with ``error``."""
         if self._error is None:
             self._error = error
         self._task.cancel()
 
-    def finish(self) -> None:
-        """Do nothing: there is no connection to keep."""
+    def finish(self) -> None: ...
 
     def close(self) -> None:
-        """Cancel the generation if it is still under way."""
         self._task.cancel()
 
 
@@ -104,5 +100,4 @@ class BufferedPassthrough:
         return b""
 
     def parse_usage(self) -> Usage:
-        """Return the usage of the generation, once it has ended."""
         return self._reply.usage

@@ -24,10 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ReceivedFile:
-    """A file that is being received; the form's reader writes to it.
-
-    ``draft``: receives the bytes; the last step of receiving turns it into a stored file.
-    """
+    """A file that is being received; the form's reader writes to it. ``draft`` becomes a stored file at the end."""
 
     def __init__(self, draft: FileDraft) -> None:
         self.draft = draft
@@ -38,7 +35,6 @@ class ReceivedFile:
         return self._size
 
     async def write(self, data: bytes) -> None:
-        """Append ``data``. Raises ``StoreUnavailable``."""
         await self.draft.write(data)
         self._size += len(data)
 
@@ -52,14 +48,7 @@ class ReceivedFile:
 
 
 class ClientFiles:
-    """The files of all accounts.
-
-    Args:
-        folder: the store of the files' bytes.
-        rules: returns the current limits.
-        clock: Unix seconds.
-        expiry: Unix seconds; the clock that decides when records are deleted.
-    """
+    """The files of all accounts. ``rules``: returns the current limits. ``expiry``: the clock for deleting records."""
 
     def __init__(
         self,
@@ -127,11 +116,9 @@ class ClientFiles:
         return await self.folder.find(file.id)
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
-        """Return the files that match ``wanted``."""
         return await self.store.list_files(wanted)
 
     async def remove(self, file: ClientFile) -> None:
-        """Delete a file."""
         await self.store.delete_file(file)
         await self.folder.remove(file.id)
 

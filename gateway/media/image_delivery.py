@@ -16,10 +16,7 @@ FETCH_TIMEOUT_S = 60.0
 
 
 class ImageDelivery:
-    """Converts images to the requested form after checking that they are images.
-
-    ``fetcher``: opens public internet addresses only.
-    """
+    """Converts images to the requested form after checking that they are images."""
 
     def __init__(self, fetcher: SafeFetcher, keeper: SignedLinks) -> None:
         self._fetcher = fetcher
@@ -49,7 +46,6 @@ class ImageDelivery:
         return attrs.evolve(image, data=None, url=f"{inference.origin}{link}")
 
     async def _give_data(self, attempt: Attempt, image: Image) -> Image:
-        """Return the image in base64, checked."""
         if image.data is not None:
             await _decode(image.data, keep=1)
             return attrs.evolve(image, url=None)

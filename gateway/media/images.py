@@ -1,7 +1,4 @@
-"""Generate images: ask a provider, wait for its task, fetch the images, and deliver them in the requested form.
-
-``ImageBackend`` (``formats/image_backend.py``) builds the provider's requests and parses its answers.
-"""
+"""Generate images: ask a provider, wait for its task, fetch the images, and deliver them in the requested form."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -59,8 +56,8 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 class ImageService:
     """Generates images over an attempt.
 
-    ``find_words``: returns the words that prompts must not contain; None: no check. ``clock``: Unix seconds.
-    ``wait_scale``: factor for the waits for a task.
+    ``find_words``: returns the words that prompts must not contain; None: no check. ``wait_scale``: factor for the
+    waits for a task.
     """
 
     def __init__(
@@ -80,10 +77,7 @@ class ImageService:
         self.find_words = find_words
 
     def check(self, inference: InferenceRequest) -> None:
-        """Check a request before money is reserved.
-
-        Raises ``SensitiveWords``; ``StoreUnavailable`` if there is no space for images.
-        """
+        """Check a request before money is reserved. Raises ``SensitiveWords``, ``StoreUnavailable``."""
         check_body(self.find_words(), inference.body)
         if inference.image is not None and inference.image.form == "url" and not inference.stream:
             self.check_room()
@@ -112,7 +106,6 @@ class ImageService:
         *,
         settle: Callable[[errors.ProviderError | None], None],
     ) -> errors.ProviderError | None:
-        """Stream images to the client; see ``proxy.forward.stream``."""
         return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 
     async def _open_stream(self, proxy: Proxy, attempt: Attempt) -> OpenedStream:
@@ -154,10 +147,7 @@ class ImageService:
         return attrs.evolve(images, items=tuple(items))
 
     async def _generate(self, attempt: Attempt, inference: InferenceRequest) -> Images:
-        """Generate all requested images, with concurrent requests if the model makes fewer per request.
-
-        If one of the requests fails, the others are cancelled.
-        """
+        """Generate all requested images, with concurrent requests if the model makes fewer per request."""
         counts = _split(inference, attempt.target.capability.max_n)
         slots = asyncio.Semaphore(1 + await attempt.slot.widen(len(counts) - 1))
 
@@ -225,10 +215,7 @@ class ImageService:
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
     async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
-        """Return the body of a successful answer.
-
-        Raises ``ProviderError``; without ``timeout_s`` the attempt's timeout applies.
-        """
+        """Return the body of a successful answer. Raises ``ProviderError``. None: the attempt's timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, provider_request)

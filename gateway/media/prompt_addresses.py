@@ -1,7 +1,6 @@
 """Fetches images and files that a prompt references by URL, for providers that accept only inline data.
 
-Fetching starts with the attempt, after the request has been checked and its money reserved. The reservation treats a
-URL as content of unknown length (``formats/provider_reads.py``).
+The reservation treats a URL as content of unknown length (``formats/provider_reads.py``).
 """
 
 import asyncio
@@ -33,8 +32,7 @@ _WHAT = "The request with the files at its addresses"
 class PromptAddresses:
     """Replaces the URLs in prompts by the images and files there.
 
-    ``fetcher``: opens public internet addresses only. ``memory``: the budget from which a request borrows before it
-    reads.
+    ``memory``: the budget from which a request borrows before it reads.
     """
 
     def __init__(self, fetcher: SafeFetcher, memory: MemoryBudget) -> None:
@@ -44,8 +42,8 @@ class PromptAddresses:
     async def load(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Replace the URLs in the attempt's request by their content. Each URL is fetched once per request.
 
-        Raises ``UnsupportedByProvider``, naming the field, if content cannot be used; in an earlier turn the part
-        becomes text instead. Raises ``RequestTooLarge`` or ``Overloaded`` if there is not enough memory.
+        Raises ``UnsupportedByProvider`` if content cannot be used; in an earlier turn the part becomes text instead.
+        Raises ``RequestTooLarge`` or ``Overloaded`` if there is not enough memory.
         """
         inference = attempt.translator.inference
         if inference.plain or next(list_addresses(inference.body), None) is None:
@@ -114,7 +112,6 @@ class PromptAddresses:
 
 
 def _put(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
-    """Put a file into the request. Raises ``UnsupportedByProvider`` naming the field."""
     if not media.error:
         one.put(media)
         return

@@ -18,13 +18,8 @@ MENTION = b'"file_id"'
 async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan, *, size: int, limit: int) -> int:
     """Replace file ids in ``body``, which has ``size`` bytes, by the account's files; return the new size.
 
-    Memory for each file is borrowed from ``loan`` before the file is read.
-
-    Raises:
-        NotFound: the account has no such file; the error names the part.
-        RequestTooLarge: the body would have more than ``limit`` bytes, or would need too much memory.
-        Overloaded: other requests use the memory.
-        StoreUnavailable: the database or the disk does not answer.
+    Raises ``NotFound`` naming the part, ``RequestTooLarge`` beyond ``limit`` bytes, ``Overloaded`` if other requests
+    use the memory, ``StoreUnavailable``.
     """
     for named in list_files(body):
         size += await _put_file(files, account_id, named, loan, room=limit - size)
@@ -49,5 +44,4 @@ async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan:
 
 
 def _encode(raw: bytes) -> tuple[bytes, str]:
-    """Return the beginning of a file, and the whole file in base64."""
     return raw[:SNIFF_BYTES], base64.b64encode(raw).decode("ascii")

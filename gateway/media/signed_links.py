@@ -11,8 +11,7 @@ from gateway.storage.media_store import MediaStore
 class SignedLinks:
     """Stores media and signs links to them.
 
-    ``key``: the signing key. ``ttl_s``: lifetime of a link in seconds, or a function that returns the current setting.
-    ``clock``: Unix seconds.
+    ``ttl_s``: lifetime of a link in seconds, or a function that returns the current setting.
     """
 
     def __init__(

@@ -140,7 +140,6 @@ class WordList:
         return self._find_phrase(readings[-1])
 
     def _find_phrase(self, text: str) -> str | None:
-        """Return a phrase whose words have only invisible characters between them."""
         if self._in_phrases is None:
             return None
         gaping = _replace_unseen(text, " ")
@@ -170,10 +169,7 @@ def check_prompt(words: WordList | None, prompt: str, param: str = "prompt") -> 
 def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
     """Check every text in a request's body, except the model's name and images in base64.
 
-    Providers may use any text for the image.
-
-    Raises ``SensitiveWords`` if a text contains a listed word, ``InvalidRequest`` if there is more text than
-    ``MAX_CHECKED``. Both name the field.
+    Raises ``SensitiveWords``, or ``InvalidRequest`` for more text than ``MAX_CHECKED``; both name the field.
     """
     if words is None or not len(words):
         return

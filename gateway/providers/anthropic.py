@@ -2,9 +2,8 @@
 
 platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 per page): the key
 in an ``x-api-key`` header, and a version. Vendors with this format at a separate address are used with this provider
-and that ``base_url``; their files give it. Fast mode (``speed``) and inference in one country (``inference_geo``) have
-separate prices (.../about-claude/pricing). ``fallbacks`` names other models that may answer, ``billing_policy``
-another payer.
+and that ``base_url``. Fast mode (``speed``) and inference in one country (``inference_geo``) have separate prices
+(.../about-claude/pricing). ``fallbacks`` names other models that may answer, ``billing_policy`` another payer.
 """
 
 import attrs

@@ -1,19 +1,16 @@
 """OpenAI's models, and others, in Microsoft's cloud, through the v1 API.
 
 learn.microsoft.com/azure/foundry/openai/api-version-lifecycle and .../openai/latest: no ``api-version``, the key in an
-``api-key`` header, or a token of Microsoft Entra ID. A channel's ``base_url`` is
-``https://RESOURCE.openai.azure.com/openai/v1``, and a model is the name of a deployment. ``/models`` lists what could
-be deployed, not what is: a channel lists its models itself.
-
-A deployment may have any name, and any vendor's model. The requirements of OpenAI's reasoning models
-(.../openai/how-to/reasoning) and the capabilities of its image models (.../openai/how-to/dall-e) apply to deployments
-that are named like one. Videos (.../openai/concepts/video-generation): the v1 API has OpenAI's ``/videos``.
+``api-key`` header, or a token of Microsoft Entra ID. A model is the name of a deployment. ``/models`` lists what could
+be deployed, not what is: a channel lists its models itself. A deployment may have any name, and any vendor's model. The
+requirements of OpenAI's reasoning models (.../openai/how-to/reasoning) and the capabilities of its image models
+(.../openai/how-to/dall-e) apply to deployments that are named like one. Videos (.../openai/concepts/video-generation):
+the v1 API has OpenAI's ``/videos``.
 
 For Entra ID the channel's key is ``TENANT:CLIENT_ID:CLIENT_SECRET`` of an app registration that has the role "Cognitive
-Services OpenAI User" for the resource. The gateway fetches the tokens
-(learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow). The address of the sign-in service
-follows from the base URL (.../identity-platform/authentication-national-cloud); ``TENANT`` may also be the whole
-authority, such as ``https://login.microsoftonline.com/contoso.onmicrosoft.com``.
+Services OpenAI User" for the resource (learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow).
+The address of the sign-in service follows from the base URL (.../identity-platform/authentication-national-cloud);
+``TENANT`` may also be the whole authority, such as ``https://login.microsoftonline.com/contoso.onmicrosoft.com``.
 """
 
 import re

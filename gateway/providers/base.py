@@ -40,14 +40,10 @@ def keep_model_id(listed: str) -> str:
 
 @frozen
 class Endpoint:
-    """A vendor's endpoint for one API format.
-
-    ``{model}`` in a path is replaced by the percent-encoded model name.
+    """A vendor's endpoint for one API format. ``{model}`` in a path becomes the percent-encoded model name.
 
     Attributes:
-        path: the path below the base URL.
         stream_path: the path for streams, if it differs.
-        quirks: this vendor's deviations from the format.
         rooted: the path is relative to the server's root, whatever path the base URL has.
         models: globs of the provider model names that the endpoint serves; empty: all.
         one_choice: the vendor returns one choice per request and ignores ``n``: several choices need several requests.
@@ -70,7 +66,6 @@ class Endpoint:
         return self.wire in {"anthropic_messages", "bedrock_converse"}
 
     def takes(self, model: str) -> bool:
-        """Return whether the endpoint serves ``model``."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def apply_quirks(self, body: Body, model: str) -> tuple[str, ...]:
@@ -121,12 +116,11 @@ class Provider:
 
     Attributes:
         slug: the value of a channel's ``provider``.
-        title: the display name.
         base_url: the default base URL; None if every channel must set its own.
-        env_key: the environment variable that usually holds the key; None if there is no variable or no key.
-        env_base_url: the environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
+        env_key: environment variable that usually holds the key. None for a vendor without a model list, too: its
+            channels must list their models, so a variable cannot create one.
+        env_base_url: environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
         local_port: the usual port on the same machine; None for remote vendors.
-        endpoints: the endpoints, one per API format or group of models.
         sign: key -> headers.
         sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
         sign_request: request, key and Unix seconds -> additional headers, if the signature covers the request.
@@ -135,7 +129,6 @@ class Provider:
         models_path: the path of the model list with its query; None if there is no list.
         list_format: the API format of the model list; Gemini's has ``models`` with a ``name``.
         parse_model_id: id in the model list -> id that clients use.
-        capabilities: capabilities of the models.
         priced_fields: request fields that change the price; see ``priced_fields.py``.
         priced_variant: pattern of the part of a model name that changes the price; None if there is none.
         substitutes: a model other than the requested one may answer and be billed.
@@ -165,7 +158,6 @@ class Provider:
 
     @property
     def signs_once(self) -> bool:
-        """Whether the headers depend only on the key."""
         return self.sign_at is None and self.sign_request is None
 
     def find_variant(self, model: str) -> str | None:
@@ -188,10 +180,7 @@ class Provider:
     def build_request(
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
-        """Build a request to ``endpoint``, signed at ``now_s`` (Unix seconds).
-
-        Headers come from the gateway, ``request`` and the channel.
-        """
+        """Build a request, signed at ``now_s`` (Unix seconds). Headers of the channel override the gateway's."""
         ours = {
             "Content-Type": request.media_type,
             "Accept": request.accept,

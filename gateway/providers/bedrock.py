@@ -1,14 +1,13 @@
 """Amazon Bedrock, through its endpoints in OpenAI's and Anthropic's formats.
 
 docs.aws.amazon.com/bedrock/latest/userguide/bedrock-mantle.html and .../inference-chat-completions-mantle.html: a
-channel's ``base_url`` is ``https://bedrock-mantle.REGION.api.aws/v1``; some models have ``/openai/v1`` instead and
-need a separate channel (.../inference-responses-api.html). Claude is below ``/anthropic`` at the server's root and
-needs a version (.../inference-messages-api.html). The model list: .../models-get-info.html.
+channel's ``base_url`` is ``https://bedrock-mantle.REGION.api.aws/v1``; some models have ``/openai/v1`` instead and need
+a separate channel (.../inference-responses-api.html). Claude is below ``/anthropic`` at the server's root and needs a
+version (.../inference-messages-api.html); it accepts images and documents only as data here (pollinations/pollinations,
+issue 5862). The model list: .../models-get-info.html.
 
-Claude accepts images and documents only as data here, not as URLs (pollinations/pollinations, issue 5862).
-
-The key is a Bedrock API key, sent as a Bearer token. Requests signed with AWS credentials (Signature Version 4) are not
-supported here, nor is the Converse API; models served only by the latter need provider "bedrock_converse".
+The key is a Bedrock API key, sent as a Bearer token. For AWS credentials (Signature Version 4) and the Converse API use
+provider "bedrock_converse".
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer

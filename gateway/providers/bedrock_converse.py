@@ -2,8 +2,8 @@
 
 docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html and ..._ConverseStream.html: a channel's
 ``base_url`` is ``https://bedrock-runtime.REGION.amazonaws.com``. A model is an id, an inference profile
-(``us.anthropic.claude-sonnet-4-5-20250929-v1:0``) or an ARN. There is no model list at this address: a channel lists
-its models. Embeddings and images, which only InvokeModel serves, are not supported.
+(``us.anthropic.claude-sonnet-4-5-20250929-v1:0``) or an ARN. Embeddings and images, which only InvokeModel serves, are
+not supported.
 
 The key is ``ACCESS_KEY_ID:SECRET_ACCESS_KEY``, or with ``:SESSION_TOKEN`` at its end if the credentials are temporary;
 requests are signed for the region in the address, for ``us-east-1`` if it names none. Any other key is a Bedrock API
@@ -41,7 +41,7 @@ def _sign(key: str) -> dict[str, str]:
 
 
 def sign_http_request(http_request: HttpRequest, key: str, now_s: int) -> dict[str, str]:
-    """Return the headers that sign ``http_request`` at ``now_s`` (Unix seconds); none for an API key.
+    """Return the headers that sign a request at ``now_s`` (Unix seconds); none for an API key.
 
     Raises ``UnsupportedByProvider`` if its body is not in memory.
     """

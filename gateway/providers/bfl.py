@@ -1,9 +1,7 @@
 """Black Forest Labs: images of the FLUX models only.
 
-docs.bfl.ai/quick_start/generating_images: a model's name is its path, see ``formats/vendors/bfl_images.py``; the key
-in an ``x-key`` header. The address is the global one; ``https://api.eu.bfl.ai/v1`` and ``https://api.us.bfl.ai/v1``
-stay in one region. There is no model list: a channel lists its models, and no environment variable creates one (the
-usual one is ``BFL_API_KEY``).
+docs.bfl.ai/quick_start/generating_images: a model's name is its path, see ``formats/vendors/bfl_images.py``; the key in
+an ``x-key`` header. ``https://api.eu.bfl.ai/v1`` and ``https://api.us.bfl.ai/v1`` stay in one region.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Cerebras; it has no embeddings.
 
-inference-docs.cerebras.ai/resources/openai, .../api-reference/completions: chat and text completions in OpenAI's
-format. Cerebras rejects the penalties and ``logit_bias``, which are dropped because they only tune an answer. It also
-rejects ``parallel_tool_calls`` and ``service_tier``, which are dropped only if they have their default values.
+inference-docs.cerebras.ai/resources/openai, .../api-reference/completions. Cerebras rejects the penalties and
+``logit_bias``, which are dropped because they only tune an answer. It also rejects ``parallel_tool_calls`` and
+``service_tier``, which are dropped only if they have their default values.
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider

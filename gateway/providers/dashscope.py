@@ -6,14 +6,10 @@ Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashsco
 ``https://WORKSPACE.REGION.maas.aliyuncs.com`` a private one, each with ``/compatible-mode/v1`` as ``base_url``. The
 documented model list has another address and shape; the one in OpenAI's shape is not documented.
 
-Images and videos are on the same server in separate formats: see ``formats/vendors/dashscope_images.py`` and
-``formats/vendors/dashscope_videos.py``. Image sizes that are documented as ranges are not listed here; the provider
-rejects what it does not make.
-
-Searches (``enable_search``) and code execution (``enable_code_interpreter``) are billed (.../web-search).
-
-At other addresses: rerank (``/compatible-api/v1/reranks``), not supported; Anthropic's messages: provider "anthropic"
-with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
+Images and videos have separate formats on the same server (``formats/vendors/dashscope_*.py``). Image sizes that are
+documented as ranges are not listed; the provider rejects what it does not make. Searches (``enable_search``) and code
+execution (``enable_code_interpreter``) are billed (.../web-search). Rerank (``/compatible-api/v1/reranks``) is not
+supported. Anthropic's messages: provider "anthropic" with ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,7 @@
 """Deepgram: speech and transcriptions.
 
 developers.deepgram.com/reference/text-to-speech/speak-request: each voice is a model (``aura-2-thalia-en``), and the
-scheme of the key is ``Token``. Transcriptions: .../speech-to-text/listen-pre-recorded. Its model list has another shape
-(developers.deepgram.com/reference/manage/models/list): a channel lists its models, and no environment variable creates
-one (the usual one is ``DEEPGRAM_API_KEY``).
+scheme of the key is ``Token``. Transcriptions: .../speech-to-text/listen-pre-recorded.
 """
 
 from gateway.providers.base import Endpoint, Provider

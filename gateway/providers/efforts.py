@@ -1,7 +1,6 @@
 """Reasoning effort by vendor and model: the accepted values of ``reasoning_effort``, and how to turn reasoning off.
 
-An effort that a model does not accept becomes the nearest accepted one. A model that cannot reason gets no such field.
-Both cases are common: Claude Code sends an effort with every request, and turns reasoning off for titles and summaries.
+Unaccepted efforts are common: Claude Code sends an effort with every request, and turns reasoning off for titles.
 """
 
 import re
@@ -81,7 +80,6 @@ def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
 
 
 def _compile_words(words: Words) -> Callable[[Any, str], Any]:
-    """Return a function that maps an effort and a model to the effort to send; None if the model cannot reason."""
     table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
 
     def find(effort: Any, model: str) -> Any:
@@ -112,10 +110,9 @@ def disable_thinking_by(field: str, value: Any) -> Quirk:
 
 
 def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
-    """Turn reasoning off by setting ``field`` if the request forces a tool call.
+    """Turn reasoning off by setting ``field`` if the request forces a tool call, unless the client set ``field``.
 
-    ``models`` matches models that reason by default and reject a forced tool call while they do. A ``field`` set by the
-    client stays.
+    ``models`` matches models that reason by default and reject a forced tool call while they do.
     """
     thinking = re.compile(models)
 

@@ -1,8 +1,7 @@
 """ElevenLabs: speech and transcriptions.
 
 elevenlabs.io/docs/api-reference/text-to-speech/stream and .../speech-to-text/convert: the key is in an ``xi-api-key``
-header; a client's ``voice`` is the id of a voice. Its model list has another shape (.../models/list): a channel lists
-its models, and no environment variable creates one (the usual one is ``ELEVENLABS_API_KEY``).
+header; a client's ``voice`` is the id of a voice.
 """
 
 from gateway.providers.base import Endpoint, Provider

@@ -1,9 +1,7 @@
-"""fal: images, by models of many makers, each with its own price.
+"""fal: images, by models of many makers, each with its own price; videos are provider "fal_queue".
 
 docs.fal.ai/documentation/model-apis/inference/synchronous: models are called ``owner/name`` or ``owner/name/variant``;
-for their fields see ``formats/vendors/fal_images.py``. The scheme of the key is ``Key``. Its model list contains every
-public model: a channel lists its models, and no environment variable creates one (the usual one is ``FAL_KEY``).
-Videos are provider "fal_queue".
+for their fields see ``formats/vendors/fal_images.py``. The scheme of the key is ``Key``.
 """
 
 from gateway.domain.capability import Capability

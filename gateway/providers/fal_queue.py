@@ -1,8 +1,4 @@
-"""fal's queue: videos only; for fal's images, which are generated synchronously, use provider "fal".
-
-fal.ai/docs/inference-api, see ``formats/vendors/fal_videos.py``: another address with the same key. A channel lists its
-models, and no environment variable creates one (the usual one is ``FAL_KEY``).
-"""
+"""fal's queue (``formats/vendors/fal_videos.py``): videos only; images are provider "fal", with the same key."""
 
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.fal_videos import MODELS, REQUESTS

@@ -1,8 +1,7 @@
 """Fireworks AI. docs.fireworks.ai/api-reference, /tools-sdks/openai-compatibility, /tools-sdks/anthropic-compatibility.
 
 Every stream reports usage. The documented model list is an account's, paginated, at another address; the one in
-OpenAI's format is not documented, but widely used. Its rerank answers with ``data`` instead of ``results`` and is not
-supported.
+OpenAI's format is not documented, but widely used. Its rerank is not supported.
 """
 
 import attrs

@@ -2,13 +2,11 @@
 
 ai.google.dev/api/generate-content, .../api/embeddings, .../api/tokens and .../api/models (at most 1000 per page): the
 key in an ``x-goog-api-key`` header; the list names models ``models/gemini-…``, requests use the bare name. Its OpenAI
-compatibility (ai.google.dev/gemini-api/docs/openai) has another address: provider "custom" with ``base_url``
+compatibility (ai.google.dev/gemini-api/docs/openai) is provider "custom" with
 ``https://generativelanguage.googleapis.com/v1beta/openai``.
 
 Images: .../docs/image-generation, its tables of sizes, and "Limitations" for the most input images of a model. Imagen
-was shut down on 17 August 2026 (.../docs/deprecations).
-
-Videos: .../docs/veo. Models other than Veo 3.1 have no listed capabilities.
+was shut down on 17 August 2026 (.../docs/deprecations). Videos: .../docs/veo.
 """
 
 from gateway.domain.capability import Capability

@@ -1,8 +1,8 @@
 """Groq; it has no embeddings.
 
 console.groq.com/docs/openai: requests with ``logprobs``, ``top_logprobs``, ``logit_bias``, ``messages[].name`` or more
-than one choice are rejected. console.groq.com/docs/api-reference, /docs/responses-api. Transcripts have no subtitles
-and do not stream (/docs/speech-to-text). Its compound systems search and run code, which is billed (/docs/compound).
+than one choice are rejected. Transcripts have no subtitles and do not stream (/docs/speech-to-text). Its compound
+systems search and run code, which is billed (/docs/compound).
 """
 
 import attrs

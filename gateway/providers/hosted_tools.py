@@ -1,4 +1,4 @@
-"""Removes tools that the vendor executes and bills from a body that needs no translation.
+"""Remove tools that the vendor executes and bills from a body that needs no translation.
 
 Clients often only offer such a tool, as Codex does with ``web_search``, and the model can answer without the tool. If
 the model must call the tool, callers use ``must_call`` to refuse the request instead.
@@ -70,7 +70,6 @@ def _list_allowed(choice: Any, names: Collection[str]) -> list[Any]:
 
 
 def _keep(tool: Any, names: Collection[str]) -> Any:
-    """Return a tool without the nested tools in ``names``; None or an empty dict if nothing remains."""
     if not isinstance(tool, dict):
         return tool
     if f"{TOOLS}.{tool.get('type')}" in names:

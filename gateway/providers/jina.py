@@ -1,8 +1,7 @@
 """Jina AI: embeddings and rerank only.
 
-api.jina.ai/openapi.json and jina.ai/embeddings: ``dimensions`` as in OpenAI's format; the encoding is an
-``embedding_type``, by default numbers, which the gateway converts to the requested encoding. The field ``task``, the
-purpose of an input, is forwarded. The model list has OpenAI's shape, with ``jina-ai/`` before each name.
+api.jina.ai/openapi.json and jina.ai/embeddings: the encoding is an ``embedding_type``, by default numbers, which the
+gateway converts to the requested encoding. The model list has OpenAI's shape, with ``jina-ai/`` before each name.
 """
 
 from gateway.providers.base import EMBEDDINGS, RERANK, Endpoint, Provider

@@ -2,9 +2,8 @@
 
 kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, given as
 ``ACCESS:SECRET``, from which a token is made for every request; the latter works only with the older API version, see
-``formats/vendors/kling_videos.py``. The default address is for use outside China; inside China it is
-``https://api-beijing.klingai.com``, with separate keys. There is no model list: a channel lists its models, and no
-environment variable creates one.
+``formats/vendors/kling_videos.py``. Inside China the address is ``https://api-beijing.klingai.com``, with separate
+keys.
 """
 
 from gateway.domain.capability import Capability

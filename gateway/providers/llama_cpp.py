@@ -1,7 +1,4 @@
-"""llama.cpp's server. github.com/ggml-org/llama.cpp, tools/server/README.md.
-
-Its default port, 8080, is the gateway's too; beside the gateway it uses 8081.
-"""
+"""llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server/README.md), on port 8081: 8080 is the gateway's."""
 
 import attrs
 

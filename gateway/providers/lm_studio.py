@@ -1,8 +1,6 @@
-"""LM Studio's local server. lmstudio.ai/docs/developer/openai-compat: no key unless one was set; ``max_tokens``.
+"""LM Studio's local server (lmstudio.ai/docs/developer/openai-compat, .../anthropic-compat).
 
-Images are accepted only as data.
-
-Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key too.
+Images are accepted only as data. A Bearer key is needed only if one was set.
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Endpoint, Provider

@@ -1,8 +1,6 @@
 """Luma: videos of Ray, images of Uni.
 
-docs.agents.lumalabs.ai/guides/pricing (the models) and the package ``luma-agents``, see
-``formats/vendors/luma_videos.py`` and ``luma_images.py``. There is no model list: a channel lists its models, and no
-environment variable creates one (the usual one is ``LUMA_AGENTS_API_KEY``).
+docs.agents.lumalabs.ai/guides/pricing lists the models; see ``formats/vendors/luma_videos.py`` and ``luma_images.py``.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
-"""MiniMax: videos of Hailuo only.
+"""MiniMax: videos of Hailuo only; its other models are provider "custom" with ``https://api.minimax.io/v1``.
 
-platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. The default address is for use
-outside China; in China (platform.minimaxi.com/docs/api-reference) it is ``https://api.minimaxi.com``, with separate
-keys. H3 requires a pay-as-you-go key, not that of a plan. MiniMax's other models use the OpenAI API format: provider
-"custom" with ``base_url`` ``https://api.minimax.io/v1``. A channel lists its models, and no environment variable
-creates one: often that key is for the other models.
+platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. In China
+(platform.minimaxi.com/docs/api-reference) the address is ``https://api.minimaxi.com``, with separate keys. H3 requires
+a pay-as-you-go key, not that of a plan. No environment variable creates a channel: often that key is for the other
+models.
 """
 
 from gateway.domain.capability import Capability

@@ -2,9 +2,7 @@
 
 It rejects unknown fields (422, ``extra_forbidden``) in a request and in its messages; the known ones are those of
 ChatCompletionRequest and EmbeddingRequest in that reference. Ids of tool calls have nine letters and digits
-(mistralai/mistral-common, protocol/instruct/validator.py); others are rejected. A stream's last chunk reports usage by
-default. Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not supported.
-
+(mistralai/mistral-common, protocol/instruct/validator.py). Fill in the middle (``/fim/completions``) is not supported.
 Transcripts ("Audio Transcriptions" of the same reference, docs.mistral.ai/studio/audio/overview) stream in another
 event format, so they are requested unstreamed; its speech answers in JSON and is not supported.
 """

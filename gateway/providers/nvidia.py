@@ -1,9 +1,7 @@
-"""NVIDIA NIM: the models of build.nvidia.com, and containers of one's own.
+"""NVIDIA NIM: the models of build.nvidia.com, and containers of one's own (``http://HOST:8000/v1``).
 
-docs.nvidia.com/nim/large-language-models/latest/reference/api-reference.html: chat, text completions and the model list
-in OpenAI's format; embeddings of the models for retrieval need their ``input_type``, which is forwarded
-(docs.litellm.ai/docs/providers/nvidia_nim). A container is at ``base_url`` ``http://HOST:8000/v1``. The hosted rerank
-is at another address, in another format, and is not supported.
+docs.nvidia.com/nim/large-language-models/latest/reference/api-reference.html. Embeddings of the models for retrieval
+need their ``input_type`` (docs.litellm.ai/docs/providers/nvidia_nim). The hosted rerank is not supported.
 """
 
 import attrs

@@ -1,8 +1,7 @@
 """Ollama on the same machine.
 
-docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``, images are data.
-
-Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Images are experimental: one, in base64.
+docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``, images are data;
+image generation is experimental. Anthropic's messages: docs.ollama.com/api/anthropic-compatibility.
 """
 
 import attrs

@@ -5,11 +5,9 @@ reasoning models. Their other rejections: developers.openai.com/api/docs/guides/
 ``temperature`` and ``top_p`` only with the reasoning effort none, and never with the first GPT-5) and
 learn.microsoft.com/azure/foundry/openai/how-to/reasoning ("not supported": also the penalties and ``logit_bias``).
 
-Images (developers.openai.com/api/reference/resources/images, .../docs/guides/image-generation): the GPT Image models
-always answer with base64 and reject ``response_format``; from ``gpt-image-2`` on they take any size in steps of 16.
-
-Videos (OpenAI's OpenAPI document, ``VideoModel``, ``VideoSeconds``, ``VideoSize``): OpenAI itself shuts them down on 24
-September 2026; other servers of the format continue.
+Images (.../resources/images, .../docs/guides/image-generation): the GPT Image models always answer with base64 and
+reject ``response_format``; from ``gpt-image-2`` on they take any size in steps of 16. Videos: OpenAI itself shuts them
+down on 24 September 2026; other servers of the format continue.
 """
 
 import re

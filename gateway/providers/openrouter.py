@@ -1,18 +1,16 @@
 """OpenRouter: the models of many vendors. openrouter.ai/docs/api/api-reference.
 
 Comments in streams, errors inside a chunk: openrouter.ai/docs/api-reference/streaming. It also takes Anthropic's
-messages (.../anthropic-messages/create-messages), with the same Bearer key. Text completions are documented in its
-SDK's README.
+messages (.../anthropic-messages/create-messages), with the same Bearer key.
 
 Images: models that also chat make them in a chat (``modalities`` and ``image_config`` of its chat completions); pure
 image models are at ``/images`` only, in OpenAI's shape (openrouter.ai/docs/guides/overview/multimodal/image-generation,
 "Request Parameters"). An edit there has its images in ``input_references``, which OpenAI's format does not have.
+Transcriptions take JSON (.../multimodal/stt), which is not supported.
 
 The fields and model variants at the end change what is bought: a search (``:online``, ``plugins``), the fastest or the
 cheapest vendor (``:nitro``, ``:floor``, ``provider``), another model (``models``, ``preset``), which is then billed
 (.../guides/routing).
-
-Speech has OpenAI's format (.../multimodal/tts); transcriptions take JSON (.../multimodal/stt), which is not supported.
 """
 
 import re

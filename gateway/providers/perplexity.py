@@ -2,10 +2,8 @@
 
 docs.perplexity.ai/api-reference/gateway-models-get and docs.perplexity.ai/openapi-gateway-chat.json (chat and model
 list below ``/router/v1``); its Agent API takes OpenAI's Responses, below the server's root
-(docs.perplexity.ai/docs/grounded-llm/openai-compatibility). The chats of Sonar ended on 27 September 2026
-(docs.perplexity.ai/docs/agent-api/migrate-from-sonar/overview).
-
-A ``preset`` selects a model and its tools, ``models`` another model that may answer.
+(docs.perplexity.ai/docs/grounded-llm/openai-compatibility). A ``preset`` selects a model and its tools, ``models``
+another model that may answer.
 """
 
 import attrs

@@ -2,12 +2,11 @@
 
 A configured price covers the tokens of one model. Faster service, a search or another model's answer costs a different
 amount, which the gateway does not know. Such a field is therefore allowed only on channels that list it in
-``allow_fields``. A vendor's own fields are in the vendor's file (``Provider.priced_fields``).
+``allow_fields``. A vendor's own fields are in ``Provider.priced_fields``.
 
 Tiers: developers.openai.com/api/docs/pricing, docs.x.ai/developers/advanced-api-usage/priority-processing,
 docs.fireworks.ai/serverless/serverless-modes, console.groq.com/docs/service-tiers,
-openrouter.ai/docs/guides/features/service-tiers, platform.claude.com/docs/en/api/service-tiers. Searches:
-``web_search_options`` of OpenAI's OpenAPI document, and the tools that vendors run.
+openrouter.ai/docs/guides/features/service-tiers, platform.claude.com/docs/en/api/service-tiers.
 """
 
 import re
@@ -104,8 +103,8 @@ def list_betas(features: str) -> list[str]:
 def check_spelling(body: Mapping[str, Any], priced: Mapping[str, str]) -> None:
     """Raise ``InvalidRequest`` for a misspelt field that a tolerant server would read as a priced one.
 
-    ``priced``: the priced fields by their folded names. Priced fields in ``extra_body``, which proxies merge into the
-    body, are rejected in every spelling, because their values are not checked there.
+    ``priced``: the priced fields by their folded names. In ``extra_body``, which proxies merge into the body, every
+    spelling is rejected, because values are not checked there.
     """
     for name, value in body.items():
         folded = fold_name(name)
@@ -138,7 +137,6 @@ def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
 
 
 def _is_local(tool: dict[str, Any]) -> bool:
-    """Return whether a shell tool runs in the client's local environment, not at the vendor."""
     environment = tool.get("environment")
     return tool["type"] == "shell" and isinstance(environment, dict) and environment.get("type") == "local"
 

@@ -1,10 +1,8 @@
 """Baidu Qianfan, its API version 2.
 
 cloud.baidu.com/doc/qianfan-api/s/omk3qc205 (chat: roles system, user, assistant and tool), .../s/Fm7u3ropn
-(embeddings). A search (``web_search``) is billed. The ``appid`` of an application is a channel's header. The path of
-its rerank differs between its documents; it is not supported.
-
-A model list is not documented: a channel lists its models, and no environment variable creates one.
+(embeddings). A search (``web_search``) is billed. The ``appid`` of an application is a channel's header. Its rerank is
+not supported: its documents disagree on the path.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider

@@ -65,8 +65,7 @@ def replace(field: str, name: str) -> Quirk:
 def hash_user(maximum: int, *fields: str, minimum: int = 0) -> Quirk:
     """Replace end-user names in ``fields`` with their SHA-256 unless they have ``minimum`` to ``maximum`` characters.
 
-    Vendors reject long names, but some clients send them (Claude Code's have 150
-    characters). The hash has 64 hexadecimal characters; equal names have equal hashes.
+    Vendors reject long names, but some clients send them (Claude Code's have 150 characters).
     """
 
     def quirk(body: Body, _model: str) -> None:
@@ -114,8 +113,8 @@ def drop_in_calls(*fields: str) -> Quirk:
 def keep_first_tools(body: Body, _model: str) -> str | None:
     """Keep only the first tool with each name, in ``tools`` of the formats of OpenAI and Anthropic.
 
-    DeepSeek rejects duplicates with "Tool names must be unique" at all of its endpoints (liliMozi/openhanako, issue
-    789; decolua/9router, pull request 3333). Tools without a name are kept: they are the provider's built-in tools.
+    DeepSeek rejects duplicates (liliMozi/openhanako, issue 789; decolua/9router, pull request 3333). Tools without a
+    name are kept: they are the provider's built-in tools.
     """
     tools = body.get("tools")
     if not isinstance(tools, list):
@@ -136,10 +135,7 @@ def _find_tool_name(tool: Any) -> str | None:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Replace tool-call ids that do not match ``pattern`` with the first ``length`` hexadecimal digits of their hash.
-
-    The ids in a chat may be from another provider.
-    """
+    """Replace tool-call ids that do not match ``pattern`` with the first ``length`` hexadecimal digits of a hash."""
     fits = re.compile(pattern, re.DOTALL)
 
     def fit(holder: dict[str, Any], field: str) -> dict[str, Any]:
@@ -165,10 +161,7 @@ def _rename_developer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
-    """Apply ``change`` to each message and put the results into a new list.
-
-    ``change`` must not modify the original messages, because the request's other attempts share them.
-    """
+    """Apply ``change`` to each message; it must not modify the original messages, which other attempts share."""
 
     def quirk(body: Body, _model: str) -> None:
         messages = body.get("messages")

@@ -1,8 +1,7 @@
 """Replicate: images only, by models of many makers, each with its own price.
 
 replicate.com/docs/reference/http. Models are called ``owner/name``, those of the community ``owner/name:version``; for
-their fields see ``formats/vendors/replicate_images.py``. Its model list contains every public model, in another shape
-than OpenAI's: a channel lists its models, and no environment variable creates one.
+their fields see ``formats/vendors/replicate_images.py``.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from gateway.providers.base import Endpoint, Provider
 
 
 def _describe() -> Iterator[Capability]:
-    """Yield the capability of each known model and of its versions, then one for all other models."""
     for name, model in MODELS.items():
         able = Capability(
             name,

@@ -1,7 +1,6 @@
 """Runway: videos only, by its own models and others, each with its own price.
 
-docs.dev.runwayml.com/api; for the models' fields see ``formats/vendors/runway_videos.py``. It has no model list: a
-channel lists its models, and no environment variable creates one (the usual one is ``RUNWAYML_API_SECRET``).
+docs.dev.runwayml.com/api; for the models' fields see ``formats/vendors/runway_videos.py``.
 """
 
 from collections.abc import Iterator

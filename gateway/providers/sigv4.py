@@ -31,7 +31,6 @@ class AwsCredentials:
 
 @lru_cache(maxsize=64)
 def _derive_key(secret_key: str, date: str, region: str, service: str) -> bytes:
-    """Derive the signing key of one day."""
     key = f"AWS4{secret_key}".encode()
     for part in (date, region, service, "aws4_request"):
         key = _sign(key, part)

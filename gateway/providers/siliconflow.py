@@ -1,12 +1,10 @@
 """SiliconFlow. docs.siliconflow.com/en/api-reference; the limit of an answer is ``max_tokens``.
 
-Keys of siliconflow.cn (China) are for ``base_url`` ``https://api.siliconflow.cn/v1``. Anthropic's messages
-(docs.siliconflow.cn/docs/api/messages-post) take the same Bearer key.
-
-Images (.../api-reference/images/images-generations): the size is an ``image_size``, required except for editing models,
-the number a ``batch_size``, which only Kolors takes, and the answer has addresses. Edits take JSON and are not
-supported. Audio: .../api-reference/audio/create-audio-transcriptions, with a file in and JSON out, and
-.../audio/create-speech.
+Keys of siliconflow.cn (China) are for ``https://api.siliconflow.cn/v1``. Anthropic's messages
+(docs.siliconflow.cn/docs/api/messages-post) take the same Bearer key. Images
+(.../api-reference/images/images-generations): the size is an ``image_size``, required except for editing models, the
+number a ``batch_size``, which only Kolors takes, and the answer has addresses. Edits take JSON and are not supported.
+Audio: .../audio/create-audio-transcriptions and .../audio/create-speech.
 """
 
 from gateway.domain.capability import Capability

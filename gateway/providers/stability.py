@@ -1,9 +1,4 @@
-"""Stability AI: images only.
-
-platform.stability.ai/docs/api-reference: a model's name decides the path, see ``formats/vendors/stability_images.py``.
-There is no list of these models: a channel lists its models, and no environment variable creates one (the usual one is
-``STABILITY_API_KEY``).
-"""
+"""Stability AI (platform.stability.ai/docs/api-reference): images only; see ``formats/vendors/stability_images.py``."""
 
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.stability_images import MODELS, PLACE, SIZES

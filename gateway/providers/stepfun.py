@@ -1,9 +1,8 @@
 """StepFun; it has no embeddings.
 
-platform.stepfun.ai/docs/en/api-reference/chat/chat-completion-create (roles system, user, assistant and tool;
-``max_tokens``), .../chat/messages-create (Anthropic's messages), .../responses/responses-create, and
-platform.stepfun.com/docs/api-reference/models/list. Keys of platform.stepfun.com (China) are for ``base_url``
-``https://api.stepfun.com/v1``.
+platform.stepfun.ai/docs/en/api-reference/chat/chat-completion-create, .../chat/messages-create (Anthropic's messages),
+.../responses/responses-create, and platform.stepfun.com/docs/api-reference/models/list. Keys of platform.stepfun.com
+(China) are for ``https://api.stepfun.com/v1``.
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider

@@ -2,8 +2,7 @@
 
 Its model list is a bare array of objects with an ``id``. Images (.../reference/post-images-generations,
 .../docs/inference/images/parameters): a width and a height, up to four at a time, as addresses or ``base64``. Edits
-take an address or JSON and are not supported. Transcription: .../docs/inference/transcription/overview; speech is on
-the OpenAI compatibility page.
+take an address or JSON and are not supported.
 """
 
 import attrs

@@ -1,10 +1,8 @@
 """Tencent TokenHub: Tencent's Hy models and those of other vendors.
 
-www.tencentcloud.com/document/product/1300/78941 (addresses, Bearer key) and
-cloud.tencent.com/developer/article/2779936 (paths: chat for all models, Responses and Anthropic's messages for some;
-the model list). It replaces the Hunyuan platform, which ended on 30 September 2026
-(cloud.tencent.com/document/product/1729/131925). Keys of the Chinese site are for ``base_url``
-``https://tokenhub.tencentmaas.com/v1`` (cloud.tencent.com/document/product/1823/131382).
+www.tencentcloud.com/document/product/1300/78941 (addresses, Bearer key) and cloud.tencent.com/developer/article/2779936
+(paths: chat for all models, Responses and Anthropic's messages for some; the model list). Keys of the Chinese site are
+for ``https://tokenhub.tencentmaas.com/v1`` (cloud.tencent.com/document/product/1823/131382).
 """
 
 import attrs

@@ -7,19 +7,15 @@ Gemini: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/infer
 cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude; the model is in the path instead of the
 body, which has an ``anthropic_version``; images and documents are data (langchain-ai/langchain-google, issue 1088).
 Others, named ``owner/model``, in OpenAI's format:
-docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. There is no model list:
-a channel lists its models.
-
-Images: Gemini's image models (.../docs/multimodal/image-generation); Imagen was to be left by 30 June 2026
-(.../docs/image/configure-aspect-ratio). Embeddings: the text embedding models
-(.../docs/model-reference/text-embeddings-api), and Gemini Embedding 2, whose options are in an object of their own
-(cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1/projects.locations.publishers.models/embedContent; the
-batch of it in github.com/googleapis/python-genai, ``google/genai/models.py``). Videos:
-.../docs/model-reference/veo-video-generation.
+docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. Images:
+.../docs/multimodal/image-generation. Embeddings: .../docs/model-reference/text-embeddings-api, and Gemini Embedding 2,
+whose options are in an object of their own
+(cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1/projects.locations.publishers.models/embedContent).
+Videos: .../docs/model-reference/veo-video-generation.
 
 The key is a service account's key file (JSON), in base64 on one line. Requests carry a token that the gateway signs
-with this file, so that no token has to be fetched (google.aip.dev/auth/4111, with a scope). A token is used for half an
-hour. Any other key is sent unchanged as an access token.
+with this file (google.aip.dev/auth/4111, with a scope) and uses for half an hour. Any other key is sent unchanged as an
+access token.
 """
 
 from base64 import b64decode
@@ -89,10 +85,7 @@ def _decode(key: str) -> bytes:
 
 
 def sign_at(key: str, now_s: int) -> dict[str, str]:
-    """Return headers with a service account's token as of ``now_s`` (Unix seconds), or with ``key`` as the token.
-
-    Raises ``ProviderAuthError``.
-    """
+    """Return headers with a service account's token, or with ``key`` as the token. Raises ``ProviderAuthError``."""
     return sign_bearer(_sign_token(key, now_s - now_s % PERIOD_S))
 
 

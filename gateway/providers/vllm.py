@@ -1,8 +1,7 @@
 """vLLM's server. docs.vllm.ai/en/stable/serving/online_serving: a Bearer key only with ``--api-key``.
 
 Images come from vLLM-Omni (docs.vllm.ai/projects/vllm-omni, "Image Generation API" and "Image Edit API"), in base64.
-Transcripts (docs.vllm.ai/en/stable/serving/online_serving/speech_to_text) stream in another format, so they are
-requested unstreamed.
+Transcripts stream in another format, so they are requested unstreamed.
 """
 
 import attrs

@@ -1,12 +1,9 @@
-"""Volcengine Ark (ByteDance): Doubao, and the Seedance videos.
+"""Volcengine Ark (ByteDance): Doubao, and the Seedance videos (``formats/vendors/volcengine_videos.py``).
 
 volcengine.com/docs/82379/1298459 (address and keys), /docs/82379/1330626 (OpenAI compatibility), and for embeddings the
 vendor's client, github.com/volcengine/volcengine-go-sdk, ``service/arkruntime``. Outside China it is BytePlus ModelArk
 (docs.byteplus.com/en/docs/ModelArk) with separate keys, ``base_url`` ``https://ark.ap-southeast.bytepluses.com/api/v3``
 and other model names (``seedance-…``, ``dreamina-seedance-…``).
-
-Videos have a separate format, see ``formats/vendors/volcengine_videos.py``. A model list is not documented: a channel
-lists its models, and no environment variable creates one (the usual one is ``ARK_API_KEY``).
 """
 
 from collections.abc import Iterator

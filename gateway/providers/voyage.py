@@ -1,12 +1,8 @@
 """Voyage AI: embeddings and rerank only.
 
 docs.voyageai.com/reference/embeddings-api (``output_dimension``; an encoding is base64 or absent) and
-docs.voyageai.com/reference/reranker-api (``top_k``; the answer has ``data`` instead of ``results``). The field
-``input_type`` (query or document) is forwarded. Keys of MongoDB Atlas are for ``base_url``
-``https://ai.mongodb.com/v1``.
-
-A model list is not documented: a channel lists its models, and no environment variable creates one (the usual one is
-``VOYAGE_API_KEY``).
+docs.voyageai.com/reference/reranker-api (``top_k``; the answer has ``data`` instead of ``results``). Keys of MongoDB
+Atlas are for ``base_url`` ``https://ai.mongodb.com/v1``.
 """
 
 from gateway.providers.base import EMBEDDINGS, RERANK, Endpoint, Provider

@@ -1,8 +1,7 @@
 """Z.ai: Zhipu AI outside China, at prices in dollars; it has no embeddings there.
 
 docs.z.ai/api-reference/llm/chat-completion; for the coding plan the ``base_url`` is
-``https://api.z.ai/api/coding/paas/v4``. Chat and images (.../image/generate-image) work as with provider "zhipu".
-Anthropic's messages are at another address: provider "anthropic" with ``base_url``
+``https://api.z.ai/api/coding/paas/v4``. Anthropic's messages: provider "anthropic" with
 ``https://api.z.ai/api/anthropic/v1``.
 """
 

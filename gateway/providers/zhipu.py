@@ -1,10 +1,7 @@
-"""Zhipu AI in China, at its prices there. docs.bigmodel.cn/api-reference: chat, embeddings, rerank.
+"""Zhipu AI in China, at its prices there. docs.bigmodel.cn/api-reference: chat, embeddings, rerank, images.
 
-Roles are system, user, assistant and tool, the limit is ``max_tokens``, and a user is a ``user_id``. A model list in
-OpenAI's shape exists but is not documented. Outside China it is provider "zai". Anthropic's messages are at another
-address: provider "anthropic" with ``base_url`` ``https://open.bigmodel.cn/api/anthropic/v1``.
-
-Images (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of nearly any size, returned as an address.
+A user is a ``user_id``. A model list in OpenAI's shape exists but is not documented. Outside China it is provider
+"zai". Anthropic's messages: provider "anthropic" with ``https://open.bigmodel.cn/api/anthropic/v1``.
 """
 
 from gateway.domain.capability import Capability

@@ -1,7 +1,6 @@
 """The registry of active requests, to list and cancel them.
 
-A request is registered when it begins and removed when it is settled. Nothing is updated in between: a listing reads
-the progress from the request's own state.
+Nothing is updated between the begin and the settlement: a listing reads the progress from the request's own state.
 """
 
 from itertools import islice
@@ -24,9 +23,7 @@ class ActiveRequest(Protocol):
     """The interface of an active request, implemented by its handler."""
 
     @property
-    def context(self) -> RequestContext:
-        """The request's data from all stages."""
-        ...
+    def context(self) -> RequestContext: ...
 
     @property
     def address(self) -> str | None:
@@ -43,10 +40,7 @@ class ActiveRequest(Protocol):
 
 
 class ActiveRequests:
-    """All active requests of this process by id, the oldest first.
-
-    ``node``: the id of this node of a cluster; None for a single gateway.
-    """
+    """All active requests of this process by id, the oldest first. ``node``: id of this node; None outside a cluster."""
 
     def __init__(self, node: str | None) -> None:
         self.calls: dict[str, ActiveRequest] = {}
@@ -69,10 +63,7 @@ class ActiveRequests:
 
 
 def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> Fields:
-    """Return the fields of a request for listings.
-
-    ``whole``: include the operators' fields: channel, client address and ``node``.
-    """
+    """Return the fields of a request for listings. ``whole``: include the operators' fields, such as the channel."""
     ctx, inference = one.context, one.context.parsed
     return {
         "id": ctx.id,

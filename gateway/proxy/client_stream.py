@@ -14,9 +14,7 @@ class ClientStream(Protocol):
         """Whether the write buffer is full: call ``drain`` before the next ``write``."""
         ...
 
-    def open(self, media_type: str, data: bytes) -> None:
-        """Send the status, the headers and the first bytes. Raises ``ClientDisconnected``."""
-        ...
+    def open(self, media_type: str, data: bytes) -> None: ...
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
         """Send data without waiting, and return ``full``. No-op once the client has disconnected.
@@ -29,9 +27,7 @@ class ClientStream(Protocol):
         """Wait until the client has read. Raises ``ClientDisconnected`` if it disconnects or does not read in time."""
         ...
 
-    def add_doc_url(self, error: GatewayError) -> None:
-        """Add the documentation link to an error that ends the stream."""
-        ...
+    def add_doc_url(self, error: GatewayError) -> None: ...
 
     def wake(self) -> None:
         """End the wait in ``drain``: the stream has been aborted."""

@@ -1,8 +1,7 @@
 """Draining: reading answers to their end after their clients have disconnected (``billing.abandoned = "drain"``).
 
-The request continues with its attempt and its reservation; only the output for the client is discarded. The usage that
-the provider reports at the end is charged. A drain has limits of bytes and time. The number of drains is limited, too:
-beyond it, a request ends when its client disconnects.
+The request continues with its attempt and its reservation, and the usage that the provider reports at the end is
+charged. A drain has limits of bytes and time. Beyond a number of drains, a request ends when its client disconnects.
 """
 
 import asyncio
@@ -16,11 +15,8 @@ MIB = 1024 * 1024
 class DrainService:
     """The drains in progress, and their limits.
 
-    Attributes:
-        max_drains: maximum number of drains.
-        max_bytes: limit in bytes for the rest of a stream; an answer that is not streamed has ``MAX_ANSWER_BYTES``.
-        longest_s: time limit of a drain; the channel's total timeout may be shorter.
-        attempts: the attempts being drained.
+    ``max_bytes``: limit for the rest of a stream. ``longest_s``: time limit of a drain; the channel's total timeout may
+    be shorter.
     """
 
     def __init__(self) -> None:
@@ -35,7 +31,7 @@ class DrainService:
         """Drain an attempt whose client has disconnected. Return None if there are too many drains.
 
         ``total_s``: the channel's total timeout. ``first_byte_at``: when the first byte was sent to the client (loop
-        time); None before the first byte. ``whole``: ignore ``longest_s``.
+        time); None before. ``whole``: ignore ``longest_s``.
         """
         if len(self.attempts) >= self.max_drains:
             return None
@@ -43,10 +39,7 @@ class DrainService:
 
 
 class DrainedStream:
-    """One answer that is read without a client, until ``end`` is called.
-
-    ``first_byte_at``: when the first byte was sent to the client (loop time); None if the client left before.
-    """
+    """One answer that is read without a client, until ``end`` is called."""
 
     __slots__ = ("_attempt", "_drains", "_timer", "first_byte_at")
 

@@ -58,17 +58,13 @@ class PromptMedia(Protocol):
 class Proxy:
     """Makes attempts until a provider answers, and tracks the attempts in progress to be able to end them.
 
-    Args:
+    Attributes:
         load_balancer: gets the outcome of every attempt. Success means the first event of a stream, or a complete
             answer.
         clock: returns Unix seconds.
         prompt_media: fetches media URLs in prompts for providers that accept only data; None: URLs are not fetched.
-
-    Attributes:
         broken_off: whether a shutdown has ended all attempts.
-        drains: the drains of attempts whose clients have disconnected.
-        timer: the timer of all timeouts.
-        waiting: the number of requests waiting for their next attempt.
+        waiting: number of requests waiting for their next attempt.
     """
 
     def __init__(
@@ -101,7 +97,6 @@ class Proxy:
             attempt.abort(_make_shutdown_error())
 
     def _find_attempt(self, ctx: RequestContext) -> Attempt | None:
-        """Return the attempt in progress of a request, if any."""
         return ctx.attempts[-1] if ctx.attempts and ctx.attempts[-1] in self._attempts else None
 
     def cancel(self, ctx: RequestContext) -> bool:
@@ -113,10 +108,10 @@ class Proxy:
         return True
 
     def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
-        """Start to drain a request's answer after its client has disconnected.
+        """Start to drain a request's answer after its client has disconnected; return None if that is impossible.
 
-        ``whole``: apply only the channel's total timeout. Return None if no provider is processing the request, if some
-        of its images have not been requested yet, or if there are too many drains.
+        It is if no provider is processing the request, if some of its images have not been requested yet, or if there
+        are too many drains. ``whole``: apply only the channel's total timeout.
         """
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:
@@ -135,8 +130,7 @@ class Proxy:
     async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
         """Run ``send(attempt)`` on the route's channels, one after another, until a provider answers.
 
-        Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free for the first
-        attempt.
+        Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
         """
         if self.broken_off:
             raise _make_shutdown_error()
@@ -183,9 +177,7 @@ class Attempts:
     """An asynchronous iterator over the attempts of one request. Each attempt already holds a slot of its channel.
 
     After ``note_failure``, the next attempt waits for the retry budget and for the delay that the provider requested.
-    The iteration ends when no attempt may follow.
-
-    ``error``: the error for the client if no attempt succeeds; set by ``note_failure``.
+    ``error``: the error for the client if no attempt succeeds.
     """
 
     _proxy: Proxy

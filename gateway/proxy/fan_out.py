@@ -1,10 +1,8 @@
 """Fan-out: several requests to one channel for one client request with several choices (``n``).
 
-Needed for providers that generate one choice per request. The requests form one attempt with one reservation, one
-charge and one outcome: if one of them fails, all end. They also end when the client's request ends.
-
-Each request takes a slot of the channel's ``max_concurrency``. Complete answers wait for a free slot. Streams are
-merged, so all have to run at the same time, even without a free slot.
+The requests form one attempt with one reservation, one charge and one outcome: if one of them fails, all end. Each
+request takes a slot of the channel's ``max_concurrency``. Complete answers wait for a free slot. Streams are merged, so
+all have to run at the same time, even without a free slot.
 """
 
 import asyncio
@@ -66,7 +64,6 @@ class MergedResponse:
         self._replies.append(response)
 
     async def read(self, limit: int) -> bytes:
-        """Return the complete body."""
         return await read_pushed(self, limit, None) or b""
 
     async def pump(self, sink: Sink) -> PumpResult:
@@ -134,7 +131,6 @@ class MergedResponse:
             self._news.set()
 
     def abort(self, error: ProviderError) -> None:
-        """End all responses with ``error``."""
         self._error = error
         for response in self._replies:
             response.abort(error)
@@ -152,10 +148,7 @@ class MergedResponse:
 
 
 async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
-    """Send the requests of an attempt, and return the merged response once all headers have arrived.
-
-    Raises ``ProviderError``.
-    """
+    """Send the requests of an attempt, and return the merged response. Raises ``ProviderError``."""
     merged = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
     await attempt.slot.widen(attempt.requests - 1)
@@ -170,7 +163,7 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
 async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
     """Send the requests of an attempt, and return the merged answer and its usage. Raises ``ProviderError``.
 
-    ``limit``: the maximum size of each answer, in bytes.
+    ``limit``: maximum size of each answer, in bytes.
     """
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
@@ -191,7 +184,6 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
 
 
 async def _pack(attempt: Attempt) -> Packed:
-    """Build the request body, which all requests share. Raises ``UnsupportedByProvider``."""
     if attempt.requests > MAX_REQUESTS:
         raise UnsupportedByProvider(f"'n' must be at most {MAX_REQUESTS} with this provider", param="n")
     translator, target = attempt.translator, attempt.target

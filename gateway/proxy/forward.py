@@ -56,10 +56,7 @@ class ProviderAnswer:
 
 
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
-    """Send the request, and return the response once its headers have arrived.
-
-    Raises ``ProviderError`` for an error status or an answer of the wrong type.
-    """
+    """Send the request, and return the response at its headers. Raises ``ProviderError``, also for a wrong type."""
     inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.
     waits_for_event = inference.stream and not inference.files and inference.image is None
@@ -177,7 +174,6 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
 
 
 async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequest) -> OpenedStream:
-    """Send the requests for the choices of ``inference``, and return their merged stream."""
     timeouts = attempt.timeouts
     opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
     merged = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
@@ -205,11 +201,10 @@ async def stream(
     settle: Callable[[ProviderError | None], None],
     open_stream: StreamOpener = open_provider_stream,
 ) -> ProviderError | None:
-    """Stream an answer to the client.
+    """Stream an answer to the client. Return the error that ended the stream after its first byte.
 
-    ``settle`` is called with the error, if any, before the end mark is sent: a client must not get a complete answer
-    without being charged. Returns the error that ended the stream after its first byte. Raises ``ClientDisconnected``
-    and, before the first byte, the errors of ``with_failover``.
+    ``settle`` is called before the end mark is sent: a client must not get a complete answer without being charged.
+    Raises ``ClientDisconnected`` and, before the first byte, the errors of ``with_failover``.
     """
 
     async def send(attempt: Attempt) -> ProviderError | None:
@@ -260,7 +255,6 @@ def _end(
 
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
-    """Return the gateway's estimate of a prompt's tokens."""
     google = OPERATIONS[inference.operation].api == "google"
     build = late(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))

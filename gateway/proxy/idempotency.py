@@ -15,8 +15,8 @@ log = structlog.stdlib.get_logger(__name__)
 class IdempotencyService:
     """Records requests with an idempotency key, and their answers.
 
-    ``owner``: the id of this process. ``clock``: returns Unix seconds. ``expiry``: the clock for the expiry of records,
-    in Unix seconds; None: ``clock``.
+    ``owner``: id of this process. ``clock``: returns Unix seconds. ``expiry``: the clock for the expiry of records;
+    None for ``clock``.
     """
 
     def __init__(

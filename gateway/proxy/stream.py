@@ -36,12 +36,10 @@ class StreamTimeouts:
     All share one timer, which is set to the earliest possible expiry and computed again when it fires. An event
     therefore only stores a time and sets no timer.
 
-    Args:
+    Attributes:
         give_up: called once, with the error of the timeout that expired.
         keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
-
-    Attributes:
-        event_at: when the last complete event came (loop time); None before the first. ``proxy/stream.py`` sets it.
+        event_at: when the last complete event came (loop time); None before the first.
         written_at: when the client was last written to (loop time); None before the response has begun.
     """
 
@@ -69,10 +67,10 @@ class StreamTimeouts:
         self.set_timer()
 
     def find_silence_s(self) -> float:
-        """Return the seconds until the first comment. After a comment no other attempt is possible.
+        """Return the seconds until the first comment, after which no other attempt is possible.
 
         If the timeout of the first event is at most twice the usual time, the first comment waits until after that
-        timeout, and another attempt stays possible.
+        timeout.
         """
         first_s = self._timeouts.first_byte_s
         return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
@@ -90,7 +88,6 @@ class StreamTimeouts:
         self.set_timer()
 
     def stop(self) -> None:
-        """Stop all timeouts."""
         self.timer.leave(self)
 
     def _deadline(self) -> tuple[float, str]:
@@ -120,13 +117,10 @@ class ProviderStream:
     The response begins with the first event, or with a comment after a long wait; from then on an ``OpenStream`` relays
     the stream.
 
-    Args:
-        transform: transforms the provider's bytes into the client's.
+    Attributes:
         answered: called with the received pieces when the first event is complete.
         open_whole: creates the transform for a provider that sends one JSON answer instead of a stream, whatever its
             Content-Type; None if that is impossible, or once the answer has begun.
-
-    Attributes:
         held: output buffered until the response to the client begins.
         share: this stream's share of the memory for large events; None before its first large event.
         large_bytes: bytes read so far of the current large event.
@@ -300,9 +294,8 @@ class ProviderStream:
 class OpenStream:
     """Relays a provider's stream to a client, from the first bytes to the end. An error is sent as one last event.
 
-    ``provider``: the provider's stream, whose ``held`` is sent first. ``ctx``: the request, whose usage and time of the
-    first byte are set here. ``sound_type``: the media type of an audio answer, which cannot contain comments or error
-    events; None for a stream of events.
+    ``ctx``: the request, whose usage and time of the first byte are set here. ``sound_type``: media type of an audio
+    answer, which cannot contain comments or error events; None for a stream of events.
     """
 
     # ``_last`` holds the end mark, with the data that arrived in the same piece, until the request is settled.
@@ -415,7 +408,6 @@ class OpenStream:
         return True
 
     def _send(self, out: bytes) -> None:
-        """Send the output of a large event to the client."""
         self._provider.record_first([out])
         self._timeouts.written_at = self._time()
         if self._transform.closed:

@@ -29,7 +29,6 @@ class ActiveInference:
     """An active inference request. Implements ``proxy.active_requests.ActiveRequest``.
 
     Attributes:
-        context: the request's data from all stages.
         form: the multipart body, whose files exist until it is closed; None if the body is JSON.
         idempotency_key: the request's key; without a key, an object that does nothing.
         task: runs the request; None once it has ended.
@@ -71,7 +70,6 @@ class ActiveInference:
         return True
 
     def handle_disconnect(self) -> bool:
-        """Handle a disconnected client. Return whether the provider's response is still read to its end."""
         ctx, services = self.context, self.services
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False

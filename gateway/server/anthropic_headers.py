@@ -1,4 +1,4 @@
-"""The version and beta headers of the Anthropic API, which are part of a request's meaning.
+"""The version and beta headers of the Anthropic API.
 
 platform.claude.com/docs/en/api/versioning and .../beta-headers.
 """

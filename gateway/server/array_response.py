@@ -1,7 +1,4 @@
-"""Streaming a response as one JSON array, as Google's API does without ``?alt=sse``.
-
-The array is sent piece by piece, one element for each event of the stream.
-"""
+"""Streaming a response as one JSON array, as Google's API does without ``?alt=sse``."""
 
 from gateway.formats.sse import SseSplitter, parse_data
 from gateway.server.stream_response import EventStreamResponse

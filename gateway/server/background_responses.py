@@ -1,10 +1,8 @@
 """Background responses of the Responses API. The gateway runs them itself, even if the provider could.
 
 A provider reports the usage of a background response only when a client retrieves it, and clients need not do that. The
-provider therefore gets an ordinary request. The client gets a queued response at once and polls the gateway.
-
-The request continues as usual: it is listed as active, can be cancelled, and is settled once. If the gateway stops
-meanwhile, the response fails. In a cluster the stored response names the node that generates it until its end.
+provider therefore gets an ordinary request, and the client gets a queued response to poll. If the gateway stops
+meanwhile, the response fails. In a cluster the stored response names the node that generates it.
 """
 
 import asyncio
@@ -53,8 +51,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def forward_response(request: web.Request) -> web.StreamResponse:
     """Forward a request of the Responses API; answer a background request at once with a queued response.
 
-    A background request with ``stream`` runs at the provider, whose stream is read to its end even if the client
-    disconnects.
+    A background request with ``stream`` runs at the provider, whose stream is read to its end even without the client.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
@@ -128,8 +125,8 @@ async def find_kept(
 ) -> KeptResponse | None:
     """Return a stored response of the account; None if there is none. Its body is loaded only if ``loan`` is given.
 
-    If the response's request ends during the read, the state read may be outdated, so the response is read again.
-    Raises ``StoreUnavailable``, ``Overloaded``.
+    If the response's request ends during the read, the state may be outdated, and the response is read again. Raises
+    ``StoreUnavailable``, ``Overloaded``.
     """
     running = _is_active(services, response_id)
     owners, kept = services.routing.response_owners, services.routing.kept_responses

@@ -59,10 +59,7 @@ def find_set_url(base_url: str) -> str:
 
 
 def find_public_url(request: web.Request) -> str:
-    """Return the gateway's address without ``/v1``: from the settings, else as the client addressed it.
-
-    Empty if neither is known.
-    """
+    """Return the gateway's address without ``/v1``: from the settings, else as the client addressed it, else empty."""
     if address := find_set_url(request.app[SERVICES].http.base_url):
         return address
     origin = find_origin(request)

@@ -1,8 +1,8 @@
 """Limits on open connections, in total and per address, and the choice of connections to close at a limit.
 
-A connection takes one file descriptor, and its request takes a second one for the provider. Idle connections must not
-block clients that send requests: near the limit the gateway closes idle connections, and refuses a new connection only
-if no connection is idle. Some connections are reserved for probes, the console and the admin API.
+A connection takes one file descriptor, and its request takes a second one for the provider. Near the limit the gateway
+closes idle connections, and refuses a new connection only if no connection is idle. Some connections are reserved for
+probes, the console and the admin API.
 """
 
 import heapq
@@ -42,8 +42,7 @@ class LimitedConnection(Protocol):
     """The interface of a connection for ``ConnectionLimiter``."""
 
     @property
-    def served(self) -> bool:
-        """Whether the connection has carried a request."""
+    def served(self) -> bool: ...
 
     @property
     def idle_since(self) -> float | None:
@@ -61,11 +60,10 @@ class ConnectionLimits:
     """The most connections that may be open.
 
     Attributes:
-        total: the limit of all connections.
-        per_address: the limit for one IPv4 address or one IPv6 /64; trusted proxies are exempt.
+        per_address: limit for one IPv4 address or one IPv6 /64; trusted proxies are exempt.
         reserve: the part of ``total`` that serves only probes, the console and the admin API.
-        handshake_s: the timeout of a TLS handshake.
-        crowded_handshake_s: the timeout of a TLS handshake while the gateway is crowded.
+        handshake_s: timeout of a TLS handshake.
+        crowded_handshake_s: the same, while the gateway is near its limit.
     """
 
     total: int
@@ -76,10 +74,7 @@ class ConnectionLimits:
 
 
 def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """Compute the limits of a process with ``descriptors`` file descriptors, which cap ``total``.
-
-    ``total`` 0: ``MAX_TOTAL``. ``per_address`` 0: half of the total.
-    """
+    """Compute the limits for ``descriptors`` file descriptors. 0: ``MAX_TOTAL``, and half of it per address."""
     fits = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, fits)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))
@@ -88,8 +83,7 @@ def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> Conne
 class ConnectionLimiter:
     """Admits connections, and closes idle ones to make room.
 
-    ``trusted``: networks of proxies; they carry many clients' connections and have no limit per address. ``clock``: the
-    event loop's time.
+    ``trusted``: networks of proxies, which carry many clients' connections and have no limit per address.
     """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
@@ -109,7 +103,7 @@ class ConnectionLimiter:
 
     @property
     def crowded(self) -> bool:
-        """Whether the gateway is near its limit, so that ``sweep`` must run regularly."""
+        """Whether the gateway is near its limit and ``sweep`` must run regularly."""
         return self._crowded
 
     def admit(self, connection: LimitedConnection, address: str | None) -> Room:
@@ -132,7 +126,6 @@ class ConnectionLimiter:
         return "reserved" if scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
-        """Stop counting ``connection``: it is closed."""
         network = self._open.pop(connection, None)
         if network is not None:
             self._by_network[network] -= 1
@@ -150,9 +143,9 @@ class ConnectionLimiter:
             self._crowded = False
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some idle connections, of ``network`` or of all networks.
+        """Close some idle connections, of ``network`` or of all networks; return whether there were any.
 
-        Return False if no connection is idle, or the last pass, less than ``FUTILE_S`` ago, found no idle one.
+        After a futile pass, no further one runs for ``FUTILE_S``.
         """
         now = self._clock()
         if now < self._futile_until.get(network, now):

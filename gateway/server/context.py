@@ -93,10 +93,13 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
 
 @attrs.define
 class DrainState:
-    """The state of a graceful shutdown. ``open``: whether the gateway accepts new requests.
+    """The state of a graceful shutdown.
 
-    ``leaving``: the gateway stops soon, so a load balancer should send no more requests. ``inside``: the number of
-    active requests, including those whose body is still being read. ``hurried``: the shutdown does not wait for them.
+    Attributes:
+        open: whether the gateway accepts new requests.
+        leaving: whether a load balancer should send no more requests, because the gateway stops soon.
+        inside: number of active requests, including those whose body is still being read.
+        hurried: whether the shutdown does not wait for them.
     """
 
     open: bool = True
@@ -109,7 +112,7 @@ class DrainState:
 class TracingServices:
     """The span exporter and the settings of tracing.
 
-    ``sample_ratio``: the share of requests to sample if the client has not decided whether to sample.
+    ``sample_ratio``: share of requests to sample if the client has not decided.
     """
 
     exporter: SpanExporter
@@ -121,8 +124,7 @@ class TracingServices:
 class StorageServices:
     """The database, the journal and the queue of writes.
 
-    ``deployment``: single process, or node of a cluster. ``notes``: deletes the start records of requests; None if the
-    database has no start records.
+    ``notes`` deletes the start records of requests; None if the database has none.
     """
 
     database: Database
@@ -183,8 +185,8 @@ class MemberServices:
 class AuthServices:
     """Accounts, API keys and members.
 
-    ``open_members``: returns the services for members, which are opened at their first use. ``find_setup_token``:
-    returns the token to create the first administrator; None if there is an active administrator.
+    ``open_members`` opens the services for members at their first use. ``find_setup_token`` returns the token to create
+    the first administrator; None if there is an active administrator.
     """
 
     accounts: AccountService
@@ -215,7 +217,7 @@ class AuthServices:
 class RoutingServices:
     """Channels, their models and their state.
 
-    ``model_lists``: shares the channels' model lists among the nodes of a cluster; None for a single process.
+    ``model_lists`` shares the channels' model lists among the nodes of a cluster; None for a single process.
     """
 
     catalog: ModelCatalog
@@ -233,8 +235,7 @@ class RoutingServices:
 class MediaStores:
     """The stores of media and clients' files.
 
-    ``folder``: their folder; None if they are in a bucket. ``shared``: whether all nodes of a cluster read the same
-    store.
+    ``folder``: None if they are in a bucket. ``shared``: whether all nodes of a cluster read the same store.
     """
 
     images: MediaStore
@@ -271,8 +272,8 @@ class FileServices:
 class VideoServices:
     """Video jobs.
 
-    ``notifier``: wakes the tasks that wait for a change of a job. ``find_secret``: returns the secret that signs the
-    webhooks of the API key with this id.
+    ``notifier`` wakes the tasks that wait for a change of a job. ``find_secret`` returns the secret that signs the
+    webhooks of an API key.
     """
 
     jobs: VideoJobs
@@ -287,13 +288,8 @@ class VideoServices:
 class AdminServices:
     """Services that only the admin API uses.
 
-    Attributes:
-        open_history: creates ``history`` at its first use.
-        open_active_feed: creates ``active_feed`` at its first use.
-        token: the admin token.
-        end_node_leases: ends the credit leases of a lost node; None if the database has no nodes.
-        peers: the other nodes of the cluster; None for a single process.
-        changes: tasks of changes in progress, including those whose clients have disconnected.
+    ``open_history`` and ``open_active_feed`` create their services at first use. ``end_node_leases`` ends the credit
+    leases of a lost node. ``changes``: tasks of changes in progress, including those whose clients have disconnected.
     """
 
     settings: SettingsService
@@ -317,7 +313,6 @@ class AdminServices:
         return self.open_active_feed()
 
     async def finish_changes(self) -> None:
-        """Wait for the changes in progress before their services are closed."""
         await asyncio.gather(*self.changes, return_exceptions=True)
 
 
@@ -325,8 +320,8 @@ class AdminServices:
 class HttpSettings:
     """Settings of the HTTP server, read once at startup.
 
-    ``base_url``: the public address without a final slash; empty if not configured. ``path_prefix``: the path of
-    ``base_url``, which a reverse proxy strips; empty without a path.
+    ``base_url``: public address without a final slash; empty if not configured. ``path_prefix``: its path, which a
+    reverse proxy strips.
     """
 
     max_body_mb: int
@@ -342,11 +337,8 @@ class Services:
 
     Attributes:
         clock: returns Unix seconds.
-        memory: the memory budget for data loaded on behalf of requests.
-        open_batches: creates ``batches`` at its first use.
         sign_in: sign-in with OpenID Connect; None without a ``[[sign_in]]`` table.
         alerts: None without an ``[[alert]]`` table, and for commands other than ``serve``.
-        tracing: None if tracing is off.
     """
 
     clock: Callable[[], float]

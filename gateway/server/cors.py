@@ -43,10 +43,7 @@ _EXPOSED = (
 
 
 class CrossOrigin:
-    """Answers preflight requests, and adds CORS headers to all responses of the public API.
-
-    ``origins``: the allowed origins, at least one; ``*`` allows all.
-    """
+    """Answers preflight requests, and adds CORS headers to the public API's responses. ``*`` allows all origins."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = parse_origins(origins)
@@ -78,7 +75,6 @@ class CrossOrigin:
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _EXPOSED}
 
     def _find_allowed(self, request: web.Request) -> str | None:
-        """Return the value of ``Access-Control-Allow-Origin``; None if the origin is not allowed."""
         origins = request.headers.getall("Origin", ())
         if len(origins) != 1:
             return None
@@ -87,7 +83,6 @@ class CrossOrigin:
         return origins[0] if origins[0] in self._origins else None
 
     def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
-        """Answer 204 with the allowed methods and headers, or 403."""
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
             error = Forbidden(_REFUSED, should_retry=False)
@@ -103,7 +98,6 @@ class CrossOrigin:
 
 
 def _select_taken(lines: Iterable[str]) -> list[str]:
-    """Return the requested headers that a page may send."""
     names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
     return [name for name in dict.fromkeys(names) if _is_taken(name)]
 

@@ -36,10 +36,8 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
     """Convert an exception of a handler into an error response.
 
     An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is a bug: it is logged with its traceback,
-    and the client gets a general message.
-
-    Raises ``ConnectionError`` if the client has disconnected, or if the response has begun; in that case the connection
-    is aborted.
+    and the client gets a general message. Raises ``ConnectionError`` if the client has disconnected; if the response
+    has begun, the connection is aborted first.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None

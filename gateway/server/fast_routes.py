@@ -22,8 +22,7 @@ from gateway.server.middlewares import PROBES, with_middlewares
 class FastRoutes:
     """Dispatches ``POST`` requests to plain paths of the public API directly, and all other requests through aiohttp.
 
-    ``app``: the root application; its routes and middlewares are read once. ``dispatch``: aiohttp's own dispatcher of
-    ``app``.
+    The routes and middlewares of ``app`` are read once. ``dispatch``: aiohttp's own dispatcher of ``app``.
     """
 
     def __init__(self, app: web.Application, dispatch: Handler) -> None:
@@ -49,7 +48,6 @@ class FastRoutes:
                 self._routes[route.resource.canonical] = match, handler
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Dispatch a request to its handler."""
         if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
             request._match_info = self._nowhere  # noqa: SLF001 - its application's signal adds the common headers
             return await self._refuse_framing(request)
@@ -105,7 +103,6 @@ async def refuse_crowded(_request: web.Request) -> NoReturn:
 
 
 def _is_reserved(path: str) -> bool:
-    """Return whether reserved connections serve ``path``."""
     return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
 
 

@@ -1,7 +1,6 @@
 """Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider.
 
-The path names the model and the method. Reference: ai.google.dev/api/generate-content, .../api/tokens,
-.../api/embeddings and .../api/models.
+The path names the model and the method.
 """
 
 from functools import partial
@@ -39,9 +38,7 @@ _SUPPORTED: tuple[tuple[Operation, tuple[str, ...]], ...] = (
 class ParseNamed(Protocol):
     """Parses a body for the model in the path."""
 
-    def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest:
-        """Return the checked request. Raises ``InvalidRequest``."""
-        ...
+    def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest: ...
 
 
 _parse_generate = late("formats.gemini.request:parse_generate_inference")
@@ -108,7 +105,6 @@ def _list_models(request: web.Request) -> list[ModelInfo]:
 
 
 def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
-    """Return the methods of this API that a model supports."""
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
     return [
         method

@@ -118,7 +118,6 @@ class IdempotencyKey:
         return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
 
     async def keep(self, body: bytes, media_type: str = _JSON) -> None:
-        """Store the response."""
         mine, self._mine = self._mine, None
         if mine is not None:
             await self._request.app[SERVICES].idempotency.record_answer(
@@ -152,8 +151,7 @@ class _NoIdempotencyKey(IdempotencyKey):
 
     is_named = False
 
-    def __init__(self) -> None:
-        """Skip the attributes of a request: the object is shared."""
+    def __init__(self) -> None: ...
 
 
 NAMELESS = _NoIdempotencyKey()

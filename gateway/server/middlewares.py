@@ -1,7 +1,4 @@
-"""The middlewares of the gateway. ``gateway/app.py`` lists their order and their paths.
-
-Each is an aiohttp middleware: it takes the request and the next handler, and returns the response.
-"""
+"""The middlewares of the gateway. ``gateway/app.py`` lists their order and their paths."""
 
 import asyncio
 import time
@@ -189,8 +186,8 @@ async def delay_unknown_key(request: web.Request) -> None:
 def _find_authorization(request: web.Request) -> str | None:
     """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
 
-    Raises ``InvalidRequest`` for two different keys: the paying one would be unclear. If a token is present, other
-    values that do not look like a key are ignored: a proxy may have added them.
+    Raises ``InvalidRequest`` for two different keys: either could pay. If a token is present, other values that do not
+    look like a key are ignored: a proxy may have added them.
     """
     headers = request.headers
     authorizations = headers.getall("Authorization", ())
@@ -235,7 +232,6 @@ def _refuse_key(request: web.Request, authorization: str | None) -> InvalidApiKe
 
 
 def _make_ambiguous() -> InvalidRequest:
-    """Return the error for a request with two different keys."""
     return InvalidRequest("The request has more than one API key; send one", should_retry=False)
 
 
@@ -246,8 +242,8 @@ def _parse_token(authorization: str) -> str:
 async def _find_console_caller(request: web.Request) -> Caller:
     """Return the caller of a console page's request: the API key that the page names.
 
-    Requests that only read the account's videos need no key; their caller has a placeholder key. Raises ``SignedOut``,
-    ``Forbidden``, ``NotFound``, or the error of a key that cannot be used.
+    Requests that only read the account's videos get a placeholder key. Raises ``SignedOut``, ``Forbidden``,
+    ``NotFound``, or the error of a key that cannot be used.
     """
     signed = await find_signed_in_user(request)
     if signed is None:
@@ -276,7 +272,7 @@ async def settle_request(
 ) -> web.StreamResponse:
     """Register the request as active, and settle it however it ends.
 
-    Successful responses, streamed or not, are settled before their last byte is sent; here only errors are settled.
+    Successful responses are settled before their last byte is sent; here only errors are settled.
     """
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
@@ -342,7 +338,6 @@ async def parse_request(
 
 
 def _find_limit(request: web.Request, operation: Operation) -> int:
-    """Return the size limit of a JSON body, in bytes; operations with text only get a lower limit."""
     limit = request.client_max_size
     return max(limit // 4, MIB) if OPERATIONS[operation].text_body else limit
 
@@ -389,10 +384,7 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
 
 
 async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Find the channels that may serve the request, and reserve the highest cost among them.
-
-    ``settle_request`` turns the reservation into a charge.
-    """
+    """Find the channels that may serve the request, and reserve the highest cost among them."""
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     inference, caller = ctx.inference, ctx.caller

@@ -50,11 +50,8 @@ class FormLimits:
     """The limits of a form.
 
     Attributes:
-        max_body_bytes: maximum size of the body.
-        max_file_bytes: maximum size of a file.
-        max_parts: maximum number of parts, text fields and files together.
-        max_text_bytes: maximum size of all text fields together.
-        max_files: maximum number of files.
+        max_parts: number of parts, text fields and files together.
+        max_text_bytes: size of all text fields together.
         idle_s: maximum pause between two pieces of data, and maximum wait of an upload for its turn.
         total_s: maximum time for the complete form.
         min_rate: minimum average rate in bytes per second, over each ``pace_s`` seconds of waiting except the first.
@@ -74,9 +71,7 @@ class FormLimits:
 class FileSink(Spooled, Protocol):
     """Receives the bytes of all files of a form, one file after another."""
 
-    async def write(self, data: bytes) -> None:
-        """Append ``data``."""
-        ...
+    async def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:
         """Delete the data that is not kept."""
@@ -86,8 +81,7 @@ class FileSink(Spooled, Protocol):
 class MultipartReader:
     """Reads the form of one request; its files exist until ``close``.
 
-    All files share one spooled file, which limits a form to one file descriptor. ``sink``: receives the files instead
-    of the spool.
+    All files share one spooled file (or ``sink``), which limits a form to one file descriptor.
     """
 
     def __init__(
@@ -111,11 +105,7 @@ class MultipartReader:
         self._files: list[Upload] = []
 
     async def read(self) -> ReceivedForm:
-        """Read the form; call this once. The files of a refused form are deleted.
-
-        Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
-        ``Overloaded``, ``StoreUnavailable``, ``ClientDisconnected``.
-        """
+        """Read the form; call this once. Raises ``GatewayError`` and deletes the files of a refused form."""
         complete = False
         try:
             async with self._share.arrive(self._limits.idle_s):
@@ -128,7 +118,6 @@ class MultipartReader:
                 self.close()
 
     def close(self) -> None:
-        """Delete the files."""
         self._spooled.close()
 
     async def _read(self) -> None:
@@ -210,8 +199,6 @@ class _Part(Protocol):
 
 
 class _TextPart:
-    """A part without a filename: a text field."""
-
     __slots__ = ("_data", "_name", "_reader")
 
     def __init__(self, reader: MultipartReader, name: str) -> None:

@@ -132,7 +132,6 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def connections(self) -> int:
-        """Number of the server's connections, including this one."""
         return 0 if self._manager is None else len(self._manager.connections)
 
     def close(self) -> None:
@@ -154,8 +153,8 @@ class GatewayProtocol(RequestHandler):
     def _restore_requests(self) -> None:
         """Queue the complete requests that precede an unparsable one in the same data.
 
-        aiohttp's parser raises in this case and keeps those requests in a private list of its C extension, reachable
-        only through the garbage collector. A test checks that this still works.
+        aiohttp's parser keeps those requests in a private list of its C extension, reachable only through the garbage
+        collector. A test checks that this still works.
         """
         error = self._messages.pop()
         for kept in gc.get_referents(self._parser):
@@ -169,8 +168,7 @@ class GatewayProtocol(RequestHandler):
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Resume reading unless the body is complete; aiohttp calls this after every read of a body.
 
-        An incomplete body must resume even if the connection is not paused: the parser may still be paused from the
-        previous body.
+        Resume even a connection that is not paused: the parser may still be paused from the previous body.
         """
         request = self._current_request
         if self._reading_paused or request is None or not request.content.is_eof():
@@ -209,8 +207,7 @@ class GatewayProtocol(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send the response.
 
-        A response that writes its own head skips aiohttp's steps: its request has no aiohttp form to close and no
-        protocol upgrade.
+        A response that writes its own head skips aiohttp's steps for forms and protocol upgrades.
         """
         if type(resp) in _OWN and not self._upgraded:
             try:
@@ -221,7 +218,6 @@ class GatewayProtocol(RequestHandler):
         return await super().finish_response(request, resp, start_time)
 
     def _get_cors(self) -> CrossOrigin | None:
-        """Return the CORS rules; None if no other origin may call the API."""
         return self._manager.cors if isinstance(self._manager, GatewayServer) else None
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
@@ -235,8 +231,7 @@ class GatewayServer(web.Server):
 
     Attributes:
         address: the gateway's configured address, or empty. An invalid request gives no other address for error pages.
-        cors: the CORS rules; None if no other origin may call the API.
-        limiter: limits the connections; None: no limit.
+        cors, limiter: None if no other origin may call the API, or if connections are not limited.
         handshakes: TLS handshakes in progress.
         reserved_handler: answers requests on connections reserved for probes, the console and the admin API.
     """
@@ -248,7 +243,6 @@ class GatewayServer(web.Server):
     reserved_handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
     def __call__(self) -> GatewayProtocol:
-        """Return a protocol for a new connection."""
         return GatewayProtocol(self, loop=self._loop, **self._kwargs)
 
     def end_connections(self) -> None:
@@ -268,8 +262,8 @@ class GatewayServer(web.Server):
     async def await_first_requests(self) -> None:
         """Wait for the first request of every connection that is younger than ``FIRST_REQUEST_S``.
 
-        The kernel accepted them before the listening socket was closed, so their clients may already be sending. Some
-        have no protocol yet, hence the pause before the first check.
+        Their clients may already be sending. Some connections have no protocol yet, hence the pause before the first
+        check.
         """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -279,10 +273,7 @@ class GatewayServer(web.Server):
 
 
 def write_crowded(address: str) -> bytes:
-    """Return the response for a connection beyond the limit; it is sent without reading a request.
-
-    ``address``: the gateway's address; empty if unknown.
-    """
+    """Return the response for a connection beyond the limit; it is sent without reading a request."""
     error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
     error.doc_url = find_page(error.public_code, address)
     response = build_error_response(error, request_id := make_request_id())
@@ -311,8 +302,7 @@ async def _answer_last(
 def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
     """Accept and return the connections queued in the kernel, which closing the socket would reset.
 
-    Their clients may already have sent a request. With TLS nothing is accepted: the client has not sent its request
-    before the handshake, and a reset tells it that nothing was read.
+    With TLS nothing is accepted: the client has not sent its request before the handshake, and a reset tells it so.
     """
     accepted: list[socket.socket] = []
     if not isinstance(site, web.SockSite) or site._ssl_context is not None:  # noqa: SLF001 - see above
@@ -330,8 +320,8 @@ def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
 class GatewayRunner(web.AppRunner):
     """Runs the application on a ``GatewayServer``.
 
-    ``limits``: connection limits; None: no limit. ``passed``: the sockets belong to a service manager; the next gateway
-    process serves the connections queued on them.
+    ``limits``: None for no limit. ``passed``: the sockets belong to a service manager; the next gateway process serves
+    the connections queued on them.
     """
 
     __slots__ = ("_limits", "_passed", "_watch")
@@ -387,7 +377,6 @@ class GatewayRunner(web.AppRunner):
             self.server.end_connections()
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Serve an accepted connection."""
         with contextlib.suppress(OSError):  # the client has already disconnected
             await asyncio.get_running_loop().connect_accepted_socket(cast("Any", self.server), connection)
 
@@ -400,7 +389,6 @@ class GatewayRunner(web.AppRunner):
                 loop.remove_reader(listener.fileno())
 
     async def shutdown(self) -> None:
-        """Stop watching the connections, then shut the application down."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)

@@ -44,8 +44,7 @@ def parse_date(query: Mapping[str, str], name: str) -> date | None:
 def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
     """Parse a time such as 2027-01-31T12:00:00Z to Unix milliseconds; None if the parameter is missing.
 
-    A time without a zone is UTC. A day such as 2027-01-31 means its beginning, or with ``ends`` its end. Raises
-    ``InvalidRequest``.
+    A time without a zone is UTC. A day means its beginning, or with ``ends`` its end. Raises ``InvalidRequest``.
     """
     text = query.get(name)
     if text is None:

@@ -35,9 +35,11 @@ _ENDED = 64
 class RealtimeResponse:
     """One response of a session.
 
-    ``cause``: the ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
-    ``longest``: an inference request with the maximum number of tokens, for the reservation. ``refused_at``: when the
-    provider sent an error that probably concerns this response (loop time); None without such an error.
+    Attributes:
+        cause: ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
+        longest: an inference request with the maximum number of tokens, for the reservation.
+        refused_at: when the provider sent an error that probably concerns this response (loop time); None without such
+            an error.
     """
 
     context: RequestContext
@@ -49,10 +51,7 @@ class RealtimeResponse:
 
 
 class RealtimeBilling:
-    """Reserves and settles the cost of one session's responses.
-
-    ``active``: the session's request, whose caller pays. ``attempt``: the channel that serves the session.
-    """
+    """Reserves and settles the cost of one session's responses."""
 
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
         self.conversation = wire.Conversation()
@@ -74,7 +73,6 @@ class RealtimeBilling:
 
     @property
     def running(self) -> Iterator[str]:
-        """The ids of the responses that the provider is generating."""
         return iter(tuple(self._running))
 
     async def reserve(self, event: wire.Event) -> None:
@@ -93,8 +91,8 @@ class RealtimeBilling:
     async def reserve_transcript(self) -> None:
         """Reserve the cost of the next transcript: the provider may create one without a request.
 
-        If less is left of a limit than the transcript may cost, only the rest is reserved. The transcript may then
-        exceed the limit; one such request at a time is allowed. Raises ``GatewayError``.
+        If less is left of a limit than the transcript may cost, only the rest is reserved, and this transcript may
+        exceed the limit.
         """
         self._release_transcript()
         model, target = self._find_transcriber()
@@ -114,7 +112,6 @@ class RealtimeBilling:
             self._services.billing.quota.release(context)
 
     def _find_transcriber(self) -> tuple[str, Target]:
-        """Return the model that transcribes the user's audio, and a target with that model's price."""
         model, target = self.conversation.transcriber or self._inference.model, self._attempt.target
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
         return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
@@ -154,7 +151,6 @@ class RealtimeBilling:
         self._waiting.clear()
 
     def _make(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
-        """Return a new response without a reservation. ``event``: the client's event, if it requested the response."""
         context = self._make_context()
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
@@ -178,10 +174,7 @@ class RealtimeBilling:
         return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
 
     async def _admit(self, response: RealtimeResponse) -> None:
-        """Check the caller, routing and quota as for any request, and reserve the cost.
-
-        Raises ``GatewayError``; then nothing is reserved.
-        """
+        """Check the caller, routing and quota as for any request, and reserve the cost, or raise ``GatewayError``."""
         context, services = response.context, self._services
         inference = context.inference
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
@@ -272,8 +265,8 @@ class RealtimeBilling:
         """Charge a transcript of the user's audio, which a separate model creates.
 
         Return ``QuotaExceeded`` if the caller has no money left: the session has to end, because the provider
-        transcribes further audio without a request. If no reservation was possible for lack of money, the transcript is
-        not charged.
+        transcribes further audio without a request. A transcript that could not be reserved for lack of money is not
+        charged.
         """
         heard, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
         if self.conversation.transcriber is None and usage is None:
@@ -299,7 +292,6 @@ class RealtimeBilling:
         return None
 
     def _settle_transcript(self, usage: Usage) -> None:
-        """Charge ``usage`` against the transcript's reservation."""
         response, (model, target) = self._make(None, None), self._find_transcriber()
         context, reserved = response.context, self._transcript
         self._transcript, self._covered = None, -1

@@ -55,8 +55,8 @@ _OWN_CONVERSATION = frozenset({"auto", "none"})
 class SessionEnd:
     """The reason for the end of a session.
 
-    ``code``: of the close frame for the client. ``outcome``: for the request log. ``error``: sent to the client as its
-    last event; None for a regular end.
+    ``code``: of the close frame for the client. ``error``: sent to the client as its last event; None for a regular
+    end.
     """
 
     code: int
@@ -73,7 +73,6 @@ class SessionMeters:
     provider: FrameMeter
 
     def close(self) -> None:
-        """Stop counting."""
         self.client.close()
         self.provider.close()
 
@@ -155,7 +154,6 @@ class RealtimeSession:
             self._ended.set_result(end)
 
     async def _finish(self, end: SessionEnd) -> None:
-        """Cancel the responses in progress, settle the session, and close both sockets."""
         if end.error is not None:
             with suppress(TimeoutError):  # the client may not be reading
                 async with asyncio.timeout(FINISH_S):
@@ -218,7 +216,6 @@ class RealtimeSession:
         return True
 
     async def _admit(self, event: wire.Event) -> None:
-        """Check an event, and reserve its maximum cost. Raises ``GatewayError``."""
         services, caller = self._active.services, self._active.context.caller
         if event["type"] == wire.APPEND:
             await self._billing.reserve_transcript()
@@ -381,10 +378,7 @@ def _make_crowded(side: str) -> SessionEnd:
 
 
 def _get_text(message: WSMessage) -> bytes:
-    """Return the data of a text frame. Raises ``InvalidRequest`` for a binary frame.
-
-    A provider may parse binary frames, so they must not bypass the checks.
-    """
+    """Return the data of a text frame. Raises ``InvalidRequest`` for a binary frame, which could bypass the checks."""
     if message.type is WSMsgType.BINARY:
         raise errors.InvalidRequest("An event is a JSON object in a text frame, not a binary frame")
     data: bytes = message.data

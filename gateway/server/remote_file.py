@@ -1,7 +1,7 @@
 """Serve a file from a bucket, piece by piece at the client's pace, with range and conditional requests.
 
-The gateway reads the bucket itself instead of redirecting clients: the bucket may have a private address, and its
-responses would lack the headers that keep a browser from executing a file's content.
+Clients are not redirected to the bucket: it may have a private address, and its responses would lack the headers that
+keep a browser from executing a file's content.
 """
 
 from collections.abc import Mapping
@@ -44,10 +44,7 @@ class RemoteResponse(web.StreamResponse):
         self._media = media
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send the file. aiohttp calls this again; the second call sends nothing.
-
-        Raises ``NotFound``, ``StoreUnavailable``, ``RangeNotSatisfiable``, ``PreconditionFailed``.
-        """
+        """Send the file; a second call, which aiohttp makes, sends nothing. Raises ``GatewayError``."""
         if self.prepared:
             return await super().prepare(request)
         size = self._media.size

@@ -33,10 +33,7 @@ _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 
 
 async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, Any]:
-    """Read and parse a request's JSON object. Raises a ``GatewayError`` for an invalid body.
-
-    ``exact``: keep all digits of numbers; see ``domain/exact_json.py``.
-    """
+    """Read and parse a request's JSON object. ``exact``: keep all digits of numbers. Raises ``GatewayError``."""
     return (await read_sized_json(request, request.client_max_size, exact=exact))[0]
 
 
@@ -63,7 +60,7 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
     """Parse a body that has arrived together with its headers, as most do; None if it is incomplete or compressed.
 
-    Returns the object, and whether the body contains ``mention``.
+    Return the object, and whether the body contains ``mention``.
     """
     headers = request.headers
     usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
@@ -123,10 +120,7 @@ def _open_loan(request: web.Request) -> Loan:
 
 
 async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
-    """Decompress a body to at most ``limit`` bytes. ``loan`` covers the memory of a large result.
-
-    Raises ``RequestTooLarge``, ``Overloaded``, ``InvalidRequest``.
-    """
+    """Decompress a body to at most ``limit`` bytes, with the memory of ``loan``. Raises ``GatewayError``."""
     pieces, body = _inflate(packed, encoding), bytearray()
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))

@@ -40,9 +40,7 @@ from gateway.server.unserved_paths import MODEL_PATH, add_unserved_routes
 class ParseMessages(Protocol):
     """Parses a body in the Anthropic API format."""
 
-    def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest:
-        """Return the checked request. Raises ``InvalidRequest``."""
-        ...
+    def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest: ...
 
 
 ParseJson = Callable[[dict[str, Any]], InferenceRequest]

@@ -28,10 +28,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
-    """Return the signed-in member; None without a valid session.
-
-    Raises ``Forbidden`` if a browser sent the request from a page of another site.
-    """
+    """Return the signed-in member; None without a valid session. Raises ``Forbidden`` for a page of another site."""
     reference = find_reference(request)
     if reference is None:
         return None
@@ -40,10 +37,7 @@ async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
 
 
 async def check_still_signed_in(request: web.Request) -> None:
-    """Raise ``SignedOut`` if the session has ended since a long response began.
-
-    Reading the response does not extend the session.
-    """
+    """Raise ``SignedOut`` if the session has ended since a long response began. This does not extend the session."""
     if (
         SIGNED in request
         and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", used=False) is None

@@ -26,9 +26,9 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class DiscardingTransport(asyncio.Transport):
-    """Stands in for the transport of a disconnected client: counts and discards what is written.
+    """Replaces the transport of a disconnected client: counts and discards written data.
 
-    ``max_bytes``: the limit of written bytes. ``give_up``: called once by the event loop when the limit is exceeded.
+    ``give_up``: called once by the event loop after more than ``max_bytes``.
     """
 
     writing_paused = False
@@ -46,8 +46,7 @@ class DiscardingTransport(asyncio.Transport):
         if self._left_bytes < 0 <= before:
             asyncio.get_running_loop().call_soon(self._give_up)
 
-    def abort(self) -> None:
-        """No-op: the connection is already closed."""
+    def abort(self) -> None: ...
 
 
 class EventStreamResponse:
@@ -66,11 +65,9 @@ class EventStreamResponse:
 
     @property
     def full(self) -> bool:
-        """Whether the transport's write buffer is full."""
         return self._protocol.writing_paused
 
     def open(self, media_type: str, data: bytes) -> None:
-        """Send the status and the headers together with the first data."""
         headers = {"Content-Type": media_type, **_HEADERS}
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
@@ -104,7 +101,6 @@ class EventStreamResponse:
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
-        """Wait until the client has read enough for further writes."""
         if self._transport is None or not self.full:
             self._reading = None
             return
@@ -132,11 +128,9 @@ class EventStreamResponse:
             await self.drain()
 
     def add_doc_url(self, error: GatewayError) -> None:
-        """Add the documentation link to an error that ends the stream."""
         add_doc_url(error, self._request)
 
     def wake(self) -> None:
-        """End a ``drain()`` in progress."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 

@@ -13,9 +13,9 @@ MOST_FOLLOWING = 32
 
 
 class SubscriberLimit:
-    """Limits the open streams of each account. Streams without an account are counted together.
+    """Limits the open streams of each account; streams without an account are counted together.
 
-    ``most``: the limit for each account. ``what``: a plural noun for the streamed objects, for the error message.
+    ``what``: a plural noun for the streamed objects, for the error message.
     """
 
     def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:

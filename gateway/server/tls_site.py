@@ -38,8 +38,7 @@ class TlsSite(web.SockSite):
 class TlsAcceptor:
     """Accepts the connections of one socket. asyncio's server would report them only after the handshake.
 
-    ``server``: creates the protocols, and has the connection limits. ``most``: the connections accepted before other
-    tasks of the event loop run.
+    ``most``: connections accepted before other tasks of the event loop run.
     """
 
     def __init__(self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, most: int) -> None:
@@ -99,10 +98,7 @@ class Handshake:
         self.idle_since = self._loop.time()
 
     def start(self, context: ssl.SSLContext, address: object) -> None:
-        """Count the connection and start the handshake. Beyond the limit, close it without an error response.
-
-        Before the handshake the client could not read a response.
-        """
+        """Count the connection and start the handshake. Beyond the limit, close it without a response."""
         limiter = self._server.limiter
         peer = str(address[0]) if isinstance(address, tuple) and address else None
         if limiter is not None and limiter.admit(self, peer) == "none":

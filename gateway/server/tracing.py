@@ -18,7 +18,7 @@ _LEFT_STATUS = 499
 def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
     """Open a trace for each POST request to the public API, and export the spans of sampled requests at their end.
 
-    A plain function, not a coroutine: requests that are not sampled pay for no extra coroutine.
+    Not a coroutine, because requests that are not sampled should not pay for one.
     """
     tracing = request.app[SERVICES].tracing
     if tracing is None:

@@ -84,14 +84,12 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
 
 
 def _belongs(path: str, api: ErrorFormat) -> bool:
-    """Return whether a path belongs to an API."""
     if api == "google":
         return path.startswith(_GOOGLE_PREFIX)
     return path.startswith(_ANTHROPIC_PATHS) if api == "anthropic" else not path.startswith(_OTHER_PATHS)
 
 
 def _list_paths(app: web.Application) -> Iterator[str]:
-    """List the served paths of the API, with the names of their parameters."""
     for resource in app.router.resources():
         info = resource.get_info()
         if "app" in info:

@@ -11,10 +11,10 @@ FORM_TYPE = "multipart/form-data"
 
 
 def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
-    """Return the status words for a response about ``job``.
+    """Return the status words for a response about ``job``, by the setting.
 
-    The setting decides, unless it is "auto". Then OpenAI's client libraries, recognized by their headers, get OpenAI's
-    words, because they stop polling at an unknown word. Other clients get the words stored with the job.
+    With "auto", OpenAI's client libraries, recognized by their headers, get OpenAI's words, because they stop polling
+    at an unknown word. Other clients get the words stored with the job.
     """
     words = request.app[SERVICES].live_config.find_status_words()
     if words != "auto":

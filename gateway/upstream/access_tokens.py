@@ -1,7 +1,4 @@
-"""Access tokens for requests that need one: fetched with the client credentials, shared, and renewed before expiry.
-
-The request and its answers: RFC 6749, sections 4.4 and 5.
-"""
+"""Access tokens, fetched with client credentials (RFC 6749, 4.4 and 5), shared, and renewed before expiry."""
 
 import asyncio
 import time
@@ -51,8 +48,6 @@ class AuthorizedHttpClient:
     """Sends requests with a ``grant``, each with its access token.
 
     Concurrent requests share one token fetch; cancelling one of them does not end the fetch for the others.
-
-    ``client``: sends the requests with their tokens, and the token requests. ``clock``: monotonic seconds.
     """
 
     def __init__(self, client: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,7 +73,6 @@ class AuthorizedHttpClient:
         )
 
     async def stop(self) -> None:
-        """Cancel the running fetches."""
         for fetch in self._fetches:
             fetch.cancel()
         await asyncio.gather(*self._fetches, return_exceptions=True)
@@ -102,7 +96,6 @@ class AuthorizedHttpClient:
         return entry
 
     async def _find_token(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> str:
-        """Return a valid token. Raises ``ProviderError``."""
         now = self._clock()
         valid = now < entry.expires_at - EXPIRE_BEFORE_S
         due = now >= entry.expires_at - RENEW_BEFORE_S and (now >= entry.retry_at or not valid)
@@ -130,7 +123,6 @@ class AuthorizedHttpClient:
         return None
 
     async def _fetch(self, grant: TokenGrant, proxy: str | None) -> tuple[str, float]:
-        """Return a new token and its lifetime in seconds."""
         form = {
             "grant_type": "client_credentials",
             "client_id": grant.client_id,

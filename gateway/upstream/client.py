@@ -117,7 +117,6 @@ class PooledHttpResponse:
         return error
 
     def _inflate(self, connection: Connection) -> bytes:
-        """Return the next decoded piece; empty if no data has arrived."""
         inflation = self._inflation
         if inflation is None:
             return b""
@@ -136,7 +135,7 @@ class PooledHttpClient:
     """``HttpClient`` with its own connection pool.
 
     ``resolve``: resolves names to addresses; raises ``OSError``. ``trust``: creates the TLS context, once, when the
-    first connection needs it. ``access_tokens``: sends requests that have a ``grant``, with their tokens.
+    first connection needs it. ``access_tokens``: sends requests that have a ``grant``.
     """
 
     def __init__(
@@ -231,10 +230,7 @@ def _check_resendable(connection: Connection, method: str, *, kept: bool, since_
 
 
 async def _send_content(connection: Connection, content: Content) -> float:
-    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises file reading errors.
-
-    Returns the time at which sending ended (loop time).
-    """
+    """Send a body as fast as the provider reads, until it refuses. Return the end of sending (loop time)."""
     loop = asyncio.get_running_loop()
     connection.sent = False
     async with aclosing(read_content(content)) as pieces:

@@ -31,13 +31,9 @@ Peek = Callable[[float], Sequence[object]]
 class ConnectionOwner(Protocol):
     """The interface of the pool that its connections use."""
 
-    def keep_idle(self, connection: "Connection") -> None:
-        """Take back a reusable connection."""
-        ...
+    def keep_idle(self, connection: "Connection") -> None: ...
 
-    def forget(self, connection: "Connection") -> None:
-        """Remove a closed connection."""
-        ...
+    def forget(self, connection: "Connection") -> None: ...
 
     def watch(self, connection: "Connection") -> None:
         """Check the deadline of a connection, which has been moved."""
@@ -94,7 +90,6 @@ class Connection(asyncio.Protocol):
         return self.framing.headed and self.framing.status >= _REFUSED
 
     def ask(self, data: bytes) -> None:
-        """Send a request, or the first part of one."""
         self.framing.begin()
         self.busy = True
         self.response_begun = False
@@ -103,7 +98,6 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def write(self, data: bytes) -> None:
-        """Send data; dropped if the connection is gone."""
         if self.transport is not None and not self.gone:
             self.transport.write(data)
 
@@ -132,7 +126,7 @@ class Connection(asyncio.Protocol):
             raise sink_error
 
     def pop(self) -> bytes:
-        """Return the next piece of the backlog; empty if the backlog is."""
+        """Return the next piece of the backlog; empty if there is none."""
         if not self.backlog:
             return b""
         piece = self.backlog.popleft()
@@ -140,7 +134,6 @@ class Connection(asyncio.Protocol):
         return piece
 
     def pop_all(self) -> bytes:
-        """Return the whole backlog."""
         pieces = self.backlog
         data = b"".join(pieces)
         pieces.clear()
@@ -181,7 +174,6 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
-        """Close the connection: its deadline has passed."""
         self.due_at = NEVER
         if self.busy and not self._ending:
             phase = "body" if self.framing.headed else "headers"
@@ -216,7 +208,6 @@ class Connection(asyncio.Protocol):
         self._receive(data)
 
     def eof_received(self) -> bool:
-        """Record that the provider sends no more data. The transport closes itself."""
         self._end(None)
         return False
 
@@ -307,7 +298,6 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _end(self, cause: Exception | None) -> None:
-        """Handle the end of the connection, which may be the end of the body."""
         if self.busy and not self.gone:
             if cause is None:
                 self.framing.end()

@@ -39,8 +39,8 @@ def open_context() -> ssl.SSLContext:
 class Connector:
     """Opens connections.
 
-    ``resolve``: returns addresses for a host and a port. Raises ``OSError``. ``trust``: creates the TLS context, which
-    is expensive: once, when the first connection needs it.
+    ``resolve``: returns addresses for a host and a port; raises ``OSError``. ``trust``: creates the TLS context once,
+    because this is expensive.
     """
 
     def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
@@ -67,7 +67,6 @@ class Connector:
             raise refuse() from error
 
     async def close(self) -> None:
-        """Cancel the running DNS queries."""
         await self._names.close()
 
     async def _reach(self, origin: Origin) -> socket.socket:
@@ -133,9 +132,8 @@ class Connector:
 def _close_after_failure(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
     """Close ``sock`` after ``loop.create_connection`` has failed.
 
-    asyncio works on the socket object, so closing the object again is harmless. uvloop closes the descriptor beneath.
-    If the peer disconnected before the handshake, ``sock`` still has the descriptor's number, and closing ``sock``
-    could close an unrelated file that has got the number since.
+    asyncio works on the socket object, so closing it again is harmless. uvloop closes the descriptor beneath, whose
+    number may belong to an unrelated file by then.
     """
     if isinstance(loop, asyncio.BaseEventLoop):
         sock.close()
@@ -149,10 +147,7 @@ def _refused_by_proxy(received: bytes = b"") -> ProxyRefused:
 
 
 async def _tunnel(sock: socket.socket, origin: Origin) -> None:
-    """Request a tunnel to ``origin`` from the proxy at ``sock`` (RFC 9110, 9.3.6).
-
-    Raises ``ProviderBadResponse``, ``OSError``.
-    """
+    """Request a tunnel from the proxy at ``sock`` (RFC 9110, 9.3.6). Raises ``ProviderBadResponse``, ``OSError``."""
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     place = f"{host}:{origin.port}"

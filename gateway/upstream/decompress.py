@@ -63,10 +63,9 @@ class Decompressor:
 
 
 def open_inflation(encoding: str | None) -> Decompressor | None:
-    """Return a decoder for ``encoding``; None if the encoding is empty.
+    """Return a decoder for ``encoding``, in lower case; None if it is empty.
 
-    Raises ``ProviderBadResponse`` for an unsupported encoding. ``encoding``: the body's, in lower case; None if several
-    are named.
+    Raises ``ProviderBadResponse`` for an unsupported encoding, or several ones (None).
     """
     if encoding == "":
         return None

@@ -56,7 +56,6 @@ class DnsCache:
         self._known.pop((host, port), None)
 
     async def close(self) -> None:
-        """Cancel the queries."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

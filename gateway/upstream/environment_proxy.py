@@ -25,9 +25,9 @@ _BETWEEN = re.compile(r"[\s,]+")
 def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
     """Return a function that finds proxies by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
 
-    Lower-case names take precedence, as in curl. An address without a scheme is an HTTP proxy. ``NO_PROXY`` lists names
-    of hosts and domains, addresses and networks, or is ``*``. Loopback addresses never go through a proxy (as in Go's
-    ``net/http``, ``ProxyFromEnvironment``): a proxy cannot reach a model server on this machine.
+    Lower-case names take precedence, as in curl. ``NO_PROXY`` lists names of hosts and domains, addresses and networks,
+    or is ``*``. Loopback addresses never go through a proxy (as in Go's ``net/http``, ``ProxyFromEnvironment``): a
+    proxy cannot reach a model server on this machine.
     """
 
     def read(name: str) -> str:

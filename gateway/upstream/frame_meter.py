@@ -1,8 +1,8 @@
 """Bounds the memory of the large WebSocket frames of realtime sessions.
 
 aiohttp buffers a frame until it is complete, and has no limit across connections. A meter sits between a connection and
-aiohttp's protocol and counts the bytes that have arrived and not yet been passed on. A connection that exceeds a limit
-is refused: all further data from it is dropped.
+aiohttp's protocol and counts the bytes that have arrived and not yet been passed on. All further data from a connection
+that exceeds a limit is dropped.
 """
 
 import asyncio
@@ -32,8 +32,7 @@ class FrameBudget:
     def resize(self, account: int, added: int) -> bool:
         """Change the count by ``added`` bytes, which may be negative. Return whether ``account`` may hold them.
 
-        An account may hold at most as many bytes as remain free for the others. Accounts at their limit therefore never
-        use up the budget: a later account still finds room.
+        An account may hold at most as many bytes as remain free for the others, so a later account still finds room.
         """
         self._accounts[account] += added
         held = self._accounts[account]
@@ -49,7 +48,7 @@ BUDGET = FrameBudget()
 class FrameMeter(asyncio.Protocol):
     """Counts the bytes of a connection and passes them to the connection's original protocol.
 
-    ``account``: the id of the account that pays for the session.
+    ``account``: id of the account that pays for the session.
     """
 
     _inner: asyncio.Protocol

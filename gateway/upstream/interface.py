@@ -54,9 +54,7 @@ class HttpResponse(Protocol):
     """A provider's response, available once its headers have arrived. Always ``close`` it: it holds a connection."""
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        ...
+    def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -64,17 +62,13 @@ class HttpResponse(Protocol):
         ...
 
     async def read(self, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises ``ProviderBadResponse`` if the body breaks off or is larger than ``limit`` bytes; ``ProviderTimeout``.
-        """
+        """Return the whole body. Raises ``ProviderBadResponse`` if it breaks off or exceeds ``limit`` bytes."""
         ...
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Pass the body to ``sink`` piece by piece.
+        """Pass the body to ``sink`` piece by piece. Return ``PAUSED`` if the sink paused, whatever has happened since.
 
-        Returns ``PAUSED`` if the sink paused, whatever has happened since. Raises the sink's exception,
-        ``ProviderBadResponse`` if the body breaks off, or the error passed to ``abort``.
+        Raises the sink's exception, ``ProviderBadResponse`` if the body breaks off, or the error passed to ``abort``.
         """
         ...
 
@@ -98,15 +92,12 @@ class HttpClient(Protocol):
         """Send a request and wait for the headers. Raises ``ProviderBadResponse``, ``ProviderTimeout``.
 
         Redirects are not followed. If a reused connection ends before any response byte, an idempotent request is sent
-        again over a new connection. For other requests ``StaleConnection`` is raised if the provider cannot have
-        processed the request, which the caller may then send again; otherwise ``ProviderBadResponse``. A request with
-        ``once`` gets a new connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
+        again over a new connection; for other requests see ``StaleConnection``. A request with ``once`` gets a new
+        connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
         """
         ...
 
-    async def close(self) -> None:
-        """Close every connection."""
-        ...
+    async def close(self) -> None: ...
 
 
 @frozen
@@ -116,10 +107,10 @@ class FileRequest:
     Attributes:
         url: an address from the provider, or on the channel's own server.
         trusted_origin: see ``SafeFetcher.fetch``.
-        proxy: the channel's own proxy, or None.
         signature: headers for the trusted origin only; not sent to the target of a redirect elsewhere.
         wanted: the ``Range`` header, or None for the whole file.
-        connect_s: timeout for the connection and the headers, with redirects. ``idle_s``: between two pieces.
+        connect_s: timeout for the connection and the headers, with redirects.
+        idle_s: timeout between two pieces.
     """
 
     url: str = attrs.field(repr=False)
@@ -158,22 +149,14 @@ class FetchedFile(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """Return the next piece; empty at the end. Only a few buffers are read ahead.
-
-        Raises ``ProviderBadResponse`` if the file ends early, ``ProviderTimeout`` if no data arrives.
-        """
+        """Return the next piece; empty at the end. Raises ``ProviderBadResponse``, ``ProviderTimeout``."""
         ...
 
-    def close(self) -> None:
-        """Close the connection."""
-        ...
+    def close(self) -> None: ...
 
 
 async def read_pushed(response: HttpResponse, limit: int, announced: int | None) -> bytes | None:
-    """Return the whole body; None if the body or its ``announced`` length exceeds ``limit`` bytes.
-
-    Raises the same exceptions as ``HttpResponse.pump``.
-    """
+    """Return the whole body; None if the body or its ``announced`` length exceeds ``limit`` bytes."""
     pieces: list[bytes] = []
     size = 0
 

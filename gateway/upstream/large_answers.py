@@ -43,13 +43,12 @@ class ReadingShare:
             await self._waiting
 
     def wake(self) -> None:
-        """Let ``wait`` check again."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
 
 class LargeAnswers:
-    """Counts the large answers being read. ``most``: bytes of all together; only the oldest may exceed this."""
+    """Counts the large answers being read, at most ``most`` bytes together; only the oldest may exceed this."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -57,7 +56,6 @@ class LargeAnswers:
         self._shares: dict[ReadingShare, None] = {}
 
     def open_share(self) -> ReadingShare:
-        """Return the share of a new answer."""
         return ReadingShare(self)
 
     def add(self, share: ReadingShare, size: int) -> bool:

@@ -14,10 +14,7 @@ _CLOSING_S = 5.0
 
 @attrs.define(eq=False)
 class Origin:
-    """A server, and the idle connections to it; the connection returned last is used first.
-
-    ``scheme``: http or https. ``proxy``: the URL of the proxy, or None.
-    """
+    """A server, and the idle connections to it; the connection returned last is used first."""
 
     scheme: str
     host: str
@@ -49,8 +46,7 @@ class Pool:
     def acquire(self, origin: Origin, deadline: float) -> Connection | None:
         """Return an idle connection for a request that must end by ``deadline``; None if there is none.
 
-        A connection with unread bytes in the kernel is closed instead: these bytes arrived before the request and would
-        be taken for its answer.
+        A connection with unread bytes is closed instead: they would be taken for the answer.
         """
         idle = origin.idle
         while idle:
@@ -64,7 +60,6 @@ class Pool:
         return None
 
     def keep_idle(self, connection: Connection) -> None:
-        """Keep an idle connection for a later request."""
         if self.closed:
             connection.abort()
             return
@@ -74,11 +69,9 @@ class Pool:
             self._timer.enter(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Check the deadline of a connection, which has been moved."""
         self._timer.enter(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         self._all.discard(connection)
         self._timer.leave(connection)
         if not self._all:

@@ -1,9 +1,9 @@
 """Parser of HTTP/1.1 responses on top of llhttp, without sockets.
 
-llhttp decides about validity. This module adds two facts that llhttp does not report: the size of a head, and the exact
-end of a response. Bytes after that end are never taken for the next response. Header fields are split on demand,
-because few of them are ever read. Most pieces of a stream are exactly one chunk and bypass llhttp, whose state they
-would leave unchanged (``read_chunks``).
+This module adds two facts that llhttp does not report: the size of a head, and the exact end of a response. Bytes after
+that end are never taken for the next response. Header fields are split on demand, because few of them are ever read.
+Most pieces of a stream are exactly one chunk and bypass llhttp, whose state they would leave unchanged
+(``read_chunks``).
 """
 
 import re
@@ -103,15 +103,12 @@ class ResponseParser:
 
     Attributes:
         headed: the head is complete, and ``status``, ``head``, ``encoding``, ``length`` and ``chunked`` are set.
-        head: the raw bytes of the head.
         encoding: the Content-Encoding in lower case; empty for none, None if the head has two.
         length: the Content-Length; None if there is none.
-        complete: the response is complete.
         keep_alive: the provider leaves the connection open after the complete response.
         excess: bytes arrived after the complete response.
         broken: the error in the response, or None.
         at_chunk: the next byte is the first of a chunk, and the body has no encoding.
-        on_body: callback of llhttp.
     """
 
     __slots__ = (
@@ -225,7 +222,6 @@ class ResponseParser:
         self.headed = True
 
     def _pass_over(self) -> None:
-        """Skip an interim response."""
         self._interim += 1
         if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
             raise HttpParserError("Too many interim responses, or a response without a request")

@@ -1,12 +1,10 @@
 """Protection against SSRF: URLs from providers and users are fetched from public addresses only.
 
-Such a URL may lead to this machine, its network or a cloud's metadata service, by a plain or unusual spelling of the
-address, by a name that resolves to it, or by a redirect. The gateway never connects to any of them.
-
-Addresses are checked when sockets are created. aiohttp calls ``socket_factory`` with each address that it is about to
-connect to, whether from the URL or from the resolver (happy eyeballs calls it for each of them), and connects to that
-address only: no name is resolved between the check and the connection. Connections are not reused, so none outlives the
-settings under which it was checked.
+Such a URL may lead to this machine, its network or a cloud's metadata service, by an unusual spelling of the address,
+by a name that resolves to it, or by a redirect. Addresses are checked when sockets are created. aiohttp calls
+``socket_factory`` with each address that it is about to connect to, whether from the URL or from the resolver, and
+connects to that address only: no name is resolved between the check and the connection. Connections are not reused, so
+none outlives the settings under which it was checked.
 """
 
 import asyncio
@@ -72,17 +70,16 @@ never delegate (home, corp, mail), and others in unofficial use."""
 class SafeFetcher:
     """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose.
 
-    It has two aiohttp sessions: one checks every address, the other checks none. The unchecked session serves
-    destinations that the operator chose, the channel's own origin and its proxy; webhooks never use it. A proxy
-    resolves names itself, so only the URL can be checked: addresses, and names of private domains. A public name that
-    the proxy resolves to a private address is *not* refused here; the operator of the proxy has to refuse it.
+    One aiohttp session checks every address. The other checks none and serves destinations that the operator chose, the
+    channel's own origin and its proxy, but no webhooks. A proxy resolves names itself, so only the URL can be checked:
+    a public name that the proxy resolves to a private address is *not* refused here.
 
     Allowed ports: 80, 443, and those from 1024 on, which object stores use, except ports of well-known services. Lower
     ports belong to mail, shells and files; a line of HTTP can do harm there. The channel's own origin may have any
     port.
 
-    ``allow``: returns the private networks that the current settings allow. ``resolver``: resolves names; None: the
-    system's resolver.
+    ``allow``: returns the private networks that the current settings allow. ``resolver``: None for the system's
+    resolver.
     """
 
     def __init__(
@@ -105,13 +102,8 @@ class SafeFetcher:
         At most ``MAX_REDIRECTS`` redirects are followed, each checked separately. A chain that has left the trusted
         origin does not become trusted again by leading back.
 
-        Args:
-            url: the address from the provider.
-            trusted_origin: the channel's base URL. The operator chose its scheme, host and port, so they are allowed at
-                any address. None: nothing is trusted.
-            proxy: the channel's own proxy, or None.
-            limit_bytes: maximum size.
-            timeout_s: total time, including redirects and the body.
+        ``trusted_origin``: the channel's base URL. The operator chose its scheme, host and port, so they are allowed at
+        any address. None: nothing is trusted. ``timeout_s``: total time, including redirects and the body.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -143,10 +135,8 @@ class SafeFetcher:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
 
-        Reading the rest of the answer may take as long again, at most ``HEARING_S``; it does not affect the result.
-        Raises ``ProviderBadResponse``, ``ProviderTimeout``; their messages name no address. ``EgressRefused`` is final:
-        the URL itself is never allowed. A name that resolves to a private address today may resolve to another
-        tomorrow.
+        Reading the rest of the answer may take as long again, at most ``HEARING_S``. ``EgressRefused`` is final: the
+        URL itself is never allowed. Other errors are not: a name may resolve to another address tomorrow.
         """
         try:
             target = _read_url(url, words=HOOK)
@@ -196,7 +186,6 @@ class SafeFetcher:
         await self._trusting.close()
 
     async def _follow(self, file_request: FileRequest) -> aiohttp.ClientResponse:
-        """Return the first answer that is not a redirect."""
         url, trusted = _read_url(file_request.url), True
         for _ in range(1 + MAX_REDIRECTS):
             proxy = self._find_proxy(file_request.proxy, str(url))
@@ -264,7 +253,7 @@ def _open_session(
 def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE) -> URL:
     """Parse a URL to request; ``base``: the URL that a redirect is relative to. Raises ``EgressRefused``.
 
-    A well-formed URL is kept unchanged. Signed links to object stores are signed as written, and yarl's own quoting
+    A well-formed URL is kept unchanged: signed links to object stores are signed as written, and yarl's own quoting
     (``%2F`` in a query becomes ``/``) breaks some of the signatures.
     """
     if not text or len(text) > MAX_URL or _MISLEADING.search(text):
@@ -314,10 +303,7 @@ def _is_name(host: str) -> bool:
 
 
 def may_be_public(name: str) -> bool:
-    """Return whether a name may belong to a public server. A name without a dot may not: resolvers complete it.
-
-    A string that can be taken for an address, in any spelling, is not a name.
-    """
+    """Return whether a name may belong to a public server. Without a dot it may not: resolvers complete it."""
     dotted = f".{name.removesuffix('.')}"
     return (
         dotted.count(".") > 1

@@ -67,7 +67,6 @@ class FetchProtocol(ResponseHandler):
     """aiohttp's connection, which also reports a broken chunk to the reader of the body; see ``client.py``."""
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes."""
         super().data_received(data)
         payload = self._payload
         if self._exception is not None and payload is not None and not payload.is_eof():
@@ -85,7 +84,6 @@ class SafeFetchResponse:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self._response.status
 
     @property
@@ -108,7 +106,6 @@ class SafeFetchResponse:
             raise_translated(error, FILE)
 
     def close(self) -> None:
-        """Close the connection, which is never reused."""
         self._response.close()
 
 

@@ -40,10 +40,7 @@ class HandshakeRefused(Exception):
 
 
 class WebSocketClient:
-    """Opens WebSockets to providers, each over a connection of its own.
-
-    ``authorize``: adds the access token that a request needs.
-    """
+    """Opens WebSockets to providers, each over a connection of its own."""
 
     def __init__(
         self, authorize: Callable[[HttpRequest], Awaitable[HttpRequest]], find_proxy: FindProxy = use_channels_proxy
@@ -53,10 +50,9 @@ class WebSocketClient:
         self._connector: aiohttp.TCPConnector | None = None
 
     async def connect(self, http_request: HttpRequest, meter: FrameMeter) -> ProviderSocket:
-        """Open a WebSocket at the address of ``http_request``. Raises ``HandshakeRefused``, ``ProviderError``.
+        """Open a WebSocket. Raises ``HandshakeRefused``, ``ProviderError``. ``meter`` counts received bytes.
 
-        Frames have any size up to ``MAX_FRAME_BYTES``. Pings are answered, and sent while no data arrives. ``meter``
-        counts received bytes.
+        Frames have any size up to ``MAX_FRAME_BYTES``. Pings are answered, and sent while no data arrives.
         """
         proxy = self._find_proxy(http_request.proxy, http_request.url)
         if proxy is not None and proxy.lower().startswith("socks"):
@@ -89,7 +85,6 @@ class WebSocketClient:
             session.detach()  # the WebSocket keeps the connection
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._connector is not None:
             await self._connector.close()
 

@@ -92,8 +92,7 @@ class VideoContent:
     async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
         """Open the provider's file of a completed job, and read its headers.
 
-        Raises ``NotFound`` if the file or the variant is gone, ``InvalidRequest`` if there is no such variant,
-        ``ProviderError`` if the provider does not deliver the file.
+        Raises ``NotFound`` if the file is gone, ``InvalidRequest`` if there is no such variant, ``ProviderError``.
         """
         access = self._provider_api.find_access(job)
         if access is None:

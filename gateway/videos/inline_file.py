@@ -26,13 +26,11 @@ class InlineFile:
         return len(self._content)
 
     async def read(self) -> bytes:
-        """Return the next piece; empty at the end."""
         piece = self._content[self._offset : self._offset + _PIECE_BYTES]
         self._offset += len(piece)
         return piece
 
     def close(self) -> None:
-        """Release the memory slot for another video."""
         if not self._closed:
             self._closed, self._content = True, b""
             self._release()

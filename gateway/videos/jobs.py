@@ -26,8 +26,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoJobs:
     """All video jobs. Each job ends once, in one commit with its charge.
 
-    ``rules``: returns the current settings. ``clock``: Unix seconds; ignores changes of the system clock.
-    ``wait_scale``: factor for every wait.
+    ``clock``: Unix seconds; ignores changes of the system clock. ``wait_scale``: factor for every wait.
     """
 
     def __init__(
@@ -116,8 +115,7 @@ class VideoJobs:
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
         """Cancel a job, and ask its provider to stop if the provider supports this.
 
-        Raises ``NotFound`` if there is no such job in the actor's scope, ``Conflict`` if the job has ended,
-        ``StoreUnavailable`` if the end cannot be stored; the job continues then.
+        Raises ``NotFound``, ``Conflict`` if the job has ended, ``StoreUnavailable`` (the job continues then).
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})

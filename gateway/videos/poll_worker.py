@@ -1,7 +1,6 @@
 """Poll video jobs when they are due: claim a batch, poll its jobs concurrently, store the results as one batch.
 
-Each channel has its own limits of concurrent polls and downloads, so a slow provider delays only its own jobs. A
-process renews its claims every few seconds; if it dies, another process takes over its jobs.
+Each channel has its own limits of concurrent polls and downloads, so a slow provider delays only its own jobs.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoPoller:
     """The worker that passes jobs from ``VideoRepository`` to ``VideoTracker``.
 
-    Args:
+    Attributes:
         events: trigger an immediate search for due jobs, or stop a task.
         polls: returns how many polls of one channel may run concurrently.
         owns: returns whether this node polls a channel's jobs; None for a single process.
@@ -127,7 +126,6 @@ class VideoPoller:
         return await (store.find_next_due() if self._share is None else store.find_next_due(self._share))
 
     async def _store_results(self) -> None:
-        """Store the results since the last turn."""
         results, self._results = self._results, []
         if results:
             stored = False

@@ -1,7 +1,4 @@
-"""Requests to providers about video jobs: submit, poll, cancel, delete, and open the file.
-
-``videos/jobs.py`` stores the jobs.
-"""
+"""Requests to providers about video jobs: submit, poll, cancel, delete, and open the file."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -117,8 +114,7 @@ class VideoProviderApi:
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
 
-        Raises ``ProviderError`` if the provider refused or was not reached, ``SubmitOutcomeUnknown`` for all other
-        failures.
+        Raises ``ProviderError`` if the provider refused or was not reached, else ``SubmitOutcomeUnknown``.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         access = attrs.evolve(attempt.access, mark=job.id)
@@ -150,7 +146,6 @@ class VideoProviderApi:
 
     @staticmethod
     def _prepare(backend: VideoBackend, spec: VideoSpec, original: VideoJob | None) -> ProviderRequest:
-        """Return the provider's submit or remix request. Raises ``UnsupportedByProvider``."""
         try:
             if original is None:
                 return backend.submit(spec)
@@ -176,11 +171,7 @@ class VideoProviderApi:
         return ProviderAccess(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
-        """Return the state of a task.
-
-        Raises ``ProviderAnswerUnusable`` if the answer does not contain the state, ``ProviderError`` for all other
-        failures. The state is unknown in both cases.
-        """
+        """Return the state of a task. Raises ``ProviderAnswerUnusable``, ``ProviderError``."""
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
         async with place:
@@ -204,7 +195,7 @@ class VideoProviderApi:
         """Open the file of a completed task, and read its headers; None if the provider has no such variant.
 
         Raises ``ProviderContentGone`` if the file is gone, ``ProviderAnswerUnusable`` if the answer does not contain
-        the file's location, ``ProviderError`` for all other failures.
+        the file's location, else ``ProviderError``.
         """
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)
@@ -236,7 +227,7 @@ class VideoProviderApi:
     ) -> bytes:
         """Return the answer that contains the file's address.
 
-        A rejection becomes a provider error: the client asked for the file, but did not send this request.
+        A rejection becomes a provider error: the client did not send this request.
         """
         try:
             return (await self._ask(access, backend, provider_request))[0]
@@ -306,7 +297,6 @@ class VideoProviderApi:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
     async def _parse_refusal(self, response: HttpResponse, backend: VideoBackend, channel: Channel) -> ProviderError:
-        """Return the error for an answer outside 2xx, even if its body cannot be read."""
         provider_retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
         try:
             raw = await response.read(MAX_ERROR_BYTES)

@@ -35,14 +35,8 @@ class References:
     async def load(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
         """Yield the image in the form that is sent to the provider. Its file exists until the block ends.
 
-        Args:
-            reference: an upload, a ``data:`` URL or an address.
-            account_id: the account whose share of the spool is used.
-            fetch: whether the gateway fetches an address; if not, the provider does, and the address must be public.
-
-        Raises:
-            InvalidRequest: the image cannot be used.
-            RateLimited, Overloaded, StoreUnavailable: the spool accepts no more data.
+        ``account_id``: whose share of the spool is used. Without ``fetch``, the provider fetches an address, which must
+        be public. Raises ``InvalidRequest``, or ``RateLimited``, ``Overloaded``, ``StoreUnavailable`` of the spool.
         """
         if reference.upload is not None:
             yield reference

@@ -20,7 +20,7 @@ from gateway.storage.videos import VideoRepository
 class JobReservations:
     """The reservations of the open jobs of this process.
 
-    Args:
+    Attributes:
         write_queue: the writer of charges. Jobs end under its lock: a reconciliation sees a job's money in one place
             only.
         keep_record: called with the stored record of every video request.
@@ -60,9 +60,8 @@ class JobReservations:
     async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
         """Store a new job, and keep its reservation until the job ends; in a cluster the store keeps it.
 
-        ``most``: maximum of open jobs per account. If this raises, the caller has to call ``release``.
-
-        Raises ``RateLimited``, ``StoreUnavailable``.
+        ``most``: maximum of open jobs per account. If this raises ``RateLimited`` or ``StoreUnavailable``, the caller
+        has to call ``release``.
         """
         if self.count_open(job.account_id) >= most:
             raise _refuse_more(most)

@@ -68,11 +68,7 @@ class VideoSubmitter:
         self.find_words = find_words
 
     def check(self, inference: InferenceRequest) -> None:
-        """Check the prompt and the free disk space.
-
-        Raises ``ContentForbidden`` if the prompt contains a listed word, ``StoreUnavailable`` if videos are kept and
-        there is no space for one.
-        """
+        """Check the prompt and the free disk space. Raises ``ContentForbidden``, ``StoreUnavailable``."""
         try:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
         except SensitiveWords as forbidden:
@@ -83,8 +79,7 @@ class VideoSubmitter:
     async def submit(self, ctx: RequestContext) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
-        Raises ``GatewayError`` with the reason if there is no job. A job remains only if the outcome of its submit is
-        unknown.
+        Raises ``GatewayError``; a job remains only if the outcome of its submit is unknown.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -98,7 +93,6 @@ class VideoSubmitter:
                 return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
-        """Load the reference image. Raises the same exceptions as ``References.load``."""
         video = _get_video(ctx.inference)
         if video.reference is None:
             return
@@ -193,7 +187,6 @@ class VideoSubmitter:
         return submitting
 
     async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
-        """Ask the attempt's provider, once, to start the job."""
         video = attempt.target.capability.fill(_get_video(ctx.inference))
         spec = VideoSpec(
             model=attempt.target.model,
@@ -239,8 +232,7 @@ class VideoSubmitter:
     async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
-        The answer to an earlier try may have been lost. The job then already has the task, and may have been polled
-        since.
+        The answer to an earlier try may have been lost: the job then has the task already, and may have been polled.
         """
         if await self._advance(job, started):
             return True
@@ -286,7 +278,6 @@ def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
 
 
 def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
-    """Return the key for the request to the provider; for a remix, the key that created the original."""
     key = attempt.slot.key.key
     return find_key(attempt.channel, original.key_print, key) if original else key
 

@@ -55,10 +55,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoTracker:
-    """Checks video jobs.
-
-    ``expiry``: Unix seconds; the clock for deadlines of jobs that an earlier process created.
-    """
+    """Checks video jobs. ``expiry``: the clock (Unix seconds) for deadlines that an earlier process has set."""
 
     def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry

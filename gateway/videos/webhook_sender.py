@@ -21,8 +21,7 @@ USER_AGENT = "model-gateway"
 def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
     """Return the delivery for a job's end, due at once; None if the job has no webhook.
 
-    ``job``: the ended job. Raises ``ValueError`` if it has not ended. ``now_ms``: Unix milliseconds. ``delivery_id``:
-    unique, ``evt_...``.
+    ``delivery_id``: unique, ``evt_...``. Raises ``ValueError`` if the job has not ended.
     """
     if job.webhook_url is None:
         return None
@@ -47,11 +46,8 @@ def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDeliv
 class WebhookSender:
     """Makes single attempts; ``WebhookWorker`` repeats them.
 
-    Args:
-        fetcher: opens public internet addresses only.
-        secret_of: returns the signing secret of an API key, by the key's id.
-        clock: Unix seconds, the clock of the jobs.
-        wall: Unix seconds of the system clock: receivers refuse signatures with a different time. None: ``clock``.
+    ``secret_of``: returns the signing secret of an API key, by the key's id. ``wall``: Unix seconds of the system
+    clock: receivers refuse signatures with a different time. None: ``clock``.
     """
 
     def __init__(

@@ -44,9 +44,8 @@ class WebhookWorker:
     postponed by the duration of its deliveries, and deliveries to other hosts go first. Accounts do not share a host's
     places: a receiver may be unresponsive to one account only.
 
-    Args:
-        process: the name of this process in claims.
-        clock: Unix seconds.
+    Attributes:
+        process: name of this process in claims.
         wait_scale: factor for every wait.
         owns: returns whether this node delivers an account's webhooks; None for a single process.
         idle: whether the store is empty at the start; the worker then does not read it before an event or
@@ -195,8 +194,8 @@ class WebhookWorker:
 class _Host:
     """One host of one account, while it has running or postponed deliveries.
 
-    ``deliveries``: number of running deliveries. ``took_ms``: duration of the last finished attempt. ``turn_ms``: time
-    by which all postponed deliveries have had their turn (Unix ms).
+    ``took_ms``: duration of the last finished attempt. ``turn_ms``: time by which all postponed deliveries have had
+    their turn (Unix ms).
     """
 
     def __init__(self) -> None:

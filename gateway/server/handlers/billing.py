@@ -49,7 +49,7 @@ async def get_subscription(request: web.Request) -> web.Response:
 async def get_usage(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/usage``: the total and the cost of each requested day, in cents.
 
-    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as OpenAI has it) select the days.
+    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as in OpenAI's API) select the days.
     """
     caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")

@@ -28,7 +28,6 @@ class StoreCheck:
         task.result()
 
     async def close(self, _app: web.Application) -> None:
-        """Cancel the check in progress, if any."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -14,10 +14,7 @@ from gateway.server.stream_response import EventStreamResponse, LargeResponse
 async def forward_inference(
     request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse
 ) -> web.StreamResponse:
-    """Forward one inference request, which is already parsed, with its cost reserved.
-
-    ``open_stream``: creates the response for a streamed answer.
-    """
+    """Forward one inference request, which is already parsed, with its cost reserved."""
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     inference = ctx.inference

@@ -81,8 +81,8 @@ def _build_headers(media: AnyMedia) -> dict[str, str]:
 class FileResponse(web.FileResponse):
     """aiohttp's file response with the gateway's range handling and errors.
 
-    The handler prepares it inside the middlewares, which convert a missing file, an invalid range or a failed condition
-    to an error response. aiohttp calls ``prepare`` again afterwards, without effect.
+    The handler prepares it inside the middlewares, which convert its errors. aiohttp calls ``prepare`` again, without
+    effect.
     """
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:

@@ -85,7 +85,6 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
 
 
 async def _connect(services: Services, attempt: Attempt, beta: str | None, meter: FrameMeter) -> ProviderSocket:
-    """Connect to the provider. Raises ``ProviderError``."""
     headers = () if beta is None else ((BETA, beta),)
     http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
     plain = {name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}}

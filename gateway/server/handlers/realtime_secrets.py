@@ -36,7 +36,6 @@ async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
 
 
 def _check_settings(services: Services, caller: Caller, settings: dict[str, Any], channels: Iterable[Channel]) -> None:
-    """Raise an error if no channel of ``channels`` accepts the settings."""
     problem = None
     for channel in channels:
         try:

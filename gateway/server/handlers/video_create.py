@@ -42,7 +42,7 @@ POLL_AFTER = "openai-poll-after-ms"
 class ActiveVideoSubmission(ActiveInference):
     """An active request that creates a video job.
 
-    ``submitting``: the submission runs in its own task. From then on the request cannot be cancelled.
+    ``submitting``: the submission runs in its own task, and the request can no longer be cancelled.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:

@@ -155,7 +155,6 @@ async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamRe
 
 
 def _check_range(file: FetchedFile) -> None:
-    """Raise ``RangeNotSatisfiable`` if the provider reports that the file lacks the range."""
     if file.status == STATUS[RangeNotSatisfiable.code]:
         size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
         raise RangeNotSatisfiable(int(size[1]) if size else None)

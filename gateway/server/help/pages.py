@@ -34,7 +34,7 @@ _GAPS = re.compile(r"[-\s]+")
 
 @frozen
 class HelpPage:
-    """A page. ``name``: its path without the suffix. ``headings``: id and text of each second-level heading."""
+    """A page. ``headings``: id and text of each second-level heading."""
 
     name: str
     title: str
@@ -167,7 +167,6 @@ def _slugify(words: str, used: set[str]) -> str:
 
 
 def _resolve(link: str, name: str) -> str:
-    """Return the URL of a link to another page; other links stay unchanged."""
     path, mark, anchor = link.partition("#")
     if not path.endswith(_SUFFIX) or ":" in path:
         return link
