@@ -38,7 +38,7 @@ _BYTES_PER_TOKEN = 32
 
 
 def estimate_prompt(inference: InferenceRequest) -> int:
-    """Estimate the prompt tokens, with the recorded previous response and the duration of uploaded audio."""
+    """Estimate the prompt tokens, including those of the continued response and of uploaded audio."""
     texts: list[str] = []
     tokens = 0
     for name in _FIELDS:

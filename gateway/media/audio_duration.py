@@ -236,8 +236,6 @@ class _MissingBytesError(OSError):
 
 
 class _PartialFile:
-    """A file of which only some blocks are loaded. ``blocks``: the loaded blocks by number."""
-
     def __init__(self, size: int, head: bytes) -> None:
         self.blocks = {0: head}
         self._missing: int | None = None

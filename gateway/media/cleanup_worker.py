@@ -23,7 +23,6 @@ class MediaCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        """Run forever: first soon after the start, then at regular intervals."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()

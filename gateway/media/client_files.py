@@ -43,7 +43,6 @@ class ReceivedFile:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Delete the draft unless it was stored."""
         self.draft.discard()
 
 
@@ -78,7 +77,6 @@ class ClientFiles:
         return ReceivedFile(self.folder.open_draft())
 
     def plan(self, new: NewFile, account_id: int, key_id: int, size: int) -> ClientFile:
-        """Return the row of a new file, without storing it."""
         now_ms, kept_ms = self.now_ms, self.rules.keep_ms
         if new.kept_s is not None:
             kept_ms = new.kept_s * _SECOND_MS
@@ -94,7 +92,6 @@ class ClientFiles:
         )
 
     async def add(self, new: NewFile, caller: Caller, draft: FileDraft, size: int) -> ClientFile:
-        """Store a received file of ``size`` bytes. Raises ``RequestTooLarge``, ``StoreUnavailable``."""
         file = self.plan(new, caller.account.id, caller.key.id, size)
         await self.folder.keep(draft, file.id)
         try:
@@ -105,14 +102,12 @@ class ClientFiles:
         return file
 
     async def get(self, file_id: str, account_id: int) -> ClientFile:
-        """Return a file of the account. Raises ``NotFound``, also for other accounts' files and expired files."""
         found = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
         if found is None or (found.expires_ms is not None and found.expires_ms <= self.now_ms):
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
         return found
 
     async def open(self, file: ClientFile) -> AnyMedia:
-        """Return the location of a file's bytes. Raises ``NotFound``, ``StoreUnavailable``."""
         return await self.folder.find(file.id)
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
@@ -123,7 +118,6 @@ class ClientFiles:
         await self.folder.remove(file.id)
 
     async def run(self) -> None:
-        """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()

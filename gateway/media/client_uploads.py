@@ -30,7 +30,6 @@ class ClientUploads:
         return self._files.now_ms
 
     async def create(self, new: NewFile, mime_type: str, size: int, caller: Caller) -> ClientUpload:
-        """Begin an upload of ``size`` bytes. Raises ``RequestTooLarge``."""
         limit = self._files.rules.max_bytes
         if limit and size > limit:
             raise RequestTooLarge(f"A file may have {limit // 1024**2} MB at most", param="bytes")
@@ -51,7 +50,6 @@ class ClientUploads:
         return upload
 
     async def get(self, upload_id: str, account_id: int) -> ClientUpload:
-        """Return an upload of the account. Raises ``NotFound``, also for other accounts' uploads."""
         found = await self._store.find_upload(upload_id, account_id) if is_client_id(upload_id, "upload_") else None
         if found is None:
             text = f"There is no upload with the id {upload_id[:64]!r}"
@@ -59,7 +57,6 @@ class ClientUploads:
         return found
 
     async def find_pending(self, upload_id: str, account_id: int) -> ClientUpload:
-        """Return a pending upload of the account. Raises ``NotFound``, ``Conflict``."""
         upload = await self.get(upload_id, account_id)
         status = upload.find_status(self.now_ms)
         if status != "pending":
@@ -119,7 +116,6 @@ class ClientUploads:
         return digest.hexdigest()
 
     async def cancel(self, upload: ClientUpload) -> None:
-        """End a pending upload and delete its parts. Raises ``Conflict``."""
         parts = await self._store.list_parts(upload.id)
         await self._store.end_upload(upload, "cancelled")
         await self._remove_parts(tuple(part.id for part in parts))

@@ -23,11 +23,9 @@ class ImageDelivery:
         self._keeper = keeper
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no space for another image."""
         self._keeper.check_room()
 
     async def give(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
-        """Return ``image`` in ``form``. Raises ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":
                 return await self._give_url(attempt, inference, image)

@@ -83,7 +83,6 @@ class ImageService:
             self.check_room()
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no space for images that clients upload and fetch."""
         self._delivery.check_room()
 
     async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
@@ -109,7 +108,6 @@ class ImageService:
         return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 
     async def _open_stream(self, proxy: Proxy, attempt: Attempt) -> OpenedStream:
-        """Open the provider's stream, or a single-piece stream if the channel does not stream images."""
         inference = attempt.translator.inference
         if can_pass(attempt, inference):
             return await open_provider_stream(proxy, attempt)
@@ -117,7 +115,6 @@ class ImageService:
         return response, BufferedPassthrough(response), None
 
     async def answer(self, attempt: Attempt, inference: InferenceRequest) -> tuple[bytes, Usage]:
-        """Return the whole answer and its usage. Raises ``ProviderError``, ``StoreUnavailable``."""
         form = inference.image.form if inference.image else "url"
         images = await self._generate_as(attempt, inference, form)
         return build_answer(images, form, created_s=int(self._clock())), images.usage
@@ -215,7 +212,7 @@ class ImageService:
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
     async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
-        """Return the body of a successful answer. Raises ``ProviderError``. None: the attempt's timeout."""
+        """Return the body of a successful answer. Raises ``ProviderError``. ``timeout_s``: None for the attempt's."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, provider_request)
@@ -241,7 +238,6 @@ class ImageService:
             response.close()
 
     def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
-        """Cancel the provider's task after the client has disconnected, without waiting."""
         provider_request = image_backend.build_cancel_request()
         if provider_request is not None:
             self._tasks.start(self._give_up(attempt, provider_request))
@@ -273,7 +269,6 @@ def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
 
 
 def _split(inference: InferenceRequest, maximum: int | None) -> list[int]:
-    """Return the number of images for each provider request."""
     count = inference.image.count if inference.image else 1
     if maximum is None or count <= maximum:
         return [count]

@@ -27,7 +27,6 @@ async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan,
 
 
 async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan: Loan, *, room: int) -> int:
-    """Insert a file of at most ``room`` bytes in base64; return its size in base64."""
     try:
         file = await files.get(named.id, account_id)
         size = -(-file.bytes // 3) * 4

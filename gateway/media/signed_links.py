@@ -28,12 +28,10 @@ class SignedLinks:
         return self.build_link(media.id)
 
     def build_link(self, media_id: str) -> str:
-        """Return path and query of a new link to a stored file."""
         ttl_s = self._ttl_s() if callable(self._ttl_s) else self._ttl_s
         return build_link(self._key, media_id, math.ceil(self._clock() + ttl_s))
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if there is not enough space for another file."""
         self._store.check_room()
 
     async def find(self, media_id: str, expires: str, signature: str) -> AnyMedia:

@@ -111,7 +111,6 @@ class WordList:
     __slots__ = ("_anywhere", "_in_phrases", "_phrases", "_whole", "_words")
 
     def __init__(self, words: Mapping[str, str]) -> None:
-        """``words``: the folded words -> the words as listed."""
         phrases = {folded: word for folded, word in words.items() if " " in folded}
         self._words = tuple(words.values())
         self._phrases = tuple(phrases.values())
@@ -124,7 +123,6 @@ class WordList:
         return len(self._words)
 
     def find(self, text: str) -> str | None:
-        """Return a listed word that ``text`` contains, for the log only; None if there is none."""
         if self._anywhere is None or self._whole is None:
             return None
         readings = [text]
@@ -271,7 +269,6 @@ def _drop_marks(found: re.Match[str]) -> str:
 
 
 def _mark_word(folded: str) -> str:
-    """Return a listed word as it appears in a text after ``_mark_edges``."""
     marked = _mark_edges(folded)
     return marked.removesuffix(_EDGE) if _HANGUL.match(folded[-1]) else marked
 

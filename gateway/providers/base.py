@@ -117,8 +117,8 @@ class Provider:
     Attributes:
         slug: the value of a channel's ``provider``.
         base_url: the default base URL; None if every channel must set its own.
-        env_key: environment variable that usually holds the key. None for a vendor without a model list, too: its
-            channels must list their models, so a variable cannot create one.
+        env_key: environment variable that usually holds the key. None too if a channel must list its models itself,
+            which a variable cannot do.
         env_base_url: environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
         local_port: the usual port on the same machine; None for remote vendors.
         sign: key -> headers.
@@ -174,7 +174,6 @@ class Provider:
         return None
 
     def find_capability(self, model: str) -> Capability | None:
-        """Return the known capability of ``model`` (provider name)."""
         return find_capability(self.capabilities, model)
 
     def build_request(
@@ -205,7 +204,6 @@ class Provider:
         return attrs.evolve(http_request, headers=headers | self.sign_request(http_request, key, now_s), exact=True)
 
     def build_models_request(self, channel: Channel, key: str) -> HttpRequest:
-        """Build the request for the model list. Only for a provider with a ``models_path``."""
         sign = self.sign_list or self.sign
         headers = _merge_headers({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
         return HttpRequest(
@@ -214,7 +212,6 @@ class Provider:
 
 
 def _merge_headers(ours: dict[str, str], channel: Channel) -> dict[str, str]:
-    """Merge headers. The channel's override the gateway's; names are case-insensitive."""
     if not channel.headers:
         return ours
     theirs = {name.lower() for name, _ in channel.headers}

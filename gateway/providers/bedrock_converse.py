@@ -30,7 +30,6 @@ def find_region(base_url: str) -> str:
 
 
 def _parse_credentials(key: str) -> AwsCredentials | None:
-    """Parse an access key; None if ``key`` is an API key."""
     access, _, rest = key.partition(":")
     secret, _, token = rest.partition(":")
     return AwsCredentials(access, secret, token) if access and secret else None

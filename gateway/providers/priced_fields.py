@@ -142,7 +142,6 @@ def _is_local(tool: dict[str, Any]) -> bool:
 
 
 def _list_later(items: object) -> list[str]:
-    """List the hosted tools declared or loaded by input items of the Responses API."""
     found: list[str] = []
     for index, item in enumerate(items if isinstance(items, list) else ()):
         for name in item if isinstance(item, dict) else ():

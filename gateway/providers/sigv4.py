@@ -84,13 +84,11 @@ def sign_request(
 
 
 def _find_host(parts: SplitResult) -> str:
-    """Return the Host header for a URL, without the port if it is the scheme's default."""
     usual = parts.port == _DEFAULT_PORTS.get(parts.scheme)
     return parts.netloc.rpartition(":")[0] if usual else parts.netloc
 
 
 def _build_query(query: str) -> str:
-    """Return the canonical query: parameters sorted and encoded as AWS requires."""
     pairs = [
         (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
         for name, value in parse_qsl(query, keep_blank_values=True)

@@ -40,7 +40,6 @@ VERSION = "vertex-2023-10-16"
 
 
 def _address_in_path(body: Body, _model: str) -> None:
-    """Remove the model, which is in the path, and add the API version."""
     body.pop("model", None)
     body["anthropic_version"] = VERSION
 

@@ -26,9 +26,7 @@ class ActiveRequest(Protocol):
     def context(self) -> RequestContext: ...
 
     @property
-    def address(self) -> str | None:
-        """The client's IP address; None if the client has disconnected."""
-        ...
+    def address(self) -> str | None: ...
 
     def handle_disconnect(self) -> bool:
         """Handle a disconnected client. Return whether the request continues, to be charged for its reported usage."""
@@ -40,7 +38,7 @@ class ActiveRequest(Protocol):
 
 
 class ActiveRequests:
-    """All active requests of this process by id, the oldest first. ``node``: id of this node; None outside a cluster."""
+    """All active requests of this process by id, the oldest first. ``node``: id of this node in a cluster."""
 
     def __init__(self, node: str | None) -> None:
         self.calls: dict[str, ActiveRequest] = {}

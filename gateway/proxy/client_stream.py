@@ -40,9 +40,7 @@ class ClientStream(Protocol):
         """
         ...
 
-    async def finish(self, data: bytes) -> None:
-        """Send the last bytes and end the answer. Raises ``ClientDisconnected``."""
-        ...
+    async def finish(self, data: bytes) -> None: ...
 
     def abort(self) -> None:
         """Break the connection, which shows the client that the answer is incomplete."""

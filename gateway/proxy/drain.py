@@ -58,6 +58,5 @@ class DrainedStream:
         self._attempt.abort(error)
 
     def end(self) -> None:
-        """Remove the drain once the request is settled."""
         self._timer.cancel()
         self._drains.attempts.discard(self._attempt)

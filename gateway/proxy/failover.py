@@ -87,11 +87,9 @@ class Proxy:
 
     @property
     def running(self) -> int:
-        """Number of attempts in progress and of requests waiting for their next attempt."""
         return len(self._attempts) + self.waiting
 
     def abort(self) -> None:
-        """End all attempts for the shutdown of the gateway."""
         self.broken_off = True
         for attempt in list(self._attempts):
             attempt.abort(_make_shutdown_error())
@@ -202,12 +200,10 @@ class Attempts:
                 return attempt
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
-        """Record the failure of an attempt before the next one."""
         self.error = error if self._failed is None else choose_error(self.error, error)
         self._failed = attempt, error
 
     async def _may_follow(self, failed: Attempt, error: ProviderError) -> bool:
-        """Wait for the retry budget, and return whether another attempt may follow."""
         proxy, route = self._proxy, self._route
         if not route.may_retry(failed, error):
             return False

@@ -90,7 +90,6 @@ class MergedResponse:
         return task
 
     async def _relay(self, index: int, response: HttpResponse) -> None:
-        """Read one response to its end, pausing while the buffer is full. Raises ``ProviderError``."""
         ended = PumpResult.PAUSED
         while ended is PumpResult.PAUSED and not self.gates[index].closed:
             while self._held_bytes > MAX_HELD_BYTES:

@@ -182,7 +182,6 @@ async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequ
 
 
 async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
-    """Send one request of an attempt, and return the response once its headers arrived. Raises ``ProviderError``."""
     response = await proxy.client.send(attempt.build_request(attempt.translator.inference, packed))
     if response.status not in OK:
         attempt.pending = False
@@ -246,7 +245,6 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
 def _end(
     proxy: Proxy, attempt: Attempt, settle: Callable[[ProviderError | None], None], error: ProviderError | None
 ) -> None:
-    """Record the end of a stream that the client has begun to receive, before the end is sent."""
     if error is None:
         attempt.pending = False
     else:

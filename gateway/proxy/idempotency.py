@@ -38,7 +38,6 @@ class IdempotencyService:
         await self._store.interrupt_replays(self._owner)
 
     async def sweep(self, before_ms: int) -> int:
-        """Delete records from before ``before_ms``, and return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_replays(before_ms)
 
     async def begin(

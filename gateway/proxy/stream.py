@@ -243,7 +243,6 @@ class ProviderStream:
         return PumpResult.PAUSED
 
     async def finish(self) -> bytes:
-        """Return the rest of the output; for a JSON answer that is the entire output."""
         transform = self.transform
         if isinstance(transform, _READ_ASIDE) and transform.ends_heavily:
             return await work_aside(transform.finish)
@@ -283,7 +282,6 @@ class ProviderStream:
         )
 
     async def _hold_large(self, pumped: PumpResult) -> PumpResult:
-        """Read a large event to its end, or until the transform no longer needs a thread."""
         while pumped is PumpResult.PAUSED and isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
             pumped = await self.pump_large(self.transform, self.held.append)
             if pumped is PumpResult.PAUSED and not (self.transform.events or self.transform.closed or self.is_heavy):
@@ -341,7 +339,6 @@ class OpenStream:
         return error
 
     def _open(self, held: list[bytes]) -> None:
-        """Begin the response to the client with the buffered output."""
         rest = b""
         if self._transform.closed and len(held[-1]) > LARGE_EVENT_BYTES:
             rest = held.pop()  # avoids copying it in the join below

@@ -30,7 +30,6 @@ class ActiveInference:
 
     Attributes:
         form: the multipart body, whose files exist until it is closed; None if the body is JSON.
-        idempotency_key: the request's key; without a key, an object that does nothing.
         task: runs the request; None once it has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
@@ -61,7 +60,6 @@ class ActiveInference:
         return find_client_ip(self.request)
 
     def cancel(self) -> bool:
-        """Cancel an unsettled request. Return False if it was already cancelled."""
         if self.cancelled:
             return False
         self.cancelled = True

@@ -49,9 +49,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def forward_response(request: web.Request) -> web.StreamResponse:
-    """Forward a request of the Responses API; answer a background request at once with a queued response.
+    """Forward a request; answer a background request at once with a queued response.
 
-    A background request with ``stream`` runs at the provider, whose stream is read to its end even without the client.
+    A background request with ``stream`` runs at the provider; its stream is read to the end without the client.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
@@ -71,7 +71,6 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
 
 
 def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
-    """Start the request as a task, and return the queued response. ``keep`` stores each state of the response."""
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())

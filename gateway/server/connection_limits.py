@@ -81,10 +81,7 @@ def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> Conne
 
 
 class ConnectionLimiter:
-    """Admits connections, and closes idle ones to make room.
-
-    ``trusted``: networks of proxies, which carry many clients' connections and have no limit per address.
-    """
+    """Admits connections, and closes idle ones to make room. ``trusted``: networks of proxies, without a limit."""
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
         self.limits = limits
@@ -107,7 +104,6 @@ class ConnectionLimiter:
         return self._crowded
 
     def admit(self, connection: LimitedConnection, address: str | None) -> Room:
-        """Count ``connection`` and return its place; "none": it is not counted and must be closed."""
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
         limits = self.limits
         scarce = len(self._open) >= limits.total - limits.reserve and not self._make_room(None)
@@ -133,7 +129,6 @@ class ConnectionLimiter:
                 del self._by_network[network]
 
     def sweep(self) -> None:
-        """Close connections that have sent no request within ``FIRST_REQUEST_TIMEOUT_S``."""
         until = self._clock() - FIRST_REQUEST_TIMEOUT_S
         overdue = [
             each for each in self._open if not each.served and (since := each.idle_since) is not None and since <= until
@@ -143,10 +138,7 @@ class ConnectionLimiter:
             self._crowded = False
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some idle connections, of ``network`` or of all networks; return whether there were any.
-
-        After a futile pass, no further one runs for ``FUTILE_S``.
-        """
+        """Close some idle connections; return whether there were any. After a futile pass, wait for ``FUTILE_S``."""
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False
@@ -168,7 +160,6 @@ class ConnectionLimiter:
             self._log_limit()
 
     def _log_limit(self) -> None:
-        """Log that the limit is reached, at most once per ``LOG_EVERY_S``."""
         now = self._clock()
         if now >= self._logged_at + LOG_EVERY_S:
             self._logged_at = now
@@ -183,10 +174,7 @@ class ConnectionLimiter:
 
 
 def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None:
-    """Return the closing rank of a connection, the lowest is closed first; None: keep the connection.
-
-    Recently served connections rank higher, and connections whose request has no valid key highest.
-    """
+    """Return the closing rank of a connection, the lowest is closed first; None: keep the connection."""
     since = connection.idle_since
     if since is None:
         since = connection.unauthenticated_since

@@ -95,11 +95,8 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
 class DrainState:
     """The state of a graceful shutdown.
 
-    Attributes:
-        open: whether the gateway accepts new requests.
-        leaving: whether a load balancer should send no more requests, because the gateway stops soon.
-        inside: number of active requests, including those whose body is still being read.
-        hurried: whether the shutdown does not wait for them.
+    ``leaving``: the gateway stops soon, and a load balancer should send no more requests. ``inside``: number of active
+    requests, including those whose body is still being read. ``hurried``: the shutdown does not wait for them.
     """
 
     open: bool = True
@@ -110,10 +107,7 @@ class DrainState:
 
 @frozen
 class TracingServices:
-    """The span exporter and the settings of tracing.
-
-    ``sample_ratio``: share of requests to sample if the client has not decided.
-    """
+    """The span exporter and the settings of tracing. ``sample_ratio`` applies unless the client has decided."""
 
     exporter: SpanExporter
     sample_ratio: float
@@ -138,7 +132,6 @@ class StorageServices:
 
     @property
     def node(self) -> ClusterNode | None:
-        """This gateway as a node of its cluster; None for a single process."""
         return self.deployment.node
 
     async def check_writable(self) -> None:
@@ -215,10 +208,7 @@ class AuthServices:
 
 @frozen
 class RoutingServices:
-    """Channels, their models and their state.
-
-    ``model_lists`` shares the channels' model lists among the nodes of a cluster; None for a single process.
-    """
+    """Channels, their models and their state. ``model_lists`` shares the channels' model lists within a cluster."""
 
     catalog: ModelCatalog
     load_balancer: LoadBalancer
@@ -233,10 +223,7 @@ class RoutingServices:
 
 @frozen
 class MediaStores:
-    """The stores of media and clients' files.
-
-    ``folder``: None if they are in a bucket. ``shared``: whether all nodes of a cluster read the same store.
-    """
+    """The stores of media and clients' files. ``folder``: None if they are in a bucket."""
 
     images: MediaStore
     videos: MediaStore

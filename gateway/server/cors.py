@@ -51,7 +51,6 @@ class CrossOrigin:
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a preflight request, which carries no key; pass all other requests to ``handler``."""
         if not request.path.startswith(_PATHS):
             return await handler(request)
         request[CONTEXT].headers = self._build_headers(request)
@@ -68,7 +67,6 @@ class CrossOrigin:
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
 
     def write_headers_for_anyone(self) -> dict[str, str]:
-        """Build the CORS headers for an unparsable request, whose origin is unknown."""
         if len(self._origins) > 1 and not self._any:
             return {}
         origin = ANY_ORIGIN if self._any else next(iter(self._origins))

@@ -35,9 +35,8 @@ log = structlog.stdlib.get_logger("gateway.request")
 def convert_error(error: Exception, request: web.Request, request_id: str) -> web.Response:
     """Convert an exception of a handler into an error response.
 
-    An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is a bug: it is logged with its traceback,
-    and the client gets a general message. Raises ``ConnectionError`` if the client has disconnected; if the response
-    has begun, the connection is aborted first.
+    An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is logged as a bug. Raises
+    ``ConnectionError`` if the client has disconnected; if the response has begun, the connection is aborted first.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None
@@ -109,10 +108,7 @@ def find_error_format(request: web.Request) -> ErrorFormat:
 
 
 def is_google_request(request: web.Request) -> bool:
-    """Return whether a request uses Google's API, judged by its path, its client library's headers or its query.
-
-    Google's client libraries use ``/v1beta`` or ``/v1``. No other API has ``POST`` routes below the models.
-    """
+    """Return whether a request uses Google's API, by its path, its client library's headers or its query."""
     path, headers = request.path, request.headers
     if path == GOOGLE_ROOT or path.startswith(_GOOGLE_PATHS):
         return True

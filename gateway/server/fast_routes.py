@@ -20,10 +20,7 @@ from gateway.server.middlewares import PROBES, with_middlewares
 
 
 class FastRoutes:
-    """Dispatches ``POST`` requests to plain paths of the public API directly, and all other requests through aiohttp.
-
-    The routes and middlewares of ``app`` are read once. ``dispatch``: aiohttp's own dispatcher of ``app``.
-    """
+    """Dispatches ``POST`` requests to plain paths of the public API directly, and all others through aiohttp."""
 
     def __init__(self, app: web.Application, dispatch: Handler) -> None:
         self._dispatch = dispatch
@@ -78,10 +75,7 @@ class FastRoutes:
 
 
 async def refuse_framing(request: web.Request) -> web.Response:
-    """Refuse any ``Transfer-Encoding`` except plain ``chunked`` in HTTP/1.1, and close the connection.
-
-    Different parsers could find different ends of such a body (request smuggling).
-    """
+    """Refuse a ``Transfer-Encoding`` that parsers may read differently (request smuggling); close the connection."""
     error: GatewayError
     if request.version < HttpVersion11:
         error = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")

@@ -1,7 +1,4 @@
-"""Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider.
-
-The path names the model and the method.
-"""
+"""Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider."""
 
 from functools import partial
 from typing import Any, Protocol

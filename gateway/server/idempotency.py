@@ -39,10 +39,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
 
 
 class IdempotencyKey:
-    """The idempotency key of one request. Closing it without a stored response permits using the key again.
-
-    ``is_named``: whether the client sent a key; otherwise all methods are no-ops.
-    """
+    """The idempotency key of one request. Closing it without a stored response permits using the key again."""
 
     is_named = True
     _digest = ""
@@ -54,7 +51,6 @@ class IdempotencyKey:
         self._name = name
 
     async def note_body(self, body: dict[str, Any]) -> None:
-        """Compute the digest of the JSON body."""
         if not self.is_named:
             return
         if (self._request.content_length or 0) > _PIECE_BYTES:
@@ -78,10 +74,7 @@ class IdempotencyKey:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
     async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
-        """Return the stored response if the same request ran before; None if the request must run now.
-
-        Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
-        """
+        """Return the stored response if the same request ran before; None if it must run now."""
         if not self.is_named:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
@@ -139,7 +132,6 @@ class IdempotencyKey:
         return other
 
     def close(self) -> None:
-        """Release the key if no response was stored."""
         mine, self._mine = self._mine, None
         if mine is not None:
             services = self._request.app[SERVICES]
@@ -147,8 +139,6 @@ class IdempotencyKey:
 
 
 class _NoIdempotencyKey(IdempotencyKey):
-    """The key object that all requests without a key share."""
-
     is_named = False
 
     def __init__(self) -> None: ...

@@ -20,10 +20,7 @@ from gateway.server.context import Services
 
 
 async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
-    """Return the text of all metrics and its media type.
-
-    The metric families are collected on the event loop, which owns the measured objects, and formatted in a thread.
-    """
+    """Return the text of all metrics and its media type. Only the formatting runs in a thread."""
     await services.metrics.count_all()
     open_videos = await services.videos.jobs.reservations.count_all_open()
     families: list[Metric] = []

@@ -139,10 +139,7 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
 
 @web.middleware
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Identify the caller of a public API request, by its API key or by a console session.
-
-    A request for an unknown path or method continues without a caller: 404 and 405 need no key.
-    """
+    """Identify the caller by its API key or a console session. 404 and 405 need no key, so they have no caller."""
     try:
         request[CALLER] = await _find_caller(request)
     except GatewayError as fault:
@@ -207,7 +204,6 @@ def _find_authorization(request: web.Request) -> str | None:
 
 
 def _name_key(request: web.Request, secret: str) -> str:
-    """Return the place of the client's key, for an error message; ``secret`` may be empty."""
     for name in _KEY_HEADERS:
         if any(value and secret in value for value in request.headers.getall(name, ())):
             return f"the header '{name}'"
@@ -270,10 +266,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def settle_request(
     request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
 ) -> web.StreamResponse:
-    """Register the request as active, and settle it however it ends.
-
-    Successful responses are settled before their last byte is sent; here only errors are settled.
-    """
+    """Register the request as active, and settle it however it ends. Successful ones are settled earlier."""
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
     services.drain.inside += 1

@@ -53,7 +53,6 @@ class FormLimits:
         max_parts: number of parts, text fields and files together.
         max_text_bytes: size of all text fields together.
         idle_s: maximum pause between two pieces of data, and maximum wait of an upload for its turn.
-        total_s: maximum time for the complete form.
         min_rate: minimum average rate in bytes per second, over each ``pace_s`` seconds of waiting except the first.
     """
 
@@ -79,10 +78,7 @@ class FileSink(Spooled, Protocol):
 
 
 class MultipartReader:
-    """Reads the form of one request; its files exist until ``close``.
-
-    All files share one spooled file (or ``sink``), which limits a form to one file descriptor.
-    """
+    """Reads the form of one request. All files share one spooled file, or ``sink``; they exist until ``close``."""
 
     def __init__(
         self,
@@ -181,7 +177,6 @@ class MultipartReader:
         )
 
     def take_text(self, name: str, count: int) -> None:
-        """Count ``count`` bytes of text fields. Raises ``RequestTooLarge``."""
         self._texts_left -= count
         if self._texts_left < 0:
             shown, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
@@ -216,8 +211,6 @@ class _TextPart:
 
 @attrs.define
 class _File:
-    """A part with a filename: a file, which is appended to the spooled file."""
-
     field: str
     filename: str
     declared: str | None
@@ -255,8 +248,6 @@ class _File:
 
 
 class _BodyReader:
-    """Receives the body within limits of size and time."""
-
     def __init__(self, request: web.Request, limits: FormLimits) -> None:
         self._request = request
         self._limits = limits
@@ -269,7 +260,6 @@ class _BodyReader:
         self._check_size(request.content_length or 0)
 
     async def receive(self) -> bytes:
-        """Return the next data; empty at the end."""
         try:
             piece = await self._receive()
         except (web.RequestPayloadError, HttpProcessingError):

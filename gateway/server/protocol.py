@@ -53,7 +53,6 @@ class GatewayProtocol(RequestHandler):
         self.handshake: LimitedConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection. Beyond the limit, answer with an error and close it."""
         super().connection_made(transport)
         server = self._manager
         if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
@@ -86,10 +85,7 @@ class GatewayProtocol(RequestHandler):
         super().resume_writing()
 
     def _await_reader(self, before: float = math.inf) -> None:
-        """Abort the connection if the client has read nothing since the last check; else schedule the next check.
-
-        ``before``: bytes unread at the last check.
-        """
+        """Abort the connection if the client has not read any of the ``before`` unread bytes; else schedule a check."""
         self._cut_off = None
         if self.transport is None:
             return
@@ -109,7 +105,6 @@ class GatewayProtocol(RequestHandler):
         return self._request_count > 0
 
     def is_new(self, earliest: float) -> bool:
-        """Whether the connection was made after ``earliest``, in loop time, and has sent no request."""
         return not self.served and self._made_at > earliest
 
     @property
@@ -124,7 +119,6 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def unauthenticated_since(self) -> float | None:
-        """Start of the wait for the current request (loop time) if that request has no valid key; None otherwise."""
         request = self._current_request
         if request is None or CALLER in request or ACTOR in request:
             return None
@@ -205,10 +199,7 @@ class GatewayProtocol(RequestHandler):
     async def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the response.
-
-        A response that writes its own head skips aiohttp's steps for forms and protocol upgrades.
-        """
+        """Send the response. A response that writes its own head skips aiohttp's forms and protocol upgrades."""
         if type(resp) in _OWN and not self._upgraded:
             try:
                 await resp.write_eof()
@@ -294,7 +285,6 @@ def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
 async def _answer_last(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
 ) -> web.StreamResponse:
-    """Answer a request as if its client had sent ``Connection: close``."""
     request._message = request._message._replace(should_close=True)  # noqa: SLF001 - see the module's docstring
     return await answer(request)
 

@@ -38,8 +38,7 @@ class RealtimeResponse:
     Attributes:
         cause: ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
         longest: an inference request with the maximum number of tokens, for the reservation.
-        refused_at: when the provider sent an error that probably concerns this response (loop time); None without such
-            an error.
+        refused_at: when the provider sent an error that probably concerns this response (loop time).
     """
 
     context: RequestContext
@@ -76,7 +75,6 @@ class RealtimeBilling:
         return iter(tuple(self._running))
 
     async def reserve(self, event: wire.Event) -> None:
-        """Check a ``response.create`` event and reserve the cost of its response. Raises ``GatewayError``."""
         if len(self._waiting) >= MAX_WAITING:
             raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
         response = self._make(event.get("event_id"), event)
@@ -174,7 +172,6 @@ class RealtimeBilling:
         return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
 
     async def _admit(self, response: RealtimeResponse) -> None:
-        """Check the caller, routing and quota as for any request, and reserve the cost, or raise ``GatewayError``."""
         context, services = response.context, self._services
         inference = context.inference
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
@@ -192,10 +189,7 @@ class RealtimeBilling:
         )
 
     async def _begin(self, response_id: str) -> GatewayError | None:
-        """Record that the provider has begun a response.
-
-        Return the error of a response that the client did not request and that the checks refuse.
-        """
+        """Record that the provider has begun a response. Return the error if the checks refuse an unrequested one."""
         refused = None
         if response_id in self._running:  # the provider reported the begin twice
             return None

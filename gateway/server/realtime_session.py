@@ -198,7 +198,6 @@ class RealtimeSession:
             await self._send_provider(data)
 
     async def _may_pass(self, event: wire.Event) -> bool:
-        """Return whether to relay an event; otherwise send the client an error event."""
         if event["type"] == wire.APPEND:  # the common case first
             self._billing.conversation.note_client(event)
             if self._billing.covers_transcript:
@@ -231,7 +230,6 @@ class RealtimeSession:
             self._billing.conversation.note_client(event)
 
     async def _pass_provider(self) -> None:
-        """Relay the provider's frames, each after the billing has processed it."""
         while True:
             message = await self._provider.receive()
             self._heard_at = self._answered_at = self._loop.time()
@@ -287,7 +285,6 @@ class RealtimeSession:
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     def _check_frames(self, now: float) -> None:
-        """End the session if a large frame was not received and relayed within ``FRAME_S``."""
         if self._meters.client.is_late(now):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message)))
@@ -324,8 +321,8 @@ class RealtimeSession:
 def check_settings(services: Services, caller: Caller, settings: wire.Event, *, place: str, channel: Channel) -> None:
     """Raise an error if a session, response or item at ``place`` has settings that ``channel`` does not allow.
 
-    Not allowed are: references to objects stored at the provider that this session did not create, fields that change
-    the price, and transcription models that the caller may not use or that have no price.
+    These are references to objects stored at the provider by others, fields that change the price, and transcription
+    models that the caller may not use or that have no price.
     """
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
         own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)

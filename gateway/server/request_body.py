@@ -58,10 +58,7 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
 
 
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
-    """Parse a body that has arrived together with its headers, as most do; None if it is incomplete or compressed.
-
-    Return the object, and whether the body contains ``mention``.
-    """
+    """Parse a body that has arrived together with its headers; None if it is incomplete or compressed."""
     headers = request.headers
     usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
     if not request.content.is_eof() or (not usual and _check_type(request) in _COMPRESSED):
@@ -76,7 +73,6 @@ def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, A
 
 
 def _check_type(request: web.Request) -> str:
-    """Check the media type, and return the content encoding; empty if the header is missing."""
     headers = request.headers
     if headers.get("Content-Type") != _JSON:
         kind = read_media_type(request)
@@ -120,7 +116,6 @@ def _open_loan(request: web.Request) -> Loan:
 
 
 async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
-    """Decompress a body to at most ``limit`` bytes, with the memory of ``loan``. Raises ``GatewayError``."""
     pieces, body = _inflate(packed, encoding), bytearray()
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))

@@ -40,10 +40,7 @@ class RawResponse(web.StreamResponse):
         return  # the end has been sent
 
     def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Build a head with status 200, ``headers`` and the common headers.
-
-        ``until_close``: the end of the connection marks the end of the body.
-        """
+        """Build a head with status 200. ``until_close``: the end of the connection marks the end of the body."""
         newer = request.version >= HttpVersion11
         self.keep_alive = stays = request.keep_alive and not until_close
         headers |= build_common_headers(request)
@@ -74,7 +71,6 @@ class BufferedResponse(RawResponse):
         self._whole = self.write_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Send the response. Raises ``ConnectionError`` if the client disconnected or does not read its responses."""
         transport = send(self._request, self._whole)
         if self._request.protocol.writing_paused:  # the client sends requests without reading the responses
             await await_reader(self._request.writer.drain, transport)

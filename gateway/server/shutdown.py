@@ -16,10 +16,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def drain(app: web.Application, *, timeout_s: float) -> None:
-    """Wait until no request is active, for at most ``timeout_s``. aiohttp calls it after closing the listening socket.
-
-    Afterwards aiohttp cancels requests whose bodies are still arriving.
-    """
+    """Wait until no request is active, for at most ``timeout_s``; aiohttp then cancels the remaining uploads."""
     services = app[SERVICES]
     state = services.drain
     state.open = False

@@ -26,10 +26,7 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class DiscardingTransport(asyncio.Transport):
-    """Replaces the transport of a disconnected client: counts and discards written data.
-
-    ``give_up``: called once by the event loop after more than ``max_bytes``.
-    """
+    """Replaces the transport of a disconnected client. Calls ``give_up`` after more than ``max_bytes``."""
 
     writing_paused = False
 
@@ -84,7 +81,6 @@ class EventStreamResponse:
         return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
-        """Send ``data`` as one chunk, or send ``framed``, the same data in the provider's chunks, unchanged."""
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return False
@@ -135,7 +131,6 @@ class EventStreamResponse:
             self._woken.set_result(None)
 
     def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
-        """Discard further writes: the client has disconnected while the provider's response is read to its end."""
         self._protocol = self._transport = DiscardingTransport(max_bytes, give_up)
         self.wake()
 
@@ -149,7 +144,6 @@ class EventStreamResponse:
         self._transport.abort()
 
     async def finish(self, data: bytes) -> None:
-        """Send ``data``, and end the body."""
         if len(data) >= SMALL:
             for start in range(0, len(data), _PIECE_BYTES):
                 self.write(data[start : start + _PIECE_BYTES])
@@ -171,10 +165,7 @@ def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> 
 
 
 class LargeResponse(web.Response):
-    """A complete response of any size. A client that stops reading is disconnected, which frees the memory.
-
-    ``loan``: the memory borrowed for the body; closed once the response has been sent.
-    """
+    """A complete response of any size. A client that stops reading is disconnected, which frees the body's ``loan``."""
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
         super().__init__(body=body, headers=headers)
@@ -183,7 +174,6 @@ class LargeResponse(web.Response):
         self._loan = loan
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Send the body. Raises ``ConnectionError`` if the client has disconnected or stops reading."""
         try:
             await self._write_eof(data)
         finally:

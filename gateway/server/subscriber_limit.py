@@ -13,10 +13,7 @@ MOST_FOLLOWING = 32
 
 
 class SubscriberLimit:
-    """Limits the open streams of each account; streams without an account are counted together.
-
-    ``what``: a plural noun for the streamed objects, for the error message.
-    """
+    """Limits the open streams of each account. ``what``: a plural noun for the error message."""
 
     def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
         self._most = most
@@ -25,7 +22,6 @@ class SubscriberLimit:
 
     @contextmanager
     def join(self, account_id: int | None) -> Iterator[None]:
-        """Count one more stream until the block ends. Raises ``RateLimited``."""
         if self._open[account_id] >= self._most:
             raise RateLimited(f"The account follows {self._most} {self._what} already", retry_after_s=5)
         self._open[account_id] += 1

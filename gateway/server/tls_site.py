@@ -19,10 +19,7 @@ _PAUSE_S = 1.0
 
 
 class TlsSite(web.SockSite):
-    """aiohttp's socket site with shorter TLS timeouts and connections counted before their handshake.
-
-    aiohttp keeps asyncio's timeouts: 60 seconds for the handshake, 30 for the shutdown.
-    """
+    """aiohttp's socket site with shorter timeouts, and with connections counted before their handshake."""
 
     async def start(self) -> None:
         await web.BaseSite.start(self)
@@ -36,10 +33,7 @@ class TlsSite(web.SockSite):
 
 
 class TlsAcceptor:
-    """Accepts the connections of one socket. asyncio's server would report them only after the handshake.
-
-    ``most``: connections accepted before other tasks of the event loop run.
-    """
+    """Accepts the connections of one socket, ``most`` per turn; asyncio's server would hide unfinished handshakes."""
 
     def __init__(self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, most: int) -> None:
         self.sockets = (listener,)
@@ -54,7 +48,6 @@ class TlsAcceptor:
         self._loop.add_reader(self.sockets[0].fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop accepting, and close the listening socket. Handshakes in progress continue."""
         if self._pausing is not None:
             self._pausing.cancel()
         if self.sockets[0].fileno() >= 0:

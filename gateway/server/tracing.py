@@ -16,10 +16,7 @@ _LEFT_STATUS = 499
 
 @web.middleware
 def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-    """Open a trace for each POST request to the public API, and export the spans of sampled requests at their end.
-
-    Not a coroutine, because requests that are not sampled should not pay for one.
-    """
+    """Open a trace for each POST request to the public API. Not a coroutine: most requests are not sampled."""
     tracing = request.app[SERVICES].tracing
     if tracing is None:
         return handler(request)

@@ -68,8 +68,7 @@ def describe_unserved_path(path: str) -> str:
 def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     """Return the served path closest to a misspelled path; None if no path is close.
 
-    Common mistakes in base URLs are tried first: a final slash, a missing version, or two versions. Then the closest
-    path of the client's ``api`` is chosen, or else that of another API.
+    Common mistakes in base URLs are tried first, then the paths of the client's ``api``, then those of others.
     """
     requested = request.path
     if len(requested) > _MOST_CHARS or requested.startswith("/admin"):

@@ -86,7 +86,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def refused(self) -> bool:
-        """Whether the response has an error status."""
         return self.framing.headed and self.framing.status >= _REFUSED
 
     def ask(self, data: bytes) -> None:
@@ -118,7 +117,6 @@ class Connection(asyncio.Protocol):
             self._sink = None
 
     def check(self) -> None:
-        """Raise the error with which the gateway ended the request, or the sink's exception."""
         if self.error is not None:
             raise self.error
         if self.sink_error is not None:
@@ -162,13 +160,11 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def fail(self, error: ProviderError) -> None:
-        """Close the connection. The reader gets ``error``, unless there was an earlier error."""
         if self.error is None:
             self.error = error
         self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once and discard unsent data."""
         self.backlog.clear()
         self.waiting_bytes = 0
         self._close()

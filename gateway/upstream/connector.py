@@ -70,7 +70,6 @@ class Connector:
         await self._names.close()
 
     async def _reach(self, origin: Origin) -> socket.socket:
-        """Return a socket connected to ``origin``, or to a proxy for plain HTTP."""
         if origin.proxy is None:
             return await self._connect(origin.host, origin.port)
         proxy = URL(origin.proxy)

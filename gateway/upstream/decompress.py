@@ -57,7 +57,6 @@ class Decompressor:
         return zlib.decompressobj(_GZIP)
 
     def end(self) -> None:
-        """Handle the end of the data. Raises ``zlib.error`` if the data is truncated."""
         if self._decoder is not None and not self._decoder.eof:
             raise zlib.error("The encoded body is cut")
 

@@ -70,7 +70,6 @@ def _complete(proxy: str) -> str | None:
 
 
 def _is_direct(host: str, port: int, direct: str) -> bool:
-    """Return whether a host is on this machine or matches the list ``direct``."""
     entries = [entry.lower() for entry in _BETWEEN.split(direct) if entry]
     if "*" in entries or any(_is_named(host, port, entry) for entry in entries):
         return True
@@ -83,7 +82,6 @@ def _is_direct(host: str, port: int, direct: str) -> bool:
 
 
 def _is_named(host: str, port: int, entry: str) -> bool:
-    """Return whether an entry matches a host: its name or a parent domain, optionally with its port."""
     name = entry.lstrip("*").lstrip(".").replace("[", "").replace("]", "")
     return any(place == name or place.endswith(f".{name}") for place in (host, f"{host}:{port}"))
 

@@ -108,7 +108,6 @@ class FrameMeter(asyncio.Protocol):
             self._inner.data_received(data)
 
     def _count(self) -> bool:
-        """Update the count of held bytes. Return whether it is within the limits."""
         before, self._counted = self._counted, self._held if self._held > LARGE_BYTES else 0
         return BUDGET.resize(self._account, self._counted - before)
 

@@ -37,7 +37,6 @@ class ReadingShare:
         return self._whole.add(self, added)
 
     async def wait(self) -> None:
-        """Wait until more may be read."""
         while not self._whole.add(self, 0):
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -59,13 +58,11 @@ class LargeAnswers:
         return ReadingShare(self)
 
     def add(self, share: ReadingShare, size: int) -> bool:
-        """Count ``size`` more bytes for ``share``. Return whether more may be read for it."""
         self._held += size
         self._shares.setdefault(share)
         return self._held <= self._most or next(iter(self._shares)) is share
 
     def remove(self, share: ReadingShare, size: int) -> None:
-        """Remove ``share`` with its ``size`` bytes, and wake the waiting shares."""
         self._held -= size
         if self._shares.pop(share, share) is None:
             for other in self._shares:

@@ -78,7 +78,6 @@ class Pool:
             self._emptied.set()
 
     async def close(self) -> None:
-        """Close every connection, and wait until they are closed."""
         self.closed = True
         for connection in list(self._all):
             connection.abort()

@@ -39,7 +39,6 @@ class RequestHead:
     bodiless: bool
 
     def build(self, length: int | None) -> bytes:
-        """Build the head of a request with a body of ``length`` bytes; None: without a body."""
         if length is None and self.bodiless:
             return self.lines + b"\r\n"
         return b"%bContent-Length: %d\r\n\r\n" % (self.lines, length or 0)

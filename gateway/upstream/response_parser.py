@@ -131,7 +131,6 @@ class ResponseParser:
         self.begin()
 
     def begin(self) -> None:
-        """Prepare for another response; the last response was complete and nothing followed it."""
         self._dry = self._interim = self.status = 0
         self.headed = self.complete = self.keep_alive = False
 
@@ -176,7 +175,6 @@ class ResponseParser:
             self.broken = error.with_traceback(None)  # its frames reference this object
 
     def _take_head(self, data: bytes) -> bytes:
-        """Parse a head or a part of it; return the bytes after it."""
         fed = len(self._seen)
         seen = self._seen + data
         at = seen.find(_HEAD_END, fed and max(0, fed - 3))
@@ -194,7 +192,6 @@ class ResponseParser:
         return seen[end:]
 
     def _read_head(self, head: bytes) -> None:
-        """Read the fields that frame the body from a complete head."""
         if len(head) > _SMALL_HEAD_BYTES:
             _check_size(head)
         if self.status < _FINAL:
@@ -280,7 +277,6 @@ def _name_encoding(value: bytes) -> str:
 
 
 def _check_size(head: bytes) -> None:
-    """Raise ``HttpParserError`` if the head has too many fields or too large ones."""
     fields = head.strip(b"\r\n").count(b"\r\n")
     # No field can be larger than the whole head, and few heads exceed that size.
     sizes = [len(name) + len(value) for name, value in _split(head)] if len(head) > MAX_FIELD_BYTES else []

@@ -88,7 +88,6 @@ class SafeFetchResponse:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, case-insensitive."""
         return self._response.headers
 
     @property

@@ -41,7 +41,6 @@ class VideoContent:
         self._provider_api = provider_api
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk has no space for another video."""
         self._store.check_room()
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
@@ -84,7 +83,6 @@ class VideoContent:
         return media
 
     async def find(self, job: VideoJob, variant: Variant) -> AnyMedia | None:
-        """Return the kept file of a completed job; None if there is none. Raises ``StoreUnavailable``."""
         if variant != "video" or job.media_id is None:
             return None
         return await self._store.find(job.media_id)

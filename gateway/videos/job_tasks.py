@@ -43,7 +43,6 @@ class JobTasks:
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task that ``close`` waits for."""
         return self._tasks.start(work)
 
     async def close(self) -> None:

@@ -104,12 +104,10 @@ class VideoJobs:
         return finished
 
     async def complete(self, job: VideoJob) -> bool:
-        """End a job whose video is ready. Raises ``StoreUnavailable``."""
         now_ms = self.now_ms
         return await self.finish(job.complete(now_ms, now_ms + round(self.rules.keep_days * _DAY_MS)))
 
     async def fail(self, job: VideoJob, error: VideoError, audit: AuditRow | None = None) -> bool:
-        """End a job as failed. Raises ``StoreUnavailable``."""
         return await self.finish(job.fail(error, self.now_ms), audit)
 
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:

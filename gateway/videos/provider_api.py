@@ -171,7 +171,6 @@ class VideoProviderApi:
         return ProviderAccess(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
-        """Return the state of a task. Raises ``ProviderAnswerUnusable``, ``ProviderError``."""
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
         async with place:

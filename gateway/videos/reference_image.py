@@ -78,7 +78,6 @@ class References:
 
 
 async def _decode(reference: Reference, file: SpooledFile) -> bytes:
-    """Write the image of a ``data:`` URL to ``file`` in steps; return its first bytes."""
     data = (reference.url or "").partition(",")[2]
     if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
         raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")

@@ -54,7 +54,6 @@ class JobReservations:
         self._open[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
-        """Restore the reservation that an earlier process made for an open job."""
         self.reserve(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
 
     async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
@@ -104,7 +103,6 @@ class JobReservations:
                 self._settle(stored, build_end(stored, int(self.clock() * 1000)).cost_nanos)
 
     def release(self, job: VideoJob) -> None:
-        """Release the reservation of a job that was not stored."""
         held = self._remove(job)
         if held is not None:
             self._balances.release(held)

@@ -68,7 +68,6 @@ class VideoSubmitter:
         self.find_words = find_words
 
     def check(self, inference: InferenceRequest) -> None:
-        """Check the prompt and the free disk space. Raises ``ContentForbidden``, ``StoreUnavailable``."""
         try:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
         except SensitiveWords as forbidden:
@@ -240,7 +239,6 @@ class VideoSubmitter:
         return found is not None and found.upstream_id == started.upstream_id and found.state != "failed"
 
     async def _cancel_started(self, started: VideoJob) -> VideoJob:
-        """Cancel the provider's task of a job that was cancelled during its submit."""
         access = self._jobs.provider_api.find_access(started)
         if access is not None:
             await self._jobs.provider_api.cancel(access, started)
@@ -255,7 +253,6 @@ class VideoSubmitter:
         await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
-        """Delete a job that no provider started; only the request's record remains."""
         now, now_ms = self._loop_s, self._jobs.now_ms
         ctx.record = record = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
         await self._jobs.reservations.drop(job, record)

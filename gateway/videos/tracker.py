@@ -133,7 +133,6 @@ class VideoTracker:
         return after.release(now_ms + self._scale(wait_s))
 
     async def _start_fetching(self, job: VideoJob, clue: str | None) -> VideoJob | None:
-        """Start fetching the video of a job that its provider has completed, or end the job if videos are not kept."""
         jobs = self._jobs
         job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
         if not jobs.rules.keep:

@@ -175,7 +175,7 @@ def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool =
 
 
 def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
-    """Build the form of an edit; see ``build_images_body``. Client libraries name several images ``image[]``, too."""
+    """Build the form of an edit; see ``build_images_body``. Several images are sent as ``image[]``."""
     images = [file for file in inference.files if file.field == "image"]
     named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in inference.files]
     return Form(build_images_body(inference, model, shaped=shaped), tuple(named))

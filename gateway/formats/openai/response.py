@@ -75,7 +75,7 @@ class _Message:
                 self.reason = event.reason
 
     def write(self, index: int, custom: Collection[str]) -> dict[str, Any]:
-        """Build the choice; ``custom``: names of custom tools. No text next to calls or a refusal becomes null."""
+        """Build the choice; ``custom``: names of custom tools. Empty text next to calls or a refusal becomes null."""
         replaced = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",

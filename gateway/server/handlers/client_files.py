@@ -141,7 +141,6 @@ async def delete_file(request: web.Request) -> web.Response:
 
 
 async def _find_file(request: web.Request) -> ClientFile:
-    """Return a file of the caller's account. Raises ``NotFound``, also for other accounts' files."""
     return await request.app[SERVICES].files.files.get(request.match_info["id"], request[CALLER].account.id)
 
 

@@ -18,7 +18,6 @@ class StoreCheck:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, app: web.Application) -> None:
-        """Raise ``StoreUnavailable`` if the database is not writable or does not answer in time."""
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.ensure_future(app[SERVICES].storage.check_writable())

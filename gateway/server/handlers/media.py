@@ -79,11 +79,7 @@ def _build_headers(media: AnyMedia) -> dict[str, str]:
 
 
 class FileResponse(web.FileResponse):
-    """aiohttp's file response with the gateway's range handling and errors.
-
-    The handler prepares it inside the middlewares, which convert its errors. aiohttp calls ``prepare`` again, without
-    effect.
-    """
+    """aiohttp's file response with the gateway's range handling and errors. A second ``prepare`` has no effect."""
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**_build_headers(media), **headers})
@@ -91,7 +87,6 @@ class FileResponse(web.FileResponse):
         self._cancelled = False
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send the file, once. Raises ``NotFound``, ``RangeNotSatisfiable``, ``PreconditionFailed``."""
         if self.prepared:
             return await web.StreamResponse.prepare(self, request)
         try:

@@ -72,13 +72,11 @@ async def delete_message_batch(request: web.Request) -> web.Response:
 
 
 async def _find_batch(request: web.Request) -> Batch:
-    """Return a batch of the caller's account. Raises ``NotFound``, also for other accounts' batches."""
     batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
     return await batches.get(request.match_info["id"], account_id, MESSAGES_PREFIX)
 
 
 def _read_id(request: web.Request, name: str) -> str | None:
-    """Return a batch id from the query; None if it is missing. Raises ``InvalidRequest``."""
     text = request.query.get(name) or None
     if text is not None and not is_client_id(text, MESSAGES_PREFIX):
         raise InvalidRequest(f"'{name}' must be an id such as {MESSAGES_PREFIX}…", param=name)

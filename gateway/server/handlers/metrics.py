@@ -38,11 +38,7 @@ async def get_metrics(request: web.Request) -> web.Response:
 
 
 async def _check_access(request: web.Request) -> None:
-    """Raise an error unless the client may read the metrics.
-
-    ``NotFound`` if the configuration permits no other machine, else ``Forbidden``, or ``InvalidApiKey`` if a token is
-    configured.
-    """
+    """Raise an error unless the client may read the metrics: ``NotFound``, ``Forbidden`` or ``InvalidApiKey``."""
     settings = request.app[SERVICES].live_config.config.metrics
     if settings.token and _has_token(request, settings.token):
         return
@@ -66,10 +62,7 @@ def _has_token(request: web.Request, expected: str) -> bool:
 
 
 def _is_local(request: web.Request, address: str | None) -> bool:
-    """Return whether the client, at ``address``, runs on this machine.
-
-    A proxy on this machine must be in ``server.trusted_proxies`` and must name a client on this machine.
-    """
+    """Return whether the client runs on this machine, even if its requests come through a proxy here."""
     peer = find_peer(request)
     if not is_inside(peer, _LOOPBACK) or not any(name in request.headers for name in _FORWARDED):
         return is_inside(peer, _LOOPBACK)

@@ -23,8 +23,7 @@ from gateway.upstream.websocket import CLOSE_S, HEARTBEAT_S, MAX_FRAME_BYTES, Ha
 async def open_session(request: web.Request) -> web.StreamResponse:
     """Connect the client to a provider of the model, and relay frames until the session ends.
 
-    The client's handshake is answered after the provider's has succeeded. Until then other channels can be tried, and
-    errors are HTTP responses.
+    The client's handshake is answered after the provider's: until then, other channels can be tried.
     """
     active, services = get_active(request, ActiveRealtime), request.app[SERVICES]
     ctx = active.context

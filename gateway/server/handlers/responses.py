@@ -126,7 +126,6 @@ def _find_channel(request: web.Request, name: str) -> Channel | None:
 
 
 def _list_items(kept: KeptResponse, conversation: list[Item]) -> list[Item]:
-    """Return the input items, each with an id, and with plain texts expanded to content parts."""
     digits = kept.id.removeprefix("resp_")
     items: list[Item] = []
     for index, item in enumerate(conversation):

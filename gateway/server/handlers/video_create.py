@@ -40,10 +40,7 @@ POLL_AFTER = "openai-poll-after-ms"
 
 
 class ActiveVideoSubmission(ActiveInference):
-    """An active request that creates a video job.
-
-    ``submitting``: the submission runs in its own task, and the request can no longer be cancelled.
-    """
+    """An active request that creates a video job. Once ``submitting``, it can no longer be cancelled."""
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
@@ -116,7 +113,6 @@ async def submit(request: web.Request) -> web.StreamResponse:
 
 
 def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
-    """Return the status words to store with the job; a remix inherits its original's words."""
     words = find_submitted_words(request)
     return video.remix_of.status_words if video.remix_of is not None and words == "spec" else words
 

@@ -161,7 +161,6 @@ def _check_range(file: FetchedFile) -> None:
 
 
 async def _get_job(request: web.Request) -> VideoJob:
-    """Return a job of the caller's account. Raises ``NotFound``, also for other accounts' jobs."""
     return await request.app[SERVICES].videos.jobs.get(request.match_info["id"], request[CALLER].account.id)
 
 

@@ -128,7 +128,6 @@ def parse_page(name: str, text: str) -> HelpPage:
 
 
 def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
-    """Assign an id to each heading, and yield the tag, the id and the text."""
     used: set[str] = set()
     for opening, inline in itertools.pairwise(tokens):
         if opening.type == "heading_open":
