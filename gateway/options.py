@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -11,6 +12,9 @@ from gateway.config.schema import Config
 from gateway.domain.setting import Source
 from gateway.frozen import frozen
 from gateway.storage.data_folder import DataFolder
+
+if TYPE_CHECKING:
+    from gateway.cluster.membership.times import ClusterTimes
 
 
 @attrs.define
@@ -39,6 +43,7 @@ class AppOptions:
         declare: write the accounts and keys of ``config`` to the database.
         demo_pace_s: pause between two words of the built-in demo.
         task_pace: factor for the waits between polls of a provider's task.
+        cluster_times: the times of nodes; None: those of ``cluster.membership.times``.
         clock: Unix seconds.
         sources: the source of each setting, by path; None: every non-default value comes from the file.
         read_config: reads the configuration again for a reload. Raises ``ConfigError``.
@@ -53,6 +58,7 @@ class AppOptions:
     declare: bool = True
     demo_pace_s: float = 0.03
     task_pace: float = 1.0
+    cluster_times: "ClusterTimes | None" = None
     clock: Callable[[], float] = time.time
     sources: Mapping[str, Source] | None = None
     read_config: Callable[[], FileConfig] | None = None

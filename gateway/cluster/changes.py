@@ -21,8 +21,8 @@ _AGAIN_S = 1.0
 MOST_FAILURES = 30
 """Consecutive failures while the node reaches the store; then the failure is logged, and retries become rarer.
 
-At one per second they take longer than ``FENCE_S``: a node that has lost its store is fenced first, and counts from
-zero.
+At one per second they take longer than ``ClusterTimes.fence_s``: a node that has lost its store is fenced first, and
+counts from zero.
 """
 _SLOW_S = 30.0
 

@@ -11,6 +11,7 @@ from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
+from gateway.cluster.membership.times import TIMES
 from gateway.cluster.own_url import find_own_url
 from gateway.cluster.state.secrets import check_shared, share_secrets
 from gateway.domain.node import Node
@@ -41,11 +42,12 @@ async def open_node(
         config_digest=find_digest(config),
     )
     address = Address(config.store.url, own.id)
-    session = NodeSession(address, own)
+    times = options.cluster_times or TIMES
+    session = NodeSession(address, own, times)
     check = partial(check_shared, folder=options.folder, database=address.name, master_key=master_key)
     database = await open_address(address, session, check)
     stack.push_async_callback(database.close)
-    queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
+    queue, clock = FencedWriteQueue(times=times), StoreClock(options.clock, read_boot_time)
     node = ClusterNode(session, queue, clock, count_active)
     stack.push_async_callback(node.close)
     await node.open()

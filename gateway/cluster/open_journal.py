@@ -47,4 +47,5 @@ async def open_journal(
 def collect_notes(database: Database, node: "ClusterNode", on_crash: OnCrash, jobs: JobRunner) -> None:
     """Start ending the requests of dead nodes, while ``node`` leads."""
     ended = EndedNodeNotes(database, lambda: parse_day(node.clock.now()))
-    jobs.start("collect_notes", NoteCollector(ended, lambda: node.leads, on_crash, node.clock.now).run)
+    collector = NoteCollector(ended, lambda: node.leads, on_crash, node.clock.now, node.times.notes_s)
+    jobs.start("collect_notes", collector.run)

@@ -139,8 +139,10 @@ def _find_credit(
     options: AppOptions, storage: StorageServices, ledger: LedgerRepository, node: "RegisteredNode"
 ) -> "NodeCredit":
     from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
+    from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
-    return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock)
+    wait_s = (options.cluster_times or TIMES).credit_wait_s
+    return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
 
 
 async def _recover_alone(options: AppOptions, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
@@ -155,9 +157,9 @@ async def _recover_alone(options: AppOptions, database: Database, recover: Calla
         await recover()
         return
     from gateway.cluster.credit.store import clear_credit, delete_leases  # noqa: PLC0415 - its driver is an extra
-    from gateway.cluster.membership.death_watch import DEAD_S  # noqa: PLC0415 - only in a cluster
+    from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
-    await database.write(partial(clear_credit, dead_s=DEAD_S))
+    await database.write(partial(clear_credit, dead_s=(options.cluster_times or TIMES).dead_s))
     await recover()
     if options.declare and (node := options.folder.find_node_id()) is not None:
         await database.write(partial(delete_leases, node=node))

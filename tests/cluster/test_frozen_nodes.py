@@ -10,10 +10,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.cluster.membership.death_watch import DEAD_S
+from gateway.cluster.membership.times import ClusterTimes
 from tests.support.cluster import find_leader, start_nodes
 from tests.support.gateway import channel
-from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.gateway_process import SERVE, GatewayProcess, eventually
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.steady_callers import SteadyCallers
@@ -21,7 +21,7 @@ from tests.support.steady_callers import SteadyCallers
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
 TIMES = 10
-DETECTED_S = DEAD_S + 10
+DETECTED_S = ClusterTimes().dead_s + 10
 _FOUND = """
 SELECT (SELECT count(*) FROM requests) AS rows,
   (SELECT coalesce(sum(cost_nanos), 0)::bigint FROM requests) AS cost,
@@ -39,7 +39,7 @@ async def test_a_node_that_is_frozen_under_load_holds_no_other_one_up_and_joins_
     connection = await asyncpg.connect(url)
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
-        async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+        async with start_nodes(tmp_path, [url] * 2, tables, command=SERVE) as nodes:
             keys = [
                 await nodes[0].ask("keys", {"name": f"k{number}", "account": "acme", **quota})
                 for number, quota in enumerate(({}, {"quota_usd": 100_000.0}))

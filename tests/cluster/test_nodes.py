@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.support.cluster import make_node, start_nodes
+from tests.support.cluster import FENCED_SERVE, make_node, start_nodes
 from tests.support.gateway import HELLO, channel
 from tests.support.gateway_process import GatewayProcess, ask_chat, eventually, open_caller
 from tests.support.postgres import SharedPostgres
@@ -126,7 +126,7 @@ async def test_a_node_that_has_lost_touch_serves_nobody_until_it_knows_what_was_
     port = int(url.rpartition(":")[2].partition("/")[0])
     async with StoppableProxy(port) as proxy:
         urls = [url, url.replace(f":{port}/", f":{proxy.port}/")]
-        async with start_nodes(tmp_path, urls, tables) as nodes:
+        async with start_nodes(tmp_path, urls, tables, command=FENCED_SERVE) as nodes:
             key = await nodes[0].ask("keys", {"name": "k", "account": "acme"})
             await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
             proxy.stop()

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cluster.membership.times import TIMES
 from tests.support.cluster import find_leader, start_nodes
 from tests.support.gateway import channel
-from tests.support.gateway_process import eventually
+from tests.support.gateway_process import SERVE, eventually
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.steady_callers import SteadyCallers
 from tests.support.stoppable_proxy import StoppableProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-FENCE_S, BACK_S = 10.0, 3.0
+FENCE_S, BACK_S = TIMES.fence_s, 3.0
 AWAY_S = 30.0
 PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 1}
 
@@ -32,7 +33,7 @@ async def test_a_node_that_is_cut_off_stops_in_time_and_is_back_at_once(
         tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
         proxies = [one, two]
         urls = [url.replace(f":{port}/", f":{proxy.port}/") for proxy in proxies]
-        async with start_nodes(tmp_path, urls, tables) as nodes:
+        async with start_nodes(tmp_path, urls, tables, command=SERVE) as nodes:
             leader = await find_leader(url, nodes)
             cut = leader if leads else 1 - leader
             whole = 1 - cut

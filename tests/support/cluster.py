@@ -10,6 +10,9 @@ import asyncpg
 
 from tests.support.gateway_process import GatewayProcess
 
+FREQUENT_SERVE = ("tests.support.quick_nodes", "frequent", "serve")
+FENCED_SERVE = ("tests.support.quick_nodes", "fenced", "serve")
+"""Commands of nodes with shorter times than in operation: see ``quick_nodes``."""
 MASTER_KEY = "5a" * 32
 _LEADER = """
 SELECT own.objid FROM pg_locks leader JOIN pg_locks own USING (pid, database)
@@ -20,19 +23,35 @@ WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 
 
 
 def make_node(
-    path: Path, url: str, tables: Mapping[str, Any], cluster: Mapping[str, Any] = {}, *, port: int = 0
+    path: Path,
+    url: str,
+    tables: Mapping[str, Any],
+    cluster: Mapping[str, Any] = {},
+    *,
+    port: int = 0,
+    command: Sequence[str] = FREQUENT_SERVE,
 ) -> GatewayProcess:
-    """A node over the data folder ``path`` on the database at ``url``; it is not started."""
+    """A node over the data folder ``path`` on the database at ``url``; it is not started.
+
+    It beats more often than a node in operation, unless its ``command`` is ``SERVE``.
+    """
     cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True, **cluster}}
-    return GatewayProcess(path, {**cluster, **tables}, port=port)
+    return GatewayProcess(path, {**cluster, **tables}, command=command, port=port)
 
 
 @asynccontextmanager
 async def start_nodes(
-    path: Path, urls: Sequence[str], tables: Mapping[str, Any], cluster: Mapping[str, Any] = {}
+    path: Path,
+    urls: Sequence[str],
+    tables: Mapping[str, Any],
+    cluster: Mapping[str, Any] = {},
+    *,
+    command: Sequence[str] = FREQUENT_SERVE,
 ) -> AsyncIterator[Sequence[GatewayProcess]]:
     """Start a node for each of ``urls``, ways to one database, all at once; they end whatever happens."""
-    nodes = [make_node(path / f"node{number}", url, tables, cluster) for number, url in enumerate(urls)]
+    nodes = [
+        make_node(path / f"node{number}", url, tables, cluster, command=command) for number, url in enumerate(urls)
+    ]
     async with AsyncExitStack() as stack:
         for node in nodes:
             stack.push_async_callback(node.kill)

@@ -13,6 +13,7 @@ import structlog
 
 from gateway.cluster.credit.queue import CreditQueue, Verdict, WaitingRequest, collect
 from gateway.cluster.credit.recalls import Recalls
+from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import DAY_S, Reservation, UtcDay
 from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
 from gateway.domain.leased_balance import (
@@ -27,9 +28,6 @@ from gateway.errors import StoreUnavailable
 
 PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
 """How long to wait after each recall for nodes that do not answer, in seconds."""
-WAIT_S = 8.0
-"""Seconds that a request waits for a store that does not answer, enough for a restart of the server. It is less than
-the time after which the node takes no requests at all (``membership.fence``)."""
 RETRY_S = 0.1
 SWEEP_S = 5.0
 SLICE = 500
@@ -69,6 +67,7 @@ class CreditKeeper:
         now: Callable[[], float],
         reach: Callable[[float], object],
         pauses_s: Sequence[float] = PAUSES_S,
+        wait_s: float = TIMES.credit_wait_s,
     ) -> None:
         self._authority = authority
         self._find_unposted = find_unposted
@@ -88,7 +87,7 @@ class CreditKeeper:
         self._sweep_s = now() + SWEEP_S
         self._lost = False
         self.correcting = asyncio.Lock()
-        self.wait_s = WAIT_S
+        self.wait_s = wait_s
         self.release: Callable[[Reservation], object] = lambda _: None
         self._reach = reach
         authority.recalled, authority.returned = self._note_recalled, self._note_returned

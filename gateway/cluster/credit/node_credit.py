@@ -16,6 +16,7 @@ from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned, reverse_orphan_charges
 from gateway.cluster.credit.unposted import find_unposted
 from gateway.cluster.membership.registered_node import RegisteredNode
+from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import UtcDay, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import StoreUnavailable
@@ -32,6 +33,7 @@ class NodeCredit:
     Args:
         url: the URL of the database.
         clock: Unix seconds.
+        wait_s: how long a request waits for a store that does not answer.
 
     Attributes:
         keeper: requests credit from the store.
@@ -39,7 +41,14 @@ class NodeCredit:
     """
 
     def __init__(
-        self, node: RegisteredNode, url: str, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
+        self,
+        node: RegisteredNode,
+        url: str,
+        ledger: LedgerRepository,
+        queue: WriteQueue,
+        *,
+        clock: Callable[[], float],
+        wait_s: float = TIMES.credit_wait_s,
     ) -> None:
         self._node = node
         self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)
@@ -48,7 +57,7 @@ class NodeCredit:
         self._jobs = JobRunner()
         unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(
-            self._authority, unposted, today=self._find_today, now=time.monotonic, reach=node.clock.reach
+            self._authority, unposted, today=self._find_today, now=time.monotonic, reach=node.clock.reach, wait_s=wait_s
         )
         self.balances = LeasedBalances(clock, self.keeper)
 

@@ -12,8 +12,6 @@ from gateway.domain.ledger import OnCrash
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
-PAUSE_S = 2.0
-
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -35,21 +33,27 @@ class NoteCollector:
     """Settles the records of dead nodes, while its own node leads.
 
     ``leads``: returns whether this node leads. If two nodes lead for a moment, one of them finds nothing to settle.
-    ``clock``: Unix seconds.
+    ``clock``: Unix seconds. ``pause_s``: seconds between two searches.
     """
 
     def __init__(
-        self, ended: EndedNodes, leads: Callable[[], bool], on_crash: OnCrash, clock: Callable[[], float]
+        self,
+        ended: EndedNodes,
+        leads: Callable[[], bool],
+        on_crash: OnCrash,
+        clock: Callable[[], float],
+        pause_s: float,
     ) -> None:
+        self._pause_s = pause_s
         self._ended = ended
         self._leads = leads
         self._on_crash = on_crash
         self._clock = clock
 
     async def run(self) -> None:
-        """Look for dead nodes every ``PAUSE_S`` seconds, forever."""
+        """Look for dead nodes every ``pause_s`` seconds, forever."""
         while True:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
             if self._leads():
                 try:
                     await self.step()

@@ -11,9 +11,6 @@ from gateway.storage.postgres.address import NODE
 
 SPACE, LEADER = 7130, 0
 """First key of the nodes' advisory locks, and second key of the leader's lock; ``number_node`` returns the others."""
-STUCK_S = 2.0
-"""Seconds that a transaction may wait for its node while it blocks another one. A working node sends its next
-statement within milliseconds."""
 
 _END_NODE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -33,7 +30,7 @@ FROM (SELECT DISTINCT unnest(pg_blocking_pids(pid)) AS pid FROM pg_stat_activity
       WHERE datname = current_database() AND wait_event_type = 'Lock') blocking
 JOIN pg_stat_activity holder USING (pid)
 WHERE holder.wait_event_type = 'Client' AND holder.state <> 'idle' AND starts_with(holder.application_name, '{NODE}')
-  AND holder.state_change < clock_timestamp() - interval '{STUCK_S} s'
+  AND holder.state_change < clock_timestamp() - make_interval(secs => $1)
 """  # noqa: S608 - our own words
 
 Connection: TypeAlias = Any
@@ -67,6 +64,6 @@ async def find_leader(connection: Connection) -> tuple[int, int] | None:
     return None if row is None else (row["pid"], row["objid"])
 
 
-async def end_stuck(connection: Connection) -> Collection[str]:
+async def end_stuck(connection: Connection, stuck_s: float) -> Collection[str]:
     """End transactions that block others while their node sends nothing; return the names of their connections."""
-    return [row["application_name"] for row in await connection.fetch(_END_STUCK)]
+    return [row["application_name"] for row in await connection.fetch(_END_STUCK, stuck_s)]

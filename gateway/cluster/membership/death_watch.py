@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-DEAD_S = 20.0
-LOST_S = 5.0
-"""After such a gap in reading beats (seconds), for instance without the store, missing beats prove nothing, and the
-watch starts anew."""
+from gateway.cluster.membership.times import ClusterTimes
 
 Registration = tuple[str, int]
 """A node's id and epoch."""
@@ -17,7 +14,8 @@ class DeathWatch:
     Every node watches, not only the leader, because the leader may be the dead node.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, times: ClusterTimes) -> None:
+        self._times = times
         self._seen: dict[Registration, tuple[int, float]] = {}
         self._last_s = float("-inf")
 
@@ -26,11 +24,11 @@ class DeathWatch:
         self._seen.clear()
 
     def observe(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:
-        """Record the ``beats`` of the live nodes, and return the nodes without a beat for ``DEAD_S`` seconds.
+        """Record the ``beats`` of the live nodes, and return the nodes without a beat for ``dead_s`` seconds.
 
         ``now_s``: seconds of a monotonic clock that includes the time while this machine sleeps.
         """
-        if now_s - self._last_s > LOST_S:
+        if now_s - self._last_s > self._times.lost_s:
             self.forget()
         self._last_s = now_s
         dead = []
@@ -38,7 +36,7 @@ class DeathWatch:
         for node, beat in beats.items():
             before, since_s = self._seen.get(node, (beat, now_s))
             seen[node] = (beat, now_s if beat != before else since_s)
-            if now_s - seen[node][1] >= DEAD_S:
+            if now_s - seen[node][1] >= self._times.dead_s:
                 dead.append(node)
         self._seen = seen
         return dead

@@ -6,12 +6,9 @@ By then another node may have revoked a key, or declared this node dead.
 import time
 
 from gateway.billing.write_queue import MAX_WAITING, WriteQueue
+from gateway.cluster.membership.times import TIMES, ClusterTimes
 from gateway.errors import StoreUnavailable
 
-FENCE_S = 10.0
-"""A constant, like the other times of nodes: they must be consistent (``tests/cluster/membership/test_fence.py``)."""
-RIDE_THROUGH_S = 10.0
-"""How long requests are accepted while rows cannot be stored: the rows wait in memory and in the journal."""
 _RETRY_AFTER_S = 2
 
 
@@ -29,8 +26,9 @@ class FencedWriteQueue(WriteQueue):
     ``valid_until_s``: until then the node takes requests, by ``read_boot_time``.
     """
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
+    def __init__(self, most: int = MAX_WAITING, times: ClusterTimes = TIMES) -> None:
         self._failing_since_s: float | None = None
+        self._ride_through_s = times.ride_through_s
         super().__init__(most)
         self.valid_until_s = 0.0
 
@@ -77,4 +75,4 @@ class FencedWriteQueue(WriteQueue):
     @property
     def _is_failing_long(self) -> bool:
         since_s = self._failing_since_s or 0.0
-        return read_boot_time() - since_s >= RIDE_THROUGH_S or 2 * len(self._rows) >= self._most
+        return read_boot_time() - since_s >= self._ride_through_s or 2 * len(self._rows) >= self._most

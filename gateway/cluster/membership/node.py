@@ -9,7 +9,7 @@ import structlog
 
 from gateway.background import JobRunner
 from gateway.cluster.membership.death_watch import DeathWatch, Registration
-from gateway.cluster.membership.fence import FENCE_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.leadership import Leadership
 from gateway.cluster.membership.notifications import MEMBERS, NodeNotifications
 from gateway.cluster.membership.session import NodeSession
@@ -18,10 +18,8 @@ from gateway.domain.node import Change, NodeFigures, parse_process
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 
-BEAT_S = 2.0
-RETRY_S = 0.5
 CHECKERS = 4
-"""How many nodes check for stuck transactions and a stuck leader within ``BEAT_S``, whatever the cluster's size."""
+"""How many nodes check for stuck transactions and a stuck leader within a beat, whatever the cluster's size."""
 CLEAN_S = 3600.0
 WRONG_CLOCK_S = 60.0
 """If this machine's clock is off the store's by more, the difference is logged and marked in the list of nodes."""
@@ -35,13 +33,14 @@ class ClusterNode:
     """Keeps this process a live member of its cluster.
 
     The fence moves forward only after all changes committed before the beat are applied: the memory of a serving node
-    is at most ``FENCE_S`` old.
+    is at most ``ClusterTimes.fence_s`` old.
 
     Args:
         queue: receives the time until which the node may take requests.
         count_requests: returns the number of requests in progress.
 
     Attributes:
+        times: the times of the cluster.
         members: the live nodes as of the last beat: id to epoch.
         leadership: runs the jobs of the leader.
         notifications: wake waiting code on other nodes.
@@ -51,9 +50,10 @@ class ClusterNode:
         self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock, count_requests: Callable[[], int]
     ) -> None:
         self._session = session
+        self.times = session.times
         self._queue = queue
         self.clock = clock
-        self._watch = DeathWatch()
+        self._watch = DeathWatch(session.times)
         self._woken = asyncio.Event()
         self._current = asyncio.Event()
         self._apply: Apply | None = None
@@ -148,7 +148,7 @@ class ClusterNode:
         self._apply, self._reload, self._restore = apply, reload, restore
         self._woken.set()
         try:
-            async with asyncio.timeout(FENCE_S):
+            async with asyncio.timeout(self.times.fence_s):
                 await self._current.wait()
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer") from None
@@ -184,10 +184,11 @@ class ClusterNode:
                     log.warning("node_out_of_touch", node=self.process, error=error.message)
                 failing = True
                 self.leadership.leads = False
-                await asyncio.sleep(RETRY_S)  # whatever the cause of the wake-up: a lost connection is one, too
+                # Whatever the cause of the wake-up: a lost connection is one, too.
+                await asyncio.sleep(self.times.retry_s)
             else:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore a cancellation
+                    async with asyncio.timeout(self.times.beat_s):  # ``wait_for`` may ignore a cancellation
                         await self._woken.wait()
 
     async def _run_lead(self) -> None:
@@ -197,7 +198,7 @@ class ClusterNode:
                 await self._lead()
             except StoreUnavailable:  # the beat logs it
                 self.leadership.leads = False  # the lock is lost with the connection
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self.times.beat_s)
         with suppress(StoreUnavailable):  # otherwise the lock is lost with the connection
             await self._session.stop_leading()
 
@@ -229,7 +230,7 @@ class ClusterNode:
         self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
         self._warn_of_clock()
         if follows:
-            self._queue.valid_until_s = began_s + FENCE_S
+            self._queue.valid_until_s = began_s + self.times.fence_s
             self._current.set()
 
     def _warn_of_clock(self) -> None:
@@ -246,7 +247,7 @@ class ClusterNode:
         self._clock_wrong = wrong
 
     def _describe(self) -> str:
-        """Return the details of the node for a beat. Beats come every two seconds: nothing here may take time."""
+        """Return the details of the node for a beat. Beats are frequent: nothing here may take time."""
         detail = {
             "clock_offset_ms": round(self.clock.offset_s * 1000),
             "waiting_rows": len(self._queue),

@@ -16,6 +16,7 @@ from sqlalchemy import Executable, text
 
 from gateway.cluster.credit.rows import LIMITS_LOCK
 from gateway.cluster.membership.backends import LEADER, SPACE, end_leader, end_node, end_stuck, find_leader, number_node
+from gateway.cluster.membership.times import TIMES, ClusterTimes
 from gateway.domain.node import Change, Heartbeat, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
@@ -25,12 +26,8 @@ from gateway.storage.postgres.incarnation import read_generation
 from gateway.storage.postgres.line import DedicatedConnection, describe
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
 
-STATEMENT_S = 2.0
-"""Time limit of a method's statements, in seconds; then the connection is closed and replaced."""
 FREE_S = 10.0
-"""The same for freeing a node's claims, which may be many rows."""
-LATE_MS = 10_000
-"""A node that has not served for this many milliseconds gets no share of the work."""
+"""Time limit of the statements that free a node's claims, which may be many rows, in seconds."""
 START_S = 60.0
 """How long a starting node waits for another node's start, in seconds."""
 _START_LOCK = 7_130_002
@@ -63,9 +60,9 @@ UPDATE beats b SET beat = b.beat + 1, at_ms = CASE WHEN $5::boolean THEN NOW ELS
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
   (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead,
-  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - LATE_MS) AS late,
+  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - $6::bigint) AS late,
   (SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'oldest') AS oldest
-""".replace("NOW", _NOW).replace("LATE_MS", str(LATE_MS))
+""".replace("NOW", _NOW)
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
@@ -103,13 +100,15 @@ class NodeSession:
     """The database session of one node. Every method raises ``StoreUnavailable`` if the database does not answer.
 
     Attributes:
+        times: the times of the cluster.
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
         heard: called when the log of changes has grown, and when the connection was lost.
         deliver_message: called with each message of ``notify``, including this node's own.
         generation: see ``read_generation``; as of the last connection.
     """
 
-    def __init__(self, address: Address, node: Node) -> None:
+    def __init__(self, address: Address, node: Node, times: ClusterTimes = TIMES) -> None:
+        self.times = times
         self._address = address
         self._name = f"{address.user} control"
         self._own = DedicatedConnection(self._connect, address.suspect)
@@ -158,47 +157,48 @@ class NodeSession:
         """Report that this node is alive and has applied the changes up to ``seen``; None if it was declared dead.
 
         ``detail`` is a JSON object for the list of nodes. A node that no longer ``serves`` gets no share of the work
-        after ``LATE_MS``, but is not declared dead.
+        after ``late_s``, but is not declared dead.
         """
-        async with self._log.exclusive(STATEMENT_S) as connection:
-            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
+        async with self._log.exclusive(self.times.statement_s) as connection:
+            own, late_ms = self.node, int(self.times.late_s * 1000)
+            row = await connection.fetchrow(_BEAT, own.id, own.epoch, seen, detail, serves, late_ms)
         if row is None:
             return None
         return Heartbeat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after``, in order."""
-        async with self._log.exclusive(STATEMENT_S) as connection:
+        async with self._log.exclusive(self.times.statement_s) as connection:
             return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
 
     async def find_newest(self) -> int:
         """Return the number of the newest change."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             return int(await connection.fetchval(_NEWEST))
 
     async def put_digest(self, config_digest: str) -> None:
         """Store the digest of this node's configuration."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
         self.node = attrs.evolve(self.node, config_digest=config_digest)
 
     async def lead(self) -> bool:
         """Become the leader of the cluster if there is none; return whether this node leads."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
             return self._leads
 
     async def stop_leading(self) -> None:
         """Let another node become the leader."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             if self._leads:
                 await connection.fetchval("SELECT pg_advisory_unlock($1, $2)", SPACE, LEADER)
                 self._leads = False
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
         """Return the beats of each live node, by id and epoch."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
@@ -215,12 +215,12 @@ class NodeSession:
 
     async def notify(self, messages: Sequence[str]) -> None:
         """Send messages of fewer than 8,000 bytes to every node."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
     async def find_leader(self) -> tuple[int, int] | None:
         """See ``backends.find_leader``."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
@@ -228,14 +228,14 @@ class NodeSession:
         pid, number = leader
         if number in map(number_node, alive):
             return False
-        async with self._own.exclusive(STATEMENT_S) as connection:
+        async with self._own.exclusive(self.times.statement_s) as connection:
             await end_leader(connection, pid)
         return True
 
     async def end_stuck(self) -> Collection[str]:
         """See ``backends.end_stuck``."""
-        async with self._own.exclusive(STATEMENT_S) as connection:
-            return await end_stuck(connection)
+        async with self._own.exclusive(self.times.statement_s) as connection:
+            return await end_stuck(connection, self.times.stuck_s)
 
     async def delete_old(self) -> Sequence[str]:
         """Delete the rows of nodes that ended ``KEPT_DAYS`` ago and left nothing to settle; return their ids."""
@@ -292,7 +292,9 @@ class NodeSession:
 
     async def _listen(self) -> Connection:
         connection = await self._address.connect(
-            application_name=f"{self._address.user} log", statement_timeout=f"{STATEMENT_S:.0f}s", lock_timeout="1500ms"
+            application_name=f"{self._address.user} log",
+            statement_timeout=f"{self.times.statement_s * 1000:.0f}ms",
+            lock_timeout="1500ms",
         )
         try:
             await connection.add_listener(CHANGES, self._on_notification)

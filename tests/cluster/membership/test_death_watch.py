@@ -3,29 +3,30 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cluster.membership.death_watch import DEAD_S, LOST_S, DeathWatch
+from gateway.cluster.membership.death_watch import DeathWatch
+from gateway.cluster.membership.times import TIMES
 
 A, B = ("a", 1), ("b", 3)
 
 
 def test_a_node_whose_beats_end_is_dead_and_one_that_beats_is_not() -> None:
-    watch = DeathWatch()
+    watch = DeathWatch(TIMES)
     looks = [watch.observe({A: 7, B: second}, float(second)) for second in range(0, 24, 2)]
     assert looks == [[]] * 10 + [[A]] * 2
 
 
 def test_a_leader_that_could_not_look_begins_anew() -> None:
-    watch = DeathWatch()
+    watch = DeathWatch(TIMES)
     for second in range(0, 18, 2):
         watch.observe({A: 7}, float(second))
-    after = 16 + LOST_S + 0.1
+    after = 16 + TIMES.lost_s + 0.1
     assert watch.observe({A: 7}, after) == []
     looks = [watch.observe({A: 7}, after + second) for second in range(2, 22, 2)]
     assert looks == [[]] * 9 + [[A]]
 
 
 def test_another_epoch_is_another_life() -> None:
-    watch = DeathWatch()
+    watch = DeathWatch(TIMES)
     for second in range(0, 20, 2):
         watch.observe({A: 7}, float(second))
     assert watch.observe({("a", 2): 7}, 20.0) == []
@@ -33,13 +34,13 @@ def test_another_epoch_is_another_life() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 8), st.booleans()), max_size=40))
 def test_nobody_is_dead_who_has_beaten_in_the_last_twenty_seconds_of_looking(steps: list[tuple[float, bool]]) -> None:
-    watch, now_s, beat = DeathWatch(), 0.0, 0
+    watch, now_s, beat = DeathWatch(TIMES), 0.0, 0
     watch.observe({A: beat}, now_s)
     alive_s = now_s
     for pause_s, beats in steps:
         now_s += pause_s
         beat += beats
-        if beats or pause_s > LOST_S:
+        if beats or pause_s > TIMES.lost_s:
             alive_s = now_s
         dead = watch.observe({A: beat}, now_s)
-        assert (dead == [A]) == (now_s - alive_s >= DEAD_S)
+        assert (dead == [A]) == (now_s - alive_s >= TIMES.dead_s)

@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 from gateway.cluster.membership.backends import LEADER, SPACE
 from gateway.cluster.membership.fence import FencedWriteQueue
 from gateway.cluster.membership.node import ClusterNode
-from gateway.cluster.membership.session import LATE_MS, NodeSession
+from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
+from gateway.cluster.membership.times import ClusterTimes
 from gateway.domain.node import Change, Node
 from gateway.domain.setting import Setting
 from gateway.errors import StoreUnavailable
@@ -28,6 +29,7 @@ from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.schema import OLDEST, REVISION
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres
+from tests.support.quick_nodes import FREQUENT, MORTAL
 from tests.support.request_records import ROW
 
 A, B = "a" * 16, "b" * 16
@@ -60,11 +62,13 @@ class Nodes:
         self.url = url
         self._stack = stack
 
-    async def start(self, name: str, *, follow: bool = True, ahead_s: float = 0.0) -> Running:
-        session = NodeSession(Address(self.url, name), Node(name, schema=REVISION))
+    async def start(
+        self, name: str, *, follow: bool = True, ahead_s: float = 0.0, times: ClusterTimes = FREQUENT
+    ) -> Running:
+        session = NodeSession(Address(self.url, name), Node(name, schema=REVISION), times)
         database = await open_address(Address(self.url, name), session)
         self._stack.push_async_callback(database.close)
-        queue = FencedWriteQueue()
+        queue = FencedWriteQueue(times=times)
         node = ClusterNode(
             session, queue, StoreClock(lambda: time.time() + ahead_s, time.monotonic), count_requests=lambda: 0
         )
@@ -186,9 +190,8 @@ async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_re
 
 
 async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_any_other_goes_on(
-    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, observer: asyncpg.Connection
 ) -> None:
-    monkeypatch.setattr("gateway.cluster.membership.node.BEAT_S", 0.1)
     first = await nodes.start(A)
     await until(lambda: first.node.leads)
     await observer.execute("INSERT INTO cluster VALUES ('oldest', $1)", REVISION.encode())
@@ -353,13 +356,11 @@ def wake(node: Running) -> None:
 
 @pytest.mark.parametrize("freezes", [A, B], ids=["leader", "follower"])
 async def test_a_frozen_node_is_declared_dead_whether_it_leads_or_not_and_comes_back(
-    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, freezes: str
+    nodes: Nodes, observer: asyncpg.Connection, freezes: str
 ) -> None:
-    monkeypatch.setattr("gateway.cluster.membership.node.BEAT_S", 0.1)
-    monkeypatch.setattr("gateway.cluster.membership.death_watch.DEAD_S", 3.0)
-    first = await nodes.start(A)
+    first = await nodes.start(A, times=MORTAL)
     await until(lambda: first.node.leads)
-    second = await nodes.start(B)
+    second = await nodes.start(B, times=MORTAL)
     frozen, other = (first, second) if freezes == A else (second, first)
 
     async def find(state: str) -> Any:
@@ -473,7 +474,7 @@ async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes
     second.session.heartbeat = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # it stands still
     heard: list[str] = []
     first.node.notifications.subscribe("members", heard.append)
-    await observer.execute(f"UPDATE beats SET at_ms = at_ms - {LATE_MS} - 5000 WHERE node = '{B}'")  # noqa: S608
+    await observer.execute(f"UPDATE beats SET at_ms = at_ms - 60000 WHERE node = '{B}'")  # noqa: S608
     await until(lambda: all(first.node.owns(name) for name in names))
     assert (heard, first.node.live) == ([""], 2)
     assert first.node.may_live(f"{B}:1")
