@@ -1,11 +1,14 @@
-"""Writes settled requests and their charges to the database: group commit, with a short pause after each.
+"""Writes settled requests and their charges to the database: group commit.
 
-A commit costs about a millisecond of CPU before its first row. No request waits for it, because the rows are in the
-journal until then. Without the pause, a busy gateway would commit rows one by one. After many rows the pause is longer:
-with fifty rows per commit, each costs 31 us; with five hundred, 11.5 us (``tests/bench/test_ledger_cost.py``).
+A commit costs some milliseconds of CPU before its first row. No request waits for it, because the rows are in the
+journal until then. So a row waits for others, up to a second. An administrator's request that reads rows has the
+waiting ones stored first (``store_waiting``).
+
+With fifty rows per commit, each costs 31 us; with five hundred, 11.5 us (``tests/bench/test_ledger_cost.py``).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -18,52 +21,87 @@ BATCH = 2_000
 """The maximum number of rows per commit. A commit takes about twenty iterations of the event loop, each of tens of
 milliseconds under load. With fewer rows the database would fall behind; with more, building them would stall the
 loop."""
-REST_S = 0.05
-MANY = 25
-LONG_REST_S = 0.25
-"""The pause after a commit of ``MANY`` rows or more."""
+COMMIT_DELAY_S = 1.0
+"""How long a row waits for others. A power failure loses the rows that wait; the end of the process does not."""
+NODE_COMMIT_DELAY_S = 0.05
+"""The same on a node of a cluster, whose stored charges limit what other nodes may spend."""
 RETRY_AFTER_S = 1.0
+MOST_WAIT_S = 2.0
+"""How long a reader waits for rows to be stored: a slow database must not stop it."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerFlusher:
-    """Moves rows from ``WriteQueue`` to the ledger."""
+    """Moves rows from ``WriteQueue`` to the ledger. ``commit_delay_s``: how long a row waits for others."""
 
-    def __init__(self, write_queue: WriteQueue, ledger: LedgerRepository, journal: RequestJournal) -> None:
+    def __init__(
+        self,
+        write_queue: WriteQueue,
+        ledger: LedgerRepository,
+        journal: RequestJournal,
+        *,
+        commit_delay_s: float = COMMIT_DELAY_S,
+    ) -> None:
+        self._commit_delay_s = commit_delay_s
+        self._storing = set[asyncio.Task[bool]]()
         self._write_queue = write_queue
         self._ledger = ledger
         self._journal = journal
 
-    async def run(self) -> None:
-        """Store rows as they arrive, forever. If the database fails, the rows are retried; none is dropped."""
+    async def run(self, after: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Store rows as they arrive, forever. If the database fails, the rows are retried; none is dropped.
+
+        ``after`` runs after each commit, and after each failure.
+        """
         while True:
             await self._write_queue.wait()
-            busy = len(self._write_queue) >= MANY
-            stored = await self.flush()
-            await asyncio.sleep((LONG_REST_S if busy else REST_S) if stored else RETRY_AFTER_S)
+            if not self._write_queue.failing:
+                await self._write_queue.wait_for_more(self._commit_delay_s)
+            stored = await self._store_batch()
+            if after is not None:
+                await after()
+            if not stored:
+                await asyncio.sleep(RETRY_AFTER_S)
+
+    async def store_waiting(self) -> None:
+        """Store the waiting rows before a read. After ``MOST_WAIT_S``, or if the database fails, return without."""
+        if self._write_queue or self._write_queue.writing.locked():
+            storing = asyncio.get_running_loop().create_task(self._store_batch())
+            self._storing.add(storing)
+            storing.add_done_callback(self._storing.discard)
+            await asyncio.wait({storing}, timeout=MOST_WAIT_S)
 
     async def flush(self) -> bool:
         """Store batches until the queue is empty. Return False if the database failed; the rows are kept."""
-        async with self._write_queue.writing:
-            while rows := self._write_queue.take(BATCH):
-                stored = False
-                try:
-                    await self._ledger.post(rows)
-                    stored = True
-                except StoreUnavailable as error:
-                    if not self._write_queue.failing:
-                        log.error("records_not_stored", rows=len(self._write_queue) + len(rows), error=error.message)  # noqa: TRY400
-                    return False
-                finally:
-                    if not stored:  # for any reason: no new work until a batch is stored
-                        self._write_queue.failing = True
-                        self._write_queue.put_back(rows)
-                self._journal.forget([row.id for row in rows])
-                if self._write_queue.failing:
-                    self._write_queue.failing = False
-                    log.info("store_recovered", rows=len(rows))
+        while self._write_queue or self._write_queue.writing.locked():
+            if not await self._store_batch():
+                return False
         return True
+
+    async def _store_batch(self) -> bool:
+        """Store up to ``BATCH`` of the waiting rows in one commit. Return False if the database failed."""
+        async with self._write_queue.writing:
+            rows = self._write_queue.take(BATCH)
+            if not rows:
+                return True
+            stored = False
+            try:
+                await self._ledger.post(rows)
+                stored = True
+            except StoreUnavailable as error:
+                if not self._write_queue.failing:
+                    log.error("records_not_stored", rows=len(self._write_queue) + len(rows), error=error.message)  # noqa: TRY400
+                return False
+            finally:
+                if not stored:  # for any reason: no new work until a batch is stored
+                    self._write_queue.failing = True
+                    self._write_queue.put_back(rows)
+            self._journal.forget([row.id for row in rows])
+            if self._write_queue.failing:
+                self._write_queue.failing = False
+                log.info("store_recovered", rows=len(rows))
+            return True
 
     async def finish(self) -> None:
         """Store the remaining rows. A failure is logged; the journal keeps the rows for the next start."""

@@ -3,10 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
+ENOUGH = 1_000
+"""So many rows do not wait for more: a larger commit would stall the event loop."""
 MAX_WAITING = 20_000
 """The maximum number of rows, about 1 KB each, without those of the commit in progress. If the database is this far
 behind, new requests are refused."""
@@ -24,6 +27,7 @@ class WriteQueue:
         self._most = most
         self._rows: deque[RequestRecord] = deque()
         self._arrived = asyncio.Event()
+        self._has_enough = asyncio.Event()
         self.failing = False
         self.writing = asyncio.Lock()
 
@@ -55,8 +59,11 @@ class WriteQueue:
 
     def put(self, row: RequestRecord) -> None:
         self._rows.append(row)
-        if len(self._rows) == 1:
+        waiting = len(self._rows)
+        if waiting == 1:
             self._arrived.set()
+        elif waiting == ENOUGH:
+            self._has_enough.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
         """Put rows that could not be stored back at the front, in their order."""
@@ -67,6 +74,14 @@ class WriteQueue:
         """Wait until there is a row."""
         await self._arrived.wait()
 
+    async def wait_for_more(self, timeout_s: float) -> None:
+        """Wait until ``ENOUGH`` rows are to be stored, or all are, at most ``timeout_s`` seconds."""
+        if len(self._rows) < ENOUGH:
+            self._has_enough.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._has_enough.wait()
+
     def take(self, most: int) -> list[RequestRecord]:
         """Remove and return the oldest rows, at most ``most``."""
         if len(self._rows) > most:
@@ -74,6 +89,7 @@ class WriteQueue:
         rows = list(self._rows)
         self._rows.clear()
         self._arrived.clear()
+        self._has_enough.set()
         return rows
 
     def list_rows(self) -> Sequence[RequestRecord]:

@@ -1,7 +1,7 @@
 """Sums and histograms of finished requests for ``GET /metrics``.
 
-Each request costs its handler only one ``append``: ``Settlement`` puts the record in a queue, and a background job
-counts the queue four times a second.
+Each request costs its handler only one ``append``: ``Settlement`` puts the record in a queue. The job that stores
+records counts the queue after each commit, ``GET /metrics`` before it reads the sums.
 
 Labels are bounded. A client may send any model name, but only names in the price list and in channels become labels;
 all others become ``other``. Beyond ``MAX_LABEL_SETS``, a new combination is counted without its model and channel.
@@ -35,9 +35,8 @@ MAX_LATENCIES = 250
 MAX_UNPRICED = 50
 """Maximum of remembered models without a price: clients can invent model names."""
 OTHER = "other"
-COUNT_EVERY_S = 0.25
-"""As long as a record waits for the database. A longer interval would keep more records in memory, and out of the CPU
-cache."""
+COUNT_EVERY_S = 15.0
+"""For records that no commit of the ledger follows: those of video jobs."""
 BATCH = 500
 """Records counted before other work of the event loop gets its turn: about a millisecond."""
 _MS = 1_000

@@ -4,6 +4,7 @@ The state is in memory and changes only on the event loop. Each attempt holds a 
 attempt's outcome and updates the circuit breakers.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -74,6 +75,7 @@ class LoadBalancer:
         retrying: the number of running retries that are not answered yet.
         changes: a counter of events that may make a channel unavailable. While it is unchanged, an available channel
             stays available.
+        failed: set by every failed attempt; ``ChannelProber`` waits for it.
     """
 
     def __init__(
@@ -92,6 +94,15 @@ class LoadBalancer:
         self.running = 0
         self.retrying = 0
         self.changes = 0
+        self.failed = asyncio.Event()
+
+    @property
+    def remembers_failures(self) -> bool:
+        """Whether a circuit breaker is not closed, or has failures that count still."""
+        return any(
+            state.breaker.state != "closed" or state.circuits or any(key.circuits for key in state.keys)
+            for state in self.channels.values()
+        )
 
     def use(self, channels: Iterable[Channel]) -> None:
         """Replace the channels. A known channel keeps its state unless its base URL or provider has changed."""
@@ -187,6 +198,7 @@ class LoadBalancer:
     def record_failure(self, slot: ChannelSlot, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
         self.changes += 1
+        self.failed.set()
         if error.failure_scope != "nobody":
             slot.first_byte_ms = FAILED
         if error.answered:

@@ -33,8 +33,12 @@ class ChannelProber:
         self._fetch = fetch
 
     async def run(self) -> None:
-        """Probe every second, or with the probability ``find_share``, forever."""
+        """Probe every second, or with the probability ``find_share``, while a failure is remembered; forever."""
+        failed = self._load_balancer.failed
         while True:
+            failed.clear()
+            if not self._load_balancer.remembers_failures:
+                await failed.wait()
             await asyncio.sleep(LOOK_EVERY_S)
             share = self._find_share()
             if share >= 1.0 or random.random() < share:  # noqa: S311 - no secret

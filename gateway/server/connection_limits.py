@@ -5,6 +5,7 @@ closes idle connections, and refuses a new connection only if no connection is i
 probes, the console and the admin API.
 """
 
+import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -91,7 +92,7 @@ class ConnectionLimiter:
         self._by_network: Counter[str] = Counter()
         self._futile_until: dict[str | None, float] = {}
         self._logged_at = float("-inf")
-        self._crowded = False
+        self._crowded = asyncio.Event()
         self.closed = 0
         self.refused = 0
 
@@ -101,7 +102,10 @@ class ConnectionLimiter:
     @property
     def crowded(self) -> bool:
         """Whether the gateway is near its limit and ``sweep`` must run regularly."""
-        return self._crowded
+        return self._crowded.is_set()
+
+    async def wait_until_crowded(self) -> None:
+        await self._crowded.wait()
 
     def admit(self, connection: LimitedConnection, address: str | None) -> Room:
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
@@ -118,7 +122,7 @@ class ConnectionLimiter:
         if network is not None:
             self._by_network[network] += 1
         if len(self._open) >= limits.total * CROWDED:
-            self._crowded = True
+            self._crowded.set()
         return "reserved" if scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
@@ -135,7 +139,7 @@ class ConnectionLimiter:
         ]
         self._close(overdue)
         if len(self._open) < self.limits.total * EASED:
-            self._crowded = False
+            self._crowded.clear()
 
     def _make_room(self, network: str | None) -> bool:
         """Close some idle connections; return whether there were any. After a futile pass, wait for ``FUTILE_S``."""

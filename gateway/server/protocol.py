@@ -246,9 +246,9 @@ class GatewayServer(web.Server):
     async def watch(self) -> None:
         """Every ``WATCH_S`` seconds, close connections without a first request while the server is crowded."""
         while self.limiter is not None:
+            await self.limiter.wait_until_crowded()
             await asyncio.sleep(WATCH_S)
-            if self.limiter.crowded:
-                self.limiter.sweep()
+            self.limiter.sweep()
 
     async def await_first_requests(self) -> None:
         """Wait for the first request of every connection that is younger than ``FIRST_REQUEST_S``.

@@ -351,7 +351,7 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     routing, storage = services.routing, services.storage
     interval = services.live_config.find_sync_interval_s
-    jobs.start("flush_ledger", services.billing.flusher.run)
+    jobs.start("flush_ledger", partial(services.billing.flusher.run, services.metrics.count_all))
     if services.billing.keeper is not None:
         jobs.start("keep_credit", services.billing.keeper.run)
     if (lists := routing.model_lists) is None:

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
-from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.flush_worker import COMMIT_DELAY_S, NODE_COMMIT_DELAY_S, LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
@@ -59,7 +59,8 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     """
     options, storage = base.options, base.storage
     ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
-    flusher = LedgerFlusher(storage.write_queue, ledger, storage.journal)
+    commit_delay_s = COMMIT_DELAY_S if storage.node is None else NODE_COMMIT_DELAY_S
+    flusher = LedgerFlusher(storage.write_queue, ledger, storage.journal, commit_delay_s=commit_delay_s)
     credit = None if storage.node is None else _find_credit(options, storage, ledger, storage.node)
     if credit is not None:
         stack.push_async_callback(credit.close)

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from gateway.billing.balances import Balances
-from gateway.billing.flush_worker import REST_S
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import WriteQueue
+from gateway.billing.write_queue import ENOUGH, WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
@@ -36,7 +35,7 @@ from tests.support.contexts import make_attempt, make_context
 
 CALLS = 2_000
 ROUNDS = 5
-PER_COMMIT = int(1_000 * REST_S)
+PER_COMMIT = ENOUGH
 """Rows a commit at 1,000 requests a second."""
 
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)

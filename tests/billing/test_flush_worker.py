@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.flush_worker import BATCH, REST_S, RETRY_AFTER_S, LedgerFlusher
-from gateway.billing.write_queue import WriteQueue
+from gateway.billing.flush_worker import BATCH, COMMIT_DELAY_S, RETRY_AFTER_S, LedgerFlusher
+from gateway.billing.write_queue import ENOUGH, WriteQueue
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
@@ -219,7 +219,7 @@ async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: Req
 async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: RequestJournal) -> None:
     write_queue, store = WriteQueue(), MoodyStore()
     store.gate.clear()
-    flush = LedgerFlusher(write_queue, store, journal)
+    flush = LedgerFlusher(write_queue, store, journal, commit_delay_s=0)
     job = asyncio.create_task(flush.run())
     expected = put(write_queue, journal, 0, 1)
     await store.asked.wait()
@@ -255,27 +255,57 @@ async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJourn
     assert await read_ids(store) == expected
 
 
-def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it_together(path: Path) -> None:
+def test_rows_wait_for_others_until_one_has_waited_long_or_they_are_many_or_are_read(path: Path) -> None:
     async def main() -> None:
         write_queue, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
-        job = asyncio.create_task(LedgerFlusher(write_queue, store, journal).run())
+        flusher, after = LedgerFlusher(write_queue, store, journal), list[int]()
+
+        async def note_commit() -> None:
+            after.append(len(store.batches))
+
+        job = asyncio.create_task(flusher.run(note_commit))
         for first in (0, 100):
-            await asyncio.sleep(10 * REST_S)
-            put(write_queue, journal, first, first + 1)
-            await asyncio.sleep(REST_S / 2)  # its commit takes no time of this clock: the job rests
-            assert store.batches[-1] == 1
-            for number in range(first + 1, first + 10):
-                for _ in range(5):  # turns enough for a job that does not rest
-                    await asyncio.sleep(0)
+            await asyncio.sleep(10 * COMMIT_DELAY_S)
+            for number in range(first, first + 10):
                 put(write_queue, journal, number, number + 1)
-            await asyncio.sleep(REST_S)
-            assert store.batches[-2:] == [1, 9]
-        assert len(store.batches) == 4
+                await asyncio.sleep(COMMIT_DELAY_S / 20)
+            assert len(write_queue) == 10
+            await asyncio.sleep(COMMIT_DELAY_S)
+            assert store.batches[-1] == 10
+        assert (store.batches, after) == ([10, 10], [1, 2])
+
+        put(write_queue, journal, 1_000, 1_000 + ENOUGH)
+        await asyncio.sleep(COMMIT_DELAY_S / 20)
+        assert store.batches[2:] == [ENOUGH]
+
+        put(write_queue, journal, 10_000, 10_001)
+        await asyncio.sleep(0)
+        await asyncio.gather(*(flusher.store_waiting() for _ in range(3)))
+        assert store.batches[3:] == [1]
+        put(write_queue, journal, 20_000, 20_001)  # the job, awake because of the row before, lets these wait, too
+        await asyncio.sleep(COMMIT_DELAY_S / 2)
+        assert (store.batches[4:], len(after)) == ([], 4)
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
         journal.close()
 
     run_hurried(main())
+
+
+async def test_a_reader_does_not_wait_for_a_store_that_hangs(path: Path) -> None:
+    write_queue, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
+    flusher = LedgerFlusher(write_queue, store, journal)
+    store.gate.clear()
+    expected = put(write_queue, journal, 0, 2)
+    read = asyncio.create_task(flusher.store_waiting())
+    await store.asked.wait()
+    read.cancel()  # the reader has left, its commit goes on
+    await asyncio.gather(read, return_exceptions=True)
+    assert not write_queue.failing
+    store.gate.set()
+    await flusher.store_waiting()
+    assert await read_ids(store) == expected
+    journal.close()
 
 
 def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
@@ -289,7 +319,7 @@ def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
         assert all(RETRY_AFTER_S <= later - earlier < 2 * RETRY_AFTER_S for earlier, later in pairwise(store.asked_at))
         assert not write_queue.failing
         expected += put(write_queue, journal, 3, 4)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(COMMIT_DELAY_S + 0.1)
         assert await read_ids(store) == expected
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)

@@ -27,7 +27,7 @@ def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
     lag.add(3.0)
     for number in range(1, SAMPLES + 1):
         lag.add(number / 100_000)
-    assert lag.describe() == {"p50": 3.0, "p99": 5.94, "max": 6.0}, "what was five minutes ago is forgotten"
+    assert lag.describe() == {"p50": 1.5, "p99": 2.97, "max": 3.0}, "what was five minutes ago is forgotten"
 
 
 def test_a_timer_that_was_early_was_in_time() -> None:
@@ -36,7 +36,7 @@ def test_a_timer_that_was_early_was_in_time() -> None:
     assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
 
 
-def test_the_loop_is_looked_at_twice_a_second() -> None:
+def test_the_loop_is_looked_at_every_second() -> None:
     late: list[float] = []
 
     class Notes(EventLoopLag):
@@ -46,7 +46,7 @@ def test_the_loop_is_looked_at_twice_a_second() -> None:
                 raise TimeoutError
 
     async def scene() -> None:
-        times = iter([10.0, 10.5, 20.0, 20.75, 30.0, 32.5])
+        times = iter([10.0, 11.0, 20.0, 21.25, 30.0, 33.0])
         with pytest.raises(TimeoutError):
             await LoopLagMeter(Notes(), lambda: next(times)).run()
 

@@ -136,7 +136,7 @@ async def test_every_answered_request_is_in_the_journal_or_in_the_database_of_a_
     (folder / "requests.journal").unlink()
     database = await open_database(f"sqlite:///{folder / 'gateway.db'}")
     journal, queue = RequestJournal(folder / "requests.journal", rotate_bytes=0), WriteQueue()
-    flushing = asyncio.create_task(LedgerFlusher(queue, LedgerRepository(database), journal).run())
+    flushing = asyncio.create_task(LedgerFlusher(queue, LedgerRepository(database), journal, commit_delay_s=0).run())
     answered: list[str] = []
 
     async def answer_requests() -> None:

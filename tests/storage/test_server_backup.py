@@ -64,7 +64,7 @@ async def test_every_answered_request_is_in_a_backup_once(server: PostgresServer
     url = await server.make_database()
     database = await open_database(url)
     journal, queue = RequestJournal(folder / JOURNAL, rotate_bytes=0), WriteQueue()
-    flushing = asyncio.create_task(LedgerFlusher(queue, LedgerRepository(database), journal).run())
+    flushing = asyncio.create_task(LedgerFlusher(queue, LedgerRepository(database), journal, commit_delay_s=0).run())
     answered: list[str] = []
 
     async def answer_requests() -> None:

@@ -138,10 +138,10 @@ class RunningGateway:
         return [item.row for item in stored]
 
     async def _await_writing(self) -> None:
-        """Until it is worth it to look into the store: a look costs a hundred times what it costs to ask here."""
-        write_queue = self.app[SERVICES].storage.write_queue
-        while self.running or ((write_queue or write_queue.writing.locked()) and not write_queue.failing):  # noqa: ASYNC110 - see above
+        """Until no request is with a provider, and the rows that wait for others are stored."""
+        while self.running:  # noqa: ASYNC110 - a visit has no event to end with
             await asyncio.sleep(0.005)
+        await self.app[SERVICES].billing.flusher.store_waiting()
 
     async def check_books(self) -> dict[str, Any]:
         """The audit of a gateway that is at rest: every balance agrees with its entries, and nothing is held."""

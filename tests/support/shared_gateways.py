@@ -137,8 +137,9 @@ async def _await_rows(gateway: RunningGateway) -> None:
     services = gateway.app[SERVICES]
     quota, queue = services.billing.quota, services.storage.write_queue
     async with asyncio.timeout(15):
-        while gateway.running or quota.open_reservations or queue or queue.writing.locked():  # noqa: ASYNC110 - in memory
+        while gateway.running or quota.open_reservations or queue or queue.writing.locked():
             await asyncio.sleep(0.005)
+            await services.billing.flusher.store_waiting()
 
 
 async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> None:

@@ -91,6 +91,7 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     name, actor = request.query.get("format", "csv"), request.actor
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
+    await request.services.billing.flusher.store_waiting()
     wanted, history, form = await parse_filter(request), request.services.admin.history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)

@@ -113,6 +113,7 @@ async def list_requests(request: AdminRequest) -> RequestPageView:
     `searched_to` is the time up to which rows were searched. `newest`, sent as `after`, finds the rows that are stored
     later. Only administrators see channels and failed attempts.
     """
+    await request.services.billing.flusher.store_waiting()
     wanted, query = await parse_filter(request), request.query
     wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=query.get("after"))
     if wanted.before is not None and wanted.after is not None:
@@ -137,6 +138,7 @@ async def get_request(request: AdminRequest) -> RequestDetails:
     They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
     charge.
     """
+    await request.services.billing.flusher.store_waiting()
     actor, history = request.actor, request.services.admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row

@@ -87,6 +87,7 @@ async def get_usage(request: AdminRequest) -> Fields:
     Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
     for administrators. A channel that is gone has the provider `unknown`.
     """
+    await request.services.billing.flusher.store_waiting()
     by = _parse_by(request)
     default: TrafficAxis = "channel"  # a provider's usage is the sum of its channels
     axis = next((axis for axis in _AXES if axis == by), default)
@@ -114,6 +115,7 @@ async def get_facets(request: AdminRequest) -> Fields:
     Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
     many requests only the newest days are counted, and `since` is their begin. Channels are for administrators.
     """
+    await request.services.billing.flusher.store_waiting()
     status, wanted = request.query.get("status"), await _parse_filter(request)
     verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
     wanted = attrs.evolve(wanted, verdict=verdict, status=None if verdict else parse_number(request.query, "status"))

@@ -66,6 +66,7 @@ async def get_usage(request: web.Request) -> web.Response:
         account_id=None if of_key else caller.account.id,
         key_id=caller.key.id if of_key else None,
     )
+    await services.billing.flusher.store_waiting()
     lines = await services.billing.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())

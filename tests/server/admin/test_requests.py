@@ -122,6 +122,24 @@ async def operator(gateway_with: StartGateway) -> Asker:
     return await start(gateway_with, ROWS)
 
 
+READERS = ("/requests", f"/requests/{IDS[0]}", "/requests/export", "/usage", "/requests/facets")
+
+
+@pytest.mark.parametrize("path", READERS)
+async def test_a_record_that_waits_for_its_commit_is_stored_before_records_are_read(
+    gateway_with: StartGateway, path: str
+) -> None:
+    asker = await start(gateway_with, [])
+    storage = asker.gateway.app[SERVICES].storage
+    row = make(0, "15 12:00", model="m-that-waited")
+    storage.write_queue.put(row)
+    async with asker.open(path) as response:
+        assert response.status == 200
+        answer = await response.text()
+    assert not storage.write_queue
+    assert "m-that-waited" in answer or '"requests":1' in answer
+
+
 FOUND = [
     ("", [5, 4, 3, 2, 1, 0]),
     ("limit=2", [5, 4]),
