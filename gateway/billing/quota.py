@@ -23,9 +23,9 @@ from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
+from gateway.formats.detail_bounds import ASKED_FOR, bound_details
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads, searches
-from gateway.formats.rare_bounds import ASKED_FOR, bound_rare
 from gateway.formats.usage_bounds import bound_answer, bound_prompt
 from gateway.large_work import work_aside
 from gateway.request_context import RequestContext
@@ -116,7 +116,7 @@ class QuotaService:
         for target in targets:
             bound = target.bound(inference) if varies else inference.need
             if buys_more or (target.price is not None and target.price.modal):
-                bound = bound_rare(bound, inference, target.price)
+                bound = bound_details(bound, inference, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             most = max(most, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)

@@ -18,7 +18,7 @@ from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError
-from gateway.formats.rare_bounds import fill_rare
+from gateway.formats.detail_bounds import fill_details
 from gateway.formats.usage_bounds import limit_usage
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
@@ -105,7 +105,7 @@ class Settlement:
 def _fill(ctx: RequestContext) -> Usage:
     """Return the usage of a request. Details that the provider did not report are derived from the operation."""
     if ctx.usage.used:
-        ctx.usage = fill_rare(ctx.usage, ctx.inference)
+        ctx.usage = fill_details(ctx.usage, ctx.inference)
     return ctx.usage
 
 

@@ -35,7 +35,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class DemoUpstream:
-    """A provider that needs no account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
+    """A provider without an account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
     ``pace_s``: the pause between two streamed words, in seconds; all other durations are proportional to it.
     """

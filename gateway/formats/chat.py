@@ -55,10 +55,7 @@ class ReasoningPart:
 
 @frozen
 class ToolCallPart:
-    """A tool call by the model.
-
-    ``arguments``: JSON text exactly as the model wrote it. ``signature``: Gemini's thought signature for the call.
-    """
+    """A tool call by the model; ``arguments`` are JSON text. ``signature``: Gemini's thought signature for the call."""
 
     id: str
     name: str

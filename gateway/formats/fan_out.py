@@ -68,10 +68,7 @@ def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
 
 
 class ChoiceMerger:
-    """Merges ``count`` streams with one choice each into one stream with interleaved indexes.
-
-    All chunks get the id, time and model of the first chunk. The summed usage is sent once, at the end.
-    """
+    """Merges ``count`` streams with one choice each. All chunks get the id, time and model of the first one."""
 
     def __init__(self, count: int) -> None:
         self._splitters = [sse.SseSplitter() for _ in range(count)]

@@ -42,11 +42,7 @@ def check_parts(raw: bytes) -> None:
 
 
 class JsonOrStream(StreamState):
-    """Buffers a complete answer and converts it into the equivalent stream; see ``StreamTransform``.
-
-    ``write``: converts an unstreamed answer into stream bytes, end mark included, and its usage. Raises
-    ``ProviderError``.
-    """
+    """Buffers a complete answer, which ``write`` converts into stream bytes and usage; see ``StreamTransform``."""
 
     __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")
 

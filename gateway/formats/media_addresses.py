@@ -29,10 +29,7 @@ _AS_TEXT = {"image_url": "text", "file": "text", "image": "text", "document": "t
 
 @frozen
 class FetchedMedia:
-    """The content fetched from a URL, or the reason why it cannot be used.
-
-    ``raw``: the bytes of a text. ``data``: the content in base64.
-    """
+    """The fetched content, as bytes of text (``raw``) or in base64 (``data``), or the reason why it is unusable."""
 
     media_type: str = ""
     raw: bytes = attrs.field(default=b"", repr=False)
@@ -42,10 +39,7 @@ class FetchedMedia:
 
 @frozen
 class MediaAddress:
-    """The URL of an image or file in a body.
-
-    ``where``: place in the body, for error messages. ``is_past``: whether the part belongs to an earlier turn.
-    """
+    """The URL of an image or file in a body. ``is_past``: whether its part belongs to an earlier turn."""
 
     url: str
     kind: Literal["image", "file"]

@@ -29,13 +29,7 @@ def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) ->
 class PassthroughFormat:
     """The functions of a format that is used without the common chat model.
 
-    Attributes:
-        write: builds the request body.
-        read: parses an unstreamed answer.
-        transform: opens the transform of a stream.
-        build_whole: converts an unstreamed answer into a stream.
-        find_mode: None if every answer is JSON.
-        find_path: None if every request uses the endpoint's own path.
+    ``find_mode``: None if every answer is JSON. ``find_path``: None if every request uses the endpoint's own path.
     """
 
     write: Callable[[InferenceRequest, str], Payload]

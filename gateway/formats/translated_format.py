@@ -16,10 +16,7 @@ _SAME_NAMES: Mapping[str, str] = {}
 
 @frozen
 class ClientFormat:
-    """An API format that clients use.
-
-    ``fields``: this format's field names, by the OpenAI API's field names that errors use.
-    """
+    """An API format that clients use. ``fields``: its names of the OpenAI API's fields, for errors."""
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
@@ -29,10 +26,7 @@ class ClientFormat:
 
 @frozen
 class ProviderFormat:
-    """An API format that providers use.
-
-    ``several_calls``: whether the format has no option to forbid parallel tool calls.
-    """
+    """An API format that providers use. ``several_calls``: the format cannot forbid parallel tool calls."""
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]

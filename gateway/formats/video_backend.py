@@ -89,12 +89,9 @@ class TaskStatus:
 
 @frozen
 class ContentLocation:
-    """The location of a file: either a ``path`` or a ``url``.
+    """The location of a file: a ``path`` below the channel's base URL (the server's root if ``rooted``), or a ``url``.
 
-    Attributes:
-        path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``).
-        url: a URL from the provider.
-        signed: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
+    ``signed``: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
     """
 
     path: str | None = None

@@ -12,10 +12,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class BufferedStream:
-    """A running image generation in the form of an ``HttpResponse``.
-
-    ``work``: returns the events and the usage. It also runs without a reader, until the response is closed.
-    """
+    """A running image generation as an ``HttpResponse``. ``work`` also runs without a reader, until ``close``."""
 
     __slots__ = ("_error", "_spent", "_task", "usage")
 

@@ -75,10 +75,7 @@ class ClientUploads:
         return part
 
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
-        """Join the parts, in the order of ``part_ids``, into a file; delete all other parts.
-
-        Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``.
-        """
+        """Join the parts, in the order of ``part_ids``, into a file; delete all others. Raises ``GatewayError``."""
         parts = {part.id: part for part in await self._store.list_parts(upload.id)}
         unknown = next((part_id for part_id in part_ids if part_id not in parts), None)
         if unknown is not None:

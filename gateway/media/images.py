@@ -54,11 +54,7 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 
 
 class ImageService:
-    """Generates images over an attempt.
-
-    ``find_words``: returns the words that prompts must not contain; None: no check. ``wait_scale``: factor for the
-    waits for a task.
-    """
+    """Generates images over an attempt. ``find_words``: returns the forbidden words; None: no check."""
 
     def __init__(
         self,

@@ -30,10 +30,7 @@ _WHAT = "The request with the files at its addresses"
 
 
 class PromptAddresses:
-    """Replaces the URLs in prompts by the images and files there.
-
-    ``memory``: the budget from which a request borrows before it reads.
-    """
+    """Replaces the URLs in prompts by the images and files there, within the ``memory`` budget."""
 
     def __init__(self, fetcher: SafeFetcher, memory: MemoryBudget) -> None:
         self._fetcher = fetcher

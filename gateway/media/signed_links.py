@@ -9,10 +9,7 @@ from gateway.storage.media_store import MediaStore
 
 
 class SignedLinks:
-    """Stores media and signs links to them.
-
-    ``ttl_s``: lifetime of a link in seconds, or a function that returns the current setting.
-    """
+    """Stores media and signs links to them, which are valid for ``ttl_s`` seconds."""
 
     def __init__(
         self, store: MediaStore, key: bytes, *, ttl_s: Callable[[], float] | float, clock: Callable[[], float]

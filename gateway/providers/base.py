@@ -235,7 +235,7 @@ def find_url_problem(url: str) -> str | None:
         return "a URL has no spaces or control characters"
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         return "expected http:// or https:// and a host"
-    if "?" in url or "#" in url:  # an empty one too: a path appended to it would be no path
+    if "?" in url or "#" in url:  # also if empty: an appended path would be part of the query
         return "a base URL has no query or fragment"
     if "@" in parts.netloc:
         return "credentials belong in api_key, not in the URL"

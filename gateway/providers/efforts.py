@@ -38,10 +38,7 @@ model pages (developers.openai.com/api/docs/models)."""
 
 
 def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Replace an unsupported effort with the nearest supported one; drop the field if the model cannot reason.
-
-    The effort stays unchanged if no pattern matches the model.
-    """
+    """Replace an unsupported effort with the nearest supported one; drop it if the model cannot reason."""
     find_word = _compile_words(words)
 
     def quirk(body: Body, model: str) -> str | None:

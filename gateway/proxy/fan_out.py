@@ -29,10 +29,7 @@ T = TypeVar("T")
 
 
 class MergedResponse:
-    """The responses of one attempt as one ``HttpResponse``, whose body is the merged stream.
-
-    ``gates``: the transform of each response's stream.
-    """
+    """The responses of one attempt as one ``HttpResponse``. ``gates``: the transform of each response's stream."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -160,10 +157,7 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
 
 
 async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
-    """Send the requests of an attempt, and return the merged answer and its usage. Raises ``ProviderError``.
-
-    ``limit``: maximum size of each answer, in bytes.
-    """
+    """Send the requests of an attempt; return the merged answer and its usage. ``limit``: bytes per answer."""
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
     places = asyncio.Semaphore(1 + await attempt.slot.widen(attempt.requests - 1))

@@ -110,10 +110,7 @@ def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
 
 
 async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
-    """Raise ``ProviderBadResponse`` if the provider did not answer with audio.
-
-    Streams of events are recognized by their first bytes instead; see ``proxy/stream.py``.
-    """
+    """Raise ``ProviderBadResponse`` unless the answer is audio. Event streams are recognized later, by their bytes."""
     if is_sound_type(response.headers.get("Content-Type", "").lower()):
         return
     error = parse_error(await response.read(MAX_ERROR_BYTES), attempt.channel.secrets)

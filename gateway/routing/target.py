@@ -20,9 +20,9 @@ from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
+from gateway.formats.detail_bounds import bound_details
 from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.output_limit import lower_limits
-from gateway.formats.rare_bounds import bound_rare
 from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.frozen import frozen
@@ -117,7 +117,7 @@ class Target:
 
     def reserve(self, inference: InferenceRequest) -> int:
         """Return the highest possible cost of ``inference`` on this channel, in nano-USD, to reserve it."""
-        return self.find_most(bound_rare(self.bound(inference), inference, self.price))
+        return self.find_most(bound_details(self.bound(inference), inference, self.price))
 
     def charge(self, answered: str, usage: Usage, inference: InferenceRequest) -> int:
         """Return the charge for ``usage``, in nano-USD: the result of ``cost_of``, or the cost the provider reports.

@@ -118,7 +118,6 @@ class IdempotencyKey:
             )
 
     async def mark_lost(self) -> None:
-        """Mark the request as interrupted: only its job's record, if any, shows the outcome."""
         mine, self._mine = self._mine, None
         if mine is not None:
             await self._request.app[SERVICES].idempotency.mark_lost(mine)

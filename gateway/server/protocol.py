@@ -109,10 +109,7 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def idle_since(self) -> float | None:
-        """When the connection became idle (loop time); None while a request is under way.
-
-        Reading the rest of a refused request's body counts as idle.
-        """
+        """When the connection became idle (loop time); None while a request is under way."""
         if self._request_in_progress or self._messages:
             return None
         return self._next_keepalive_close_time - self._keepalive_timeout

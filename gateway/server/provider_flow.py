@@ -22,10 +22,7 @@ _MARK = 12
 
 
 async def begin_flow(request: web.Request, after: str, signed: CurrentUser | None = None) -> "BegunFlow":
-    """Begin a sign-in at the provider in the request's path. ``signed``: the member to link, if any.
-
-    Raises ``NotFound``, ``InvalidRequest``, ``ProviderBadResponse``.
-    """
+    """Begin a sign-in at the provider in the request's path. ``signed``: the member to link, if any."""
     name = request.match_info["provider"]
     service = get_provider_sign_in(request)
     return await service.begin(name, _find_own_origin(request) + CALLBACK.format(provider=name), after, signed)

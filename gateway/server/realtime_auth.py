@@ -39,9 +39,9 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller of the client secret in ``authorization``; None if it has no client secret.
+    """Return the caller of a client secret, if there is one, and set ``request[CLIENT_SECRET]``.
 
-    Sets ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey``, also for paths other than that of sessions.
+    Raises ``InvalidApiKey``, also for paths other than that of sessions.
     """
     scheme, _, secret = (authorization or "").partition(" ")
     secret = secret.strip()
@@ -54,10 +54,7 @@ async def find_secret_caller(request: web.Request, authorization: str | None) ->
 
 
 def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
-    """Return the model and the initial settings of a session; both may come from the client secret.
-
-    Raises ``InvalidRequest`` if the client requests a model other than the secret's.
-    """
+    """Return the model and the settings of a session, from the request or its client secret, which must agree."""
     requested, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:
         return requested, {}

@@ -110,7 +110,7 @@ class EventStreamResponse:
                 self._reading = reading
                 reading.add_done_callback(_forget)
         except ConnectionError:
-            await asyncio.sleep(0)  # lets connection_lost() run first, which may call leave()
+            await asyncio.sleep(0)  # lets connection_lost() run first, which may call discard_writes()
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
         finally:

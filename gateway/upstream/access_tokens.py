@@ -45,10 +45,7 @@ class _Entry:
 
 
 class AuthorizedHttpClient:
-    """Sends requests with a ``grant``, each with its access token.
-
-    Concurrent requests share one token fetch; cancelling one of them does not end the fetch for the others.
-    """
+    """Sends requests with a ``grant``, each with its access token. Concurrent requests share one token fetch."""
 
     def __init__(self, client: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client

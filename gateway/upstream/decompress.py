@@ -62,10 +62,7 @@ class Decompressor:
 
 
 def open_inflation(encoding: str | None) -> Decompressor | None:
-    """Return a decoder for ``encoding``, in lower case; None if it is empty.
-
-    Raises ``ProviderBadResponse`` for an unsupported encoding, or several ones (None).
-    """
+    """Return a decoder for ``encoding``; None if it is empty. Raises ``ProviderBadResponse`` if unsupported."""
     if encoding == "":
         return None
     if encoding not in _INFLATED:

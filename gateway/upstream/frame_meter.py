@@ -30,7 +30,7 @@ class FrameBudget:
         self._accounts: Counter[int] = Counter()
 
     def resize(self, account: int, added: int) -> bool:
-        """Change the count by ``added`` bytes, which may be negative. Return whether ``account`` may hold them.
+        """Change the count by ``added`` bytes. Return whether ``account`` may hold them.
 
         An account may hold at most as many bytes as remain free for the others, so a later account still finds room.
         """

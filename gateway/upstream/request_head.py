@@ -51,10 +51,7 @@ class RequestHeadBuilder:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
     def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
-        """Build the head of a request through ``proxy``; the request's own proxy is ignored.
-
-        Raises ``ProviderBadResponse`` if its URL or headers are not valid, or ``proxy`` is not supported.
-        """
+        """Build the head of a request through ``proxy``. Raises ``ProviderBadResponse`` if one of them is invalid."""
         if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
             raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
         method, address = http_request.method, http_request.url

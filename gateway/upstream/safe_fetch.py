@@ -238,7 +238,7 @@ def _open_session(
         limit=0, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=socket_factory
     )
     factory = partial(FetchProtocol, loop=asyncio.get_running_loop())
-    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - as client.py does, with its reasons
+    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - no option sets it
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),

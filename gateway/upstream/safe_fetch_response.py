@@ -64,7 +64,7 @@ HOOK = FetchErrorTexts(
 
 
 class FetchProtocol(ResponseHandler):
-    """aiohttp's connection, which also reports a broken chunk to the reader of the body; see ``client.py``."""
+    """aiohttp's connection, which also reports a broken chunk to the reader of the body."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -44,10 +44,7 @@ class VideoContent:
         self._store.check_room()
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
-        """Download and keep the whole video of a job that its provider has completed.
-
-        Raises ``ProviderContentGone``, ``ProviderError``, ``StoreUnavailable``; nothing is kept then.
-        """
+        """Download and keep the whole video of a completed task. Raises ``ProviderError``, ``StoreUnavailable``."""
         file = await self._provider_api.open_anew(access, job, "video")
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")

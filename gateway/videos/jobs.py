@@ -76,10 +76,7 @@ class VideoJobs:
                 self.events.publish(JobChanged(after.id))
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
-        """Store the end of a job together with its charge, if any. Return False if the job had ended before.
-
-        Raises ``StoreUnavailable``; the job has not ended then.
-        """
+        """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""
         return await asyncio.shield(self.tasks.start(self._finish(job, audit)))
 
     async def _finish(self, job: VideoJob, audit: AuditRow | None) -> bool:

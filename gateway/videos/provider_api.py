@@ -224,10 +224,7 @@ class VideoProviderApi:
     async def _ask_location(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> bytes:
-        """Return the answer that contains the file's address.
-
-        A rejection becomes a provider error: the client did not send this request.
-        """
+        """Return the answer with the file's address. A rejection is a provider error: the client did not ask for it."""
         try:
             return (await self._ask(access, backend, provider_request))[0]
         except ProviderRejected as refused:

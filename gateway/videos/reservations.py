@@ -93,10 +93,7 @@ class JobReservations:
         return finished
 
     async def settle_ended(self, open_ids: Collection[str]) -> None:
-        """Settle the reservations of jobs that have ended: the store's answer to their end was lost.
-
-        ``open_ids``: the jobs that have not ended. Raises ``StoreUnavailable``.
-        """
+        """Settle ended jobs, those not in ``open_ids``, if the store's answer to their end was lost."""
         for video_id in self._held.keys() - set(open_ids):
             stored = await self.store.find(video_id)
             if stored is not None and stored.ended:  # a job that is being created is not stored yet

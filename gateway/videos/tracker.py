@@ -66,10 +66,7 @@ class VideoTracker:
         """Consecutive unusable answers, by job. A restart of the gateway resets them."""
 
     async def check(self, job: VideoJob) -> VideoJob | None:
-        """Check a claimed job. Return the released job to store; None if the job's end is already stored.
-
-        Raises ``StoreUnavailable``; the job is unchanged then.
-        """
+        """Check a claimed job. Return the released job to store; None if its end is already stored."""
         abandoned = _ABANDONED.get(job.state)
         if abandoned is not None:  # its process is dead, otherwise the job could not have been claimed
             await self._jobs.fail(job, abandoned)

@@ -12,10 +12,10 @@ from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats.anthropic import response as anthropic
+from gateway.formats.detail_bounds import fill_details
 from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.openai.images import parse_images_usage
 from gateway.formats.openai.realtime import parse_realtime_usage
-from gateway.formats.rare_bounds import fill_rare
 from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
@@ -535,7 +535,7 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
 def find_charge(model: str, provider: str, usage: Usage, inference: InferenceRequest) -> int:
     price = read_shipped().find(model, provider)
     assert price is not None
-    return cost_nanos(price, fill_rare(usage, inference) if OPERATIONS[inference.operation].known_unit else usage)
+    return cost_nanos(price, fill_details(usage, inference) if OPERATIONS[inference.operation].known_unit else usage)
 
 
 @table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)

@@ -29,14 +29,9 @@ _DELTAS: Mapping[str, bytes] = {
 class Block:
     """One content block under construction.
 
-    Attributes:
-        start: the block as written at its start.
-        deltas: the deltas that the writer has not taken yet.
-        arguments: all pieces of a tool call's arguments.
-        over: whether the block is complete.
-        shown: whether the stream's writer has written the start.
-        waiting: approximate bytes of ``deltas``.
-        kept: approximate bytes of the block itself and of ``arguments``.
+    ``start``: the block as written at its start. ``deltas``: those that the writer has not taken yet. ``shown``: the
+    writer has written the start. ``waiting`` and ``kept``: approximate bytes of ``deltas``, and of the block with its
+    ``arguments``.
     """
 
     start: dict[str, Any]
@@ -58,11 +53,9 @@ class ContentBlockBuilder:
     The OpenAI API format may interleave tool calls; this format does not allow that. A block is therefore complete when
     another begins, but a tool call only if its arguments are complete by then. Otherwise it ends with the answer.
 
-    Attributes:
-        blocks: the blocks in the order of their starts; the writer removes them from the left.
-        called: whether there was a tool call.
-        head: a delta event of a stream up to its text, if the only block is open and its start written; else empty.
-        held: approximate bytes of the blocks in ``blocks``.
+    ``blocks``: in the order of their starts; the writer removes them from the left. ``head``: a delta event of a stream
+    up to its text, if the only block is open and its start written; else empty. ``held``: approximate bytes of
+    ``blocks``.
     """
 
     __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")

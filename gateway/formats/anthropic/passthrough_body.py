@@ -73,7 +73,7 @@ def _is_call(block: Body) -> bool:
 
 
 def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> Body:
-    """Return a call with an unused id, or a result with the new id of its call; ``waiting`` has the ids in between."""
+    """Return a call with an unused id, or a result with its call's new id; ``waiting``: new ids of calls, by old id."""
     for kind, field in _ID_FIELDS:
         name = as_text(block.get(field))
         if block["type"] != kind or not name:

@@ -216,10 +216,7 @@ def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures)
 
 
 def misses_thought(sent_messages: list[Body]) -> bool:
-    """Return whether the assistant's current turn calls a tool without beginning with reasoning.
-
-    With a token budget the API requires such a turn to begin with reasoning, which most formats do not send back.
-    """
+    """Return whether the current turn calls a tool without reasoning; with a token budget the API rejects this."""
     for sent in reversed(sent_messages):
         content = sent["content"]
         kinds = [block["type"] for block in content] if isinstance(content, list) else ["text"]

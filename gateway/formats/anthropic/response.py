@@ -60,10 +60,10 @@ def parse_usage(raw: object) -> Usage | None:
     usage = Usage(
         prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
     )
-    return attach_details(usage, _find_rare(raw))
+    return attach_details(usage, _find_details(raw))
 
 
-def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the searches, tier and cost of a usage object as ``UsageDetails`` fields.
 
     Sources: docs.claude.com, "Web search tool", "Service tiers", "Fast mode" (``speed``), "Data residency"
@@ -84,7 +84,7 @@ def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_start_usage(raw: object) -> Usage | None:
-    """Parse the usage of ``message_start``; None if the prompt is 0, as from servers that count only at the end."""
+    """Parse the usage of ``message_start``; None if unusable. A prompt of 0 is: some servers count only at the end."""
     usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
@@ -199,10 +199,7 @@ def parse_text_block(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
-    """Parse an unstreamed message into events. Raises ``ProviderBadResponse`` for an invalid message.
-
-    Missing ids of tool calls are generated from the message's id, else from ``answer_id``.
-    """
+    """Parse an unstreamed message. ``answer_id`` is used in missing ids. Raises ``ProviderBadResponse``."""
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]

@@ -31,11 +31,7 @@ _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECI
 
 
 class GenerateContentPassthrough(PassthroughStream):
-    """Forwards complete events unchanged, except errors.
-
-    The event that completes the answer is buffered until the end, so the request is settled before the client has the
-    whole answer.
-    """
+    """Forwards complete events unchanged, except errors. The last event waits until the request is settled."""
 
     __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
 

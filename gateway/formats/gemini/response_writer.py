@@ -130,10 +130,7 @@ def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
 
 
 class GenerateContentSerializer:
-    """Writes events as a stream of this format; see ``StreamSerializer``.
-
-    Function calls are buffered and sent complete, at most ``MAX_HELD`` bytes.
-    """
+    """Writes events as a stream of this format. Function calls are sent complete, with at most ``MAX_HELD`` bytes."""
 
     __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
 

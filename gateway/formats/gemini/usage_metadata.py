@@ -30,21 +30,21 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
     cached = parse_count(raw.get("cachedContentTokenCount")) or 0
     prompt = requested + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return UsageReport(attach_details(usage, _find_rare(raw)), thought)
+    return UsageReport(attach_details(usage, _find_details(raw)), thought)
 
 
-def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
-    rare: dict[str, Any] = {}
+def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
+    details: dict[str, Any] = {}
     for name, field in _DETAILS:
         for part in list_objects(raw.get(name)):
             modality = _MODALITIES.get(str(part.get("modality")))
             count = parse_count(part.get("tokenCount"))
             if modality and count and (modality != "video" or name != "cacheTokensDetails"):
                 key = field.format(modality)
-                rare[key] = rare.get(key, 0) + count
+                details[key] = details.get(key, 0) + count
     if tier := find_tier(raw.get("serviceTier")) or find_tier(raw.get("trafficType")):
-        rare["tier"] = tier
-    return rare
+        details["tier"] = tier
+    return details
 
 
 def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:

@@ -81,10 +81,7 @@ def _ignore() -> None:
 
 
 def parse_chat_inference(body: Body) -> InferenceRequest:
-    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
-
-    Only fields that the gateway uses, and values that no provider accepts, are checked. Other fields pass unchanged.
-    """
+    """Check the fields that the gateway uses, and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
     prompt_chars, max_prompt_tokens, plain = measure_prompt(body)
     stream, include_usage = parse_stream(body) if "stream" in body or "stream_options" in body else (False, False)
@@ -260,10 +257,7 @@ class ChatPassthrough(PassthroughStream):
         return self._hollow and not self.events and self.ended
 
     def finish(self) -> bytes:
-        """Return the remaining bytes. Raises ``ProviderBadResponse`` if the stream is incomplete.
-
-        If every choice has a finish reason, a missing end mark is added, because clients wait for it.
-        """
+        """Return the remaining bytes, and a missing end mark if all choices have finished. Raises ``ProviderError``."""
         if self.ended:
             return b""
         rest = self._splitter.take()

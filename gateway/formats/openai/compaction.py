@@ -56,10 +56,7 @@ def replace_summary(item: Item) -> Item:
 
 
 def find_replaced(items: list[Item]) -> int:
-    """Return the index of the last trigger that a summary follows; -1 if there is none.
-
-    The summary replaces all earlier items except user messages.
-    """
+    """Return the index of the last trigger that a summary follows, which replaces earlier items; -1 if none."""
     answered = (
         at
         for at in range(len(items) - 2, -1, -1)

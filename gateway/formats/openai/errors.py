@@ -276,7 +276,7 @@ def _parse_date(text: str) -> datetime:
 
 
 def parse_retry_after(value: str | None, now_s: float) -> float | None:
-    """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into at most a day of seconds from ``now_s``.
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into seconds from ``now_s``, at most a day.
 
     Return None if the header is missing, negative, past or invalid.
     """

@@ -55,8 +55,8 @@ _SAME = 0.9
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for an invalid ``model``, and for a misspelt governed field or token limit, which a
-    provider would ignore.
+    Raises ``InvalidRequest`` for an invalid ``model``, and for a misspelt field of ``GOVERNED`` or a misspelt token
+    limit, because the answer would be unlimited.
     """
     for name in body:
         if name not in GOVERNED and name not in _USUAL:

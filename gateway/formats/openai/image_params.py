@@ -62,7 +62,10 @@ def is_count(name: str) -> bool:
 
 
 def check_fields(body: Body, *, sized: bool) -> None:
-    """Raise ``InvalidRequest`` for misspelt fields, and other names of ``n`` or, if ``sized``, of ``size``."""
+    """Raise ``InvalidRequest`` for misspelt fields, and for other fields than ``n`` that set the number of images.
+
+    ``sized``: ``size`` is set, and no other field may set the size.
+    """
     for name in body:
         spelled = _SPELLED.get(_fold(name), name)
         if spelled != name:

@@ -75,8 +75,7 @@ def _build_usage(used: Usage) -> dict[str, Any]:
 def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
     """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
-    The last event has the whole usage; the others report zero. Raises ``ProviderBadResponse`` for an image that is a
-    URL.
+    The last event has the whole usage. Raises ``ProviderBadResponse`` for an image that is a URL.
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
     last = len(images.items) - 1

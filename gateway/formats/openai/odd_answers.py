@@ -65,10 +65,7 @@ def repair_calls(choices: list[Any], inference: InferenceRequest, answer_id: str
 
 
 def find_used_ids(inference: InferenceRequest) -> set[str]:
-    """Return the tool-call ids in a chat's history, which new calls must not reuse.
-
-    Clients match results with calls only by id, but some servers number the calls of each answer from zero.
-    """
+    """Return the tool-call ids in a chat's history: new ids must differ, because clients match results by id."""
     messages = list_objects(inference.body.get("messages")) if inference.operation == "chat" else []
     calls = [called for message in messages for called in list_objects(message.get("tool_calls"))]
     return {name for called in calls if (name := as_text(called.get("id")))}

@@ -158,8 +158,10 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
     text = event.get("transcript")
     made = estimate_tokens(len(text)) if isinstance(text, str) else 0
-    rare = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
-    return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, details=rare)
+    details = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
+    return Usage(
+        audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, details=details
+    )
 
 
 def limit_transcript(usage: Usage, tokens: int) -> Usage:
@@ -178,8 +180,8 @@ def limit_transcript(usage: Usage, tokens: int) -> Usage:
 
 def bound_transcript(tokens: int) -> Usage:
     """Return the maximum usage of a transcript of ``tokens`` of audio."""
-    rare = UsageDetails(audio_input=tokens)
-    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, details=rare)
+    details = UsageDetails(audio_input=tokens)
+    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, details=details)
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
@@ -217,10 +219,8 @@ def parse_realtime_usage(raw: object) -> Usage | None:
 class ResponseEnd:
     """The content of a ``response.done`` event.
 
-    Attributes:
-        usage: None if not reported.
-        failure: why the response failed; empty if it did not.
-        whole: the response has read its whole prompt and belongs to the conversation.
+    ``failure``: empty without a failure. ``whole``: the response has read its whole prompt and belongs to the
+    conversation.
     """
 
     id: str
@@ -320,11 +320,8 @@ class _Size:
 class PromptMark:
     """The size of a session's conversation when a response was requested or began.
 
-    Attributes:
-        items: size of the items that the client had added.
-        sound: tokens of audio.
-        whole: whether the response reads the whole conversation and the session's instructions, so its usage shows
-            their size.
+    ``items``: size of the items that the client had added. ``whole``: the response reads the whole conversation and the
+    session's instructions, so its usage shows their size.
     """
 
     items: _Size
@@ -479,8 +476,8 @@ class Conversation:
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
     """Estimate the usage of a response that was cut off, from its estimated prompt and the output so far."""
     made = estimate_tokens(meter.chars) + meter.audio_tokens
-    rare = UsageDetails(audio_output=meter.audio_tokens) if meter.audio_tokens else None
-    return Usage(prompt_tokens, made, 0, "estimate", details=rare)
+    details = UsageDetails(audio_output=meter.audio_tokens) if meter.audio_tokens else None
+    return Usage(prompt_tokens, made, 0, "estimate", details=details)
 
 
 def _find_limit(settings: Event) -> int | None:

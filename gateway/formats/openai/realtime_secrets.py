@@ -22,13 +22,7 @@ _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "obj
 
 @frozen
 class SecretRequest:
-    """A request for a client secret.
-
-    Attributes:
-        model: the only model that sessions may use; None for any.
-        session: the settings as the client wrote them.
-        flat: whether the client uses the path of the beta version.
-    """
+    """A client secret request. ``model``: None permits any model. ``flat``: it has the shape of the beta version."""
 
     model: str | None
     session: Body

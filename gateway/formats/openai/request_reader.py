@@ -107,10 +107,7 @@ def check_tier(body: Body, standard: Container[str | None]) -> None:
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
-    """Yield the messages without empty ones, which some formats reject.
-
-    An empty user message after an assistant message stays, to keep the turns.
-    """
+    """Yield the messages without empty ones, but keep an empty user message that separates two turns."""
     results: list[chat.Part] = []
     legacy: list[str] = []
     before = ""

@@ -196,7 +196,7 @@ def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
 
 def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     """Return the reported usage, else an estimate; for a background response, its reserved output."""
-    usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
+    usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_details(answer))
     if not answer.get("output") and usage.source == "upstream":
         return usage
 
@@ -222,7 +222,7 @@ def parse_usage_object(raw: object) -> Usage | None:
     return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
 
 
-def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _find_details(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return a response's searches, service tier and cost (OpenRouter's) as ``UsageDetails`` fields.
 
     Opening or searching a page is not charged (platform.openai.com/docs/pricing, "Built-in tools").

@@ -48,10 +48,7 @@ class _Item:
 
 
 class ResponseStreamSerializer:
-    """Writes events as a stream of the Responses API; see ``StreamSerializer``.
-
-    ``inference``: the request, whose settings the response repeats. ``chars``: number of characters so far.
-    """
+    """Writes events as a stream of the Responses API. ``chars``: number of characters so far."""
 
     __slots__ = (
         "_begun",

@@ -117,10 +117,7 @@ def _list_hints(body: Body) -> list[str]:
 
 
 def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
-    """Build the form of a transcription or translation with the provider's name for the model.
-
-    Requests JSON instead of plain text, because plain text reports no usage. The gateway writes the text from the JSON.
-    """
+    """Build the form. It requests JSON instead of plain text, which reports no usage."""
     fields = inference.body | {"model": model}
     if _find_format(inference) == "text":
         fields["response_format"] = "json"

@@ -75,11 +75,7 @@ class Sides:
 
 @frozen
 class FluxModel:
-    """The options of a model.
-
-    ``ratios``: sizes that represent an aspect ratio; None if not accepted. ``sides``: limits of sizes in pixels; None
-    if not accepted. ``sources``: maximum number of input images.
-    """
+    """The options of a model. None for ``ratios`` or ``sides``: aspect ratios or sizes in pixels are not accepted."""
 
     ratios: Mapping[str, str] | None = None
     sides: Sides | None = None

@@ -58,13 +58,9 @@ _TOO_MANY = 429
 class _CallMode:
     """The request form of a group of models.
 
-    Attributes:
-        path: path below the server's root.
-        task: whether the answer is a task; otherwise it contains the images.
-        talks: whether prompt and images are parts of a message; otherwise they are fields.
-        takes, needs: whether the model accepts an input image, and requires one.
-        negative: the object that contains ``negative_prompt``.
-        function: the operation, for an editing model with several operations.
+    ``task``: the answer is a task; otherwise it contains the images. ``talks``: prompt and images are parts of a
+    message; otherwise they are fields. ``negative``: the object that contains ``negative_prompt``. ``function``: the
+    operation, for an editing model with several operations.
     """
 
     path: str

@@ -78,11 +78,8 @@ _ALL = _list_sizes(("720p", "1080p", "4k"))
 class KlingModel:
     """The options of a model.
 
-    Attributes:
-        sizes: sizes -> aspect ratio and resolution.
-        older: the model uses the older API version.
-        omni: a single path accepts all kinds of input in ``contents``.
-        shots: the client may choose between one shot and several.
+    ``older``: the model uses the older API version. ``omni``: a single path accepts all kinds of input in ``contents``.
+    ``shots``: the client may choose between one shot and several.
     """
 
     seconds: tuple[int, ...]

@@ -52,11 +52,7 @@ def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class HailuoModel:
-    """The options of a model.
-
-    ``seconds``: lengths, the default first. ``sizes``: sizes -> resolution and aspect ratio. ``images``: the model can
-    start from an image. ``needs``: the model requires an image.
-    """
+    """The options of a model. ``images``, ``needs``: the model can start from an image, or requires one."""
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]

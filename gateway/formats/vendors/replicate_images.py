@@ -64,13 +64,10 @@ class ReplicateModel:
     """The options of a model and their field names.
 
     Attributes:
-        sizes: supported sizes -> the fields that request them.
         sides: the shortest and longest side of a model with free sizes; sides are multiples of ``STEP``.
         many_field: the field for the number of images; None if the model makes only one.
-        maximum: maximum number of images per request.
         source_field: the field for input images; None if not accepted.
-        max_sources: maximum number of input images; None if not documented. The field is a list unless it is 1.
-        needs: the model requires an input image.
+        max_sources: None if not documented. The field is a list unless it is 1.
         formats: output formats; empty if not documented.
     """
 

@@ -74,11 +74,8 @@ _FIXED_FIELDS: Mapping[str, object] = {
 class RunwayModel:
     """Options of a model.
 
-    Attributes:
-        seconds: lengths, the default first.
-        sizes: sizes of videos from text; empty if the model requires an image.
-        image_sizes: additional sizes of videos from an image.
-        extra_fields: the supported fields of ``_EXTRA_FIELDS``.
+    ``seconds``: the default first. ``sizes``: empty if the model requires an image, which adds ``image_sizes``.
+    ``extra_fields``: the supported fields of ``_EXTRA_FIELDS``.
     """
 
     seconds: tuple[int, ...]

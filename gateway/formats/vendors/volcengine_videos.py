@@ -92,14 +92,10 @@ _LATEST_480 = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
 
 @frozen
 class SeedanceModel:
-    """Options of a model.
+    """Options of a model. Defaults come first in ``seconds`` and ``sizes``.
 
-    Attributes:
-        seconds: lengths, the default first.
-        sizes: sizes, those of the default resolution first.
-        images: the model can start from an image.
-        words: the model can start from text without an image.
-        cuts: the model crops an image to the requested ratio; otherwise the video has the image's ratio.
+    ``images``, ``words``: the model can start from an image, or from text alone. ``cuts``: the model crops an image to
+    the requested ratio; otherwise the video has the image's ratio.
     """
 
     seconds: tuple[int, ...]

@@ -21,24 +21,28 @@ USUAL_SEARCHES = 10
 """Searches reserved for a request that may search without a limit; further searches are charged nevertheless."""
 
 
-def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
-    """Return ``usage`` with rare units inferred from the operation, where the provider gives no details.
+def fill_details(usage: Usage, inference: InferenceRequest) -> Usage:
+    """Return ``usage`` with details inferred from the operation, if the provider gives none.
 
     An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
     rerank is billed by searches.
     """
-    rare, found, unit = usage.details or NO_USAGE_DETAILS, dict[str, int](), OPERATIONS[inference.operation].known_unit
+    details, found, unit = (
+        usage.details or NO_USAGE_DETAILS,
+        dict[str, int](),
+        OPERATIONS[inference.operation].known_unit,
+    )
     if unit == "search":
-        found = {"searches": rare.searches or inference.searches}
+        found = {"searches": details.searches or inference.searches}
     elif unit == "sound" and usage.details is None:
         found = {"audio_input": usage.prompt_tokens}
-    elif unit == "image" and not rare.image_output:
+    elif unit == "image" and not details.image_output:
         found = {"image_output": usage.completion_tokens}
     return attach_details(usage, found)
 
 
-def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
-    """Return the bound ``usage`` of ``inference`` with upper bounds of its rare units, if ``price`` needs them."""
+def bound_details(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
+    """Return the bound ``usage`` with upper bounds of its details, if ``price`` needs them."""
     if price is None or usage.details is not None:
         return usage
     if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
@@ -46,7 +50,7 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
     media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
     read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
     searches = inference.searches or _count_searches(inference.body)
-    rare = UsageDetails(
+    details = UsageDetails(
         audio_input=read,
         image_input=read,
         video_input=read,
@@ -57,7 +61,7 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
         file_searches=searches,
         tier=_find_tier(inference.body, price),
     )
-    return attrs.evolve(usage, details=rare)
+    return attrs.evolve(usage, details=details)
 
 
 def _has_media(body: dict[str, Any]) -> bool:
