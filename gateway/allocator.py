@@ -24,10 +24,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's mallo
 
 
 def bound_free_memory() -> bool:
-    """Bound the memory that the C library keeps. Return whether this is supported: only glibc supports it.
-
-    Call before threads are started: existing arenas are not removed.
-    """
+    """Bound the memory that glibc keeps; return whether it is in use. Call before starting threads: arenas stay."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS
@@ -38,10 +35,7 @@ def bound_free_memory() -> bool:
 
 
 def give_back_free_memory() -> None:
-    """Return free pages inside the arenas to the system, such as those left by a burst of fragmented bodies.
-
-    Needs glibc. Takes about a millisecond per 4 MB, during which no other thread can allocate.
-    """
+    """Return free pages to the system (glibc). About 1 ms per 4 MB, during which no other thread can allocate."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -55,13 +49,11 @@ class MemoryTrimmer:
         self._usual = measure()
 
     async def run(self) -> None:
-        """Check once a minute, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.check()
 
     async def check(self) -> None:
-        """Return memory to the system if the process has grown since the last time."""
         resident = self._measure()
         if resident - self._usual > MOST_GROWN:
             await asyncio.to_thread(give_back_free_memory)

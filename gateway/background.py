@@ -23,7 +23,6 @@ class JobRunner:
         self._tasks.append(asyncio.get_running_loop().create_task(self._keep_running(name, job), name=name))
 
     async def stop(self) -> None:
-        """Cancel every job and wait for it."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -51,18 +50,15 @@ class TaskSet:
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task that ``close`` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self.add(task)
         return task
 
     def add(self, task: "asyncio.Task[Any]") -> None:
-        """Let ``close`` wait for ``task``."""
         self._tasks.add(task)
         task.add_done_callback(self._forget)
 
     async def close(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` for the tasks, then cancel the rest."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         while self._tasks and loop.time() < until:  # a task may start another one as it ends
@@ -73,7 +69,6 @@ class TaskSet:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def wait(self) -> None:
-        """Wait for the tasks under way."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:

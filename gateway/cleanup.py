@@ -35,11 +35,8 @@ class RecordCleanup:
         idempotency: kept for a day.
         deliveries: kept for a month after they ended.
         videos: kept for a month after they failed or their files expired.
-        members: their sessions and links are deleted once they expire.
-        clock: Unix seconds.
         owners: response owners, kept as long as providers keep responses.
         batches: kept for a month; a batch that has not ended stays.
-        kept: stored responses, deleted once they expire.
     """
 
     def __init__(
@@ -64,14 +61,12 @@ class RecordCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Sweep once. If the database fails, the next sweep deletes the records."""
         now_ms = int(self._clock() * 1000)
         try:
             rows = await self._idempotency.sweep(now_ms - KEEP_MS)

@@ -91,7 +91,6 @@ class Timeout:
         asyncio.get_running_loop().call_soon(self.expire, self.due_at)
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the protocol's signature
-        """Interrupt the task."""
         self._timer.leave(self)
         if self._task is not None and not self._out:
             self._out = True

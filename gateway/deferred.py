@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 class Deferred(dict[K, V]):
-    """A constant ``Mapping``. Values created before are looked up as in any dictionary, without a Python call.
-
-    ``makers``: functions that create the values, by key.
-    """
+    """A constant ``Mapping`` whose ``makers`` create each value on first use. Later look-ups cost no Python call."""
 
     def __init__(self, makers: Mapping[K, Callable[[], V]]) -> None:
         super().__init__()
@@ -84,11 +81,7 @@ def late_handler(place: str) -> Callable[..., Awaitable[Any]]:
 
 
 class Once(Generic[T]):
-    """Creates an object on the first call, and returns the same object on every later call.
-
-    Attributes:
-        made: the object; None until the first call.
-    """
+    """Creates an object on the first call; every later call returns the same object. ``made``: None before."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

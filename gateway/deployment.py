@@ -25,9 +25,7 @@ class DeclaredFiles(Protocol):
         """Return whether the file has to be applied. Raises ``StoreUnavailable``."""
         ...
 
-    async def note(self, config: Config) -> None:
-        """Record that the file is in force. Raises ``StoreUnavailable``."""
-        ...
+    async def note(self, config: Config) -> None: ...
 
     async def warn_if_different(self) -> None:
         """Log a warning if other nodes have a different file. Raises ``StoreUnavailable``."""
@@ -78,19 +76,14 @@ class Deployment(Protocol):
         ...
 
     def find_job_clock(self) -> Callable[[], float]:
-        """Return a clock of Unix seconds that ignores changes of the system clock.
-
-        A change of the system clock must neither end jobs early nor make claims look expired.
-        """
+        """Return a clock of Unix seconds that ignores changes of the system clock, by which jobs would end early."""
         ...
 
     def open_events(self) -> Events:
         """Return the publisher of video job events."""
         ...
 
-    def open_values(self, database: Database, secret_box: SecretBox) -> ShortLived:
-        """Return the store of short-lived values."""
-        ...
+    def open_values(self, database: Database, secret_box: SecretBox) -> ShortLived: ...
 
     def open_throttle(self, database: Database, values: ShortLived, space: str = "") -> "Throttle":
         """Return the throttle that slows down guessing. ``space`` separates its counters from other throttles'."""

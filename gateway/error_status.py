@@ -44,8 +44,5 @@ _PAGE = "/help/reference/errors"
 
 
 def find_page(code: str | None, address: str) -> str | None:
-    """Return the address of the documentation page for an error code; None for a provider's code, which no page lists.
-
-    ``address``: the gateway's own address. Empty if unknown: the result is then a path.
-    """
+    """Return the documentation page for an error code, or None. Without ``address``, the result is a path."""
     return f"{address}{_PAGE}#{code}" if code in STATUS else None

@@ -27,8 +27,6 @@ class GatewayError(Exception):
         param: the request field at fault, as a path (``messages[0].role``), or None.
         retry_after_s: seconds to wait, sent as ``Retry-After``; None if the wait is unknown.
         should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.
-        type: the public ``error.type``.
-        status: the HTTP status.
         doc_url: the address of the page about the code; None if unknown, or if the code is a provider's.
     """
 
@@ -201,10 +199,7 @@ class UnsupportedMediaType(GatewayError):
 
 
 class RateLimited(GatewayError):
-    """A rate limit of the key or the account is reached.
-
-    ``limit_status``: the remainder of the caller's limits, for the ``x-ratelimit-*`` headers; None if unknown.
-    """
+    """A rate limit of the key or the account is reached."""
 
     code = "rate_limit_exceeded"
 
@@ -256,9 +251,7 @@ class ProviderError(GatewayError):
 
     Attributes:
         phase: where the request failed, for the log: connect, headers, body, stream, answer.
-        failure_scope: which circuit breakers count the failure.
         provider_retry_after_s: the wait that the provider asks for, in seconds; None if it asks for none.
-        answered: the provider has answered, so it is healthy.
         declined: the provider reports that it has not done the work.
         passing: the same request may succeed a moment later.
         may_be_prompt: this prompt may be the cause.
@@ -325,10 +318,7 @@ class ProviderTimeout(ProviderError):
 
 
 class ProviderRejected(ProviderError):
-    """The provider rejects the client's request; the provider's 4xx status goes to the client.
-
-    ``type``, ``param`` and ``code`` are the provider's if it uses the OpenAI API format, else ``upstream_error``.
-    """
+    """The provider rejects the request; the client gets its 4xx status, and its error if in OpenAI's format."""
 
     retryable = False
     failure_scope: FailureScope = "nobody"

@@ -8,17 +8,13 @@ E = TypeVar("E")
 
 
 class Events:
-    """Calls the handlers subscribed to the type of an event.
-
-    ``relay``: sends an event of this process to the other nodes of a cluster; None for a single gateway.
-    """
+    """Calls the handlers subscribed to an event's type. ``relay`` sends events to the cluster's other nodes."""
 
     def __init__(self, relay: Callable[[Any], None] | None = None) -> None:
         self._relay = relay
         self._handlers: defaultdict[type, list[Callable[[Any], object]]] = defaultdict(list)
 
     def subscribe(self, kind: type[E], handler: Callable[[E], object]) -> None:
-        """Call ``handler`` with each event of the type ``kind``, of this process and of other nodes."""
         self._handlers[kind].append(handler)
 
     def publish(self, event: object) -> None:

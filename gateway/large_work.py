@@ -33,11 +33,7 @@ async def work_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Arg
 
 
 async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Run ``work`` in a thread; it must not change shared state.
-
-    If the caller is cancelled, this still waits for the thread to finish: the caller may reuse the arguments
-    afterwards.
-    """
+    """Run ``work`` in a thread; wait for it even if cancelled, because the caller may reuse the arguments."""
     working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:
         return await asyncio.shield(working)

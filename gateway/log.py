@@ -104,10 +104,7 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
 
 
 class ConsoleWriter:
-    """Renders an event for a console: time, level, event, logger, fields. Like ``write_line``, a single step.
-
-    The layout is that of structlog's ``ConsoleRenderer``, which takes six times as long per line.
-    """
+    """Renders an event like structlog's ``ConsoleRenderer``, which takes six times as long per line."""
 
     def __init__(self, *, colors: bool) -> None:
         dim, bold, reset = ("\x1b[2m", "\x1b[1m", "\x1b[0m") if colors else ("", "", "")
@@ -222,10 +219,7 @@ class _LibraryFormatter(logging.Formatter):
 
 
 def _use(write: WriteLine, level: int) -> None:
-    """Make ``write`` the processor chain of every logger.
-
-    The list is changed in place: a logger that was used before keeps a reference to it.
-    """
+    """Replace every logger's processors, in place: a logger used before keeps a reference to the list."""
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
     filtering = structlog.make_filtering_bound_logger(min(level, logging.INFO))

@@ -31,15 +31,10 @@ class Loan:
 
     @property
     def room(self) -> int:
-        """The bytes that this request may still borrow."""
         return self._budget.most_each - self.held
 
     def take(self, size: int, what: str, param: str | None = None) -> None:
-        """Borrow ``size`` bytes.
-
-        Raises ``RequestTooLarge`` if one request may not borrow so much; the message begins with ``what``. Raises
-        ``Overloaded`` if other requests have borrowed the rest.
-        """
+        """Borrow ``size`` bytes. Raises ``RequestTooLarge``, or ``Overloaded`` if others have borrowed too much."""
         budget = self._budget
         if size > self.room:
             needed, most = -(-(self.held + size) // _MIB), budget.most_each // _MIB
@@ -52,13 +47,11 @@ class Loan:
         budget.held += size
 
     def release(self, size: int) -> None:
-        """Return ``size`` of the borrowed bytes."""
         size = min(size, self.held)
         self.held -= size
         self._budget.held -= size
 
     def close(self) -> None:
-        """Return all borrowed bytes."""
         self.release(self.held)
 
     __del__ = close
@@ -71,11 +64,7 @@ class Borrower(Protocol):
 
 
 class MemoryBudget:
-    """Counts the memory that requests have borrowed.
-
-    ``most``: limit for all requests together, in bytes. One request may borrow half of this. ``held``: bytes borrowed
-    now.
-    """
+    """Counts the bytes that requests have borrowed: at most ``most`` together, and half of that each."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -90,7 +79,6 @@ class MemoryBudget:
         loan.take(size, "A line")
 
     def lend(self, borrower: Borrower) -> Loan:
-        """Return the loan of ``borrower``, or a new loan if it has none."""
         if borrower.loan is None:
             borrower.loan = Loan(self)
         return borrower.loan
@@ -104,10 +92,7 @@ def close_loan(borrower: Borrower) -> None:
 
 
 def estimate_memory(raw: bytes) -> int:
-    """Return an upper bound for the bytes that ``raw`` occupies once parsed as JSON.
-
-    CPython stores a string with 1, 2 or 4 bytes per character, depending on its widest character (PEP 393).
-    """
+    """Return an upper bound for the bytes of ``raw`` parsed as JSON: CPython uses up to 4 per character (PEP 393)."""
     values = raw.count(b",") + raw.count(b":")
     parts = raw.count(b"{") * _OBJECT + raw.count(b"[") * _ARRAY + values * _VALUE
     return len(raw) * _find_width(raw) + parts + _OBJECT

@@ -51,9 +51,6 @@ class Constraint:
     """A rule of one key. ``test`` returns whether a value (never None) is valid; ``expected`` describes it.
 
     Attributes:
-        low: the smallest valid number; None without one.
-        high: the largest valid number.
-        above: a number that the value must exceed.
         names: the valid names; the message for a misspelt name suggests the nearest instead of listing all.
         trims: strip white space around the value, or around each item, first: copied keys often have some.
     """
@@ -201,7 +198,6 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
 
 
 def _structure_map(value: Any, kind: Any) -> dict[str, Any]:
-    """Parse a table of strings or of numbers."""
     item_type = get_args(kind)[1]
     what = "strings" if item_type is str else "numbers"
     if not isinstance(value, dict):

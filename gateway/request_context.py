@@ -96,19 +96,13 @@ class RequestContext:
         caller: set on inference routes only, like the next four fields.
         started_ms: when the request arrived, in Unix milliseconds.
         started_at: the same in seconds of the event loop's clock.
-        client_request_id: the client's own id; None if it sent none.
         inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
         read_at: when the body had been read, in seconds of the monotonic clock.
-        route: the channels that may serve the request; before they are known, a read raises ``AttributeError``.
-        reservation: the reserved money; None before.
         permit: of the rate limits; None if the caller has none.
         rate_limits: the remainder of the caller's rate limits; None if the caller has no limits.
         attempts: all attempts so far. The last attempt is in progress or has ended the request.
-        usage: what the provider reported, or an estimate.
         first_byte_at: when the response to the client began, in loop time; None before.
         upstream_s: seconds that all attempts took.
-        record: how the request was settled; None before.
-        headers: further headers of the response.
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
     """
@@ -136,7 +130,6 @@ class RequestContext:
 
     @property
     def parsed(self) -> InferenceRequest | None:
-        """The checked body; None before it is parsed."""
         return getattr(self, "inference", None)
 
     def warn(self, warning: str) -> None:

@@ -49,10 +49,7 @@ class PortInUse(Exception):
 
 
 def run(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
-    """Serve until a signal stops it; call ``on_ready`` with the address once requests are answered.
-
-    Raises ``PortInUse``, ``DatabaseStartupError``.
-    """
+    """Serve until a signal; call ``on_ready`` with the address. Raises ``PortInUse``, ``DatabaseStartupError``."""
     if not bound_free_memory():
         log.info("free_memory_not_bounded", reason="the C library is not glibc: its allocator decides what it keeps")
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:

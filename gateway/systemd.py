@@ -55,10 +55,7 @@ class ServiceManager:
             log.warning("service_manager_not_notified", error=str(error))
 
     async def keep_watchdog(self) -> None:
-        """Report that the event loop runs, as often as ``WatchdogSec=`` requires. Return at once if it is not set.
-
-        A blocked loop sends nothing, and systemd restarts the service.
-        """
+        """Report, as often as ``WatchdogSec=`` requires, that the loop runs; systemd restarts a blocked service."""
         while self.timeout_us:
             self.notify("WATCHDOG=1")
             await asyncio.sleep(self.timeout_us / 1_000_000 / _BEATS_PER_TIMEOUT)

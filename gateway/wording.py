@@ -37,10 +37,7 @@ def mask_name(name: str) -> str:
 
 
 def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
-    """Return the entry of ``words`` that ``word`` probably means; None if no entry is near.
-
-    ``least``: the smallest accepted ratio of shared characters; 1 is the same name.
-    """
+    """Return the entry of ``words`` most similar to ``word``, with a ratio of at least ``least``, or None."""
     if not 1 < len(word) <= _LONGEST_NAME:
         return None
     compared = heapq.nsmallest(_MOST_NAMES, words, key=lambda known: abs(len(known) - len(word)))

@@ -23,7 +23,6 @@ class AppriseSender:
             raise ValueError("Apprise does not know this address")
 
     async def __call__(self, alert: Alert) -> None:
-        """Deliver ``alert`` in a thread. Raises ``DeliveryFailed``."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 problem = await asyncio.to_thread(self._notify, alert)
@@ -33,7 +32,6 @@ class AppriseSender:
             raise DeliveryFailed(problem)
 
     def _notify(self, alert: Alert) -> str | None:
-        """Return the reason why ``alert`` was not delivered; None if it was."""
         with apprise.LogCapture(  # type: ignore[no-untyped-call]
             level=apprise.logging.WARNING, fmt="%(message)s"
         ) as captured:

@@ -36,7 +36,6 @@ class AlertConditions:
     Attributes:
         list_unpriced: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
-        clock: Unix seconds.
         leads: returns whether to check conditions that are not specific to this process.
     """
 
@@ -54,7 +53,6 @@ class AlertConditions:
     _read_s: float = float("-inf")
 
     async def collect(self) -> Findings:
-        """Return the current conditions."""
         now_s = self.clock()
         problem = await self._find_store_problem()
         certificate = None if self.certificate is None else self.certificate.current

@@ -156,5 +156,4 @@ def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: 
 
 
 def _end(reason: str) -> str:
-    """Return a reason as a sentence."""
     return reason if reason.endswith((".", "!", "?")) else f"{reason}."

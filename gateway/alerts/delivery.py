@@ -51,7 +51,6 @@ class AlertTarget:
         self._arrived = asyncio.Event()
 
     def put(self, alert: Alert) -> None:
-        """Queue ``alert`` if the target wants its kind."""
         if alert.kind not in self.status.kinds:
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -61,7 +60,6 @@ class AlertTarget:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Deliver queued alerts, forever."""
         while True:
             await self._arrived.wait()
             while self._waiting:
@@ -69,7 +67,6 @@ class AlertTarget:
             self._arrived.clear()
 
     async def try_once(self, alert: Alert) -> str | None:
-        """Make one attempt; return the reason of a failure, or None."""
         try:
             await self._send(alert)
         except DeliveryFailed as error:

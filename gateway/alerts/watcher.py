@@ -25,16 +25,7 @@ _MESSAGES = {
 
 
 class AlertWatcher:
-    """Finds alerts and passes them to the targets.
-
-    Args:
-        collect: returns the current conditions.
-        targets: receive the alerts.
-        clock: Unix seconds.
-
-    Attributes:
-        recent: the last alerts, newest first.
-    """
+    """Finds alerts and passes them to ``targets``. ``recent``: the last alerts, newest first."""
 
     def __init__(
         self,
@@ -54,7 +45,6 @@ class AlertWatcher:
         self._unstored: set[Subject] = set()
 
     async def run(self) -> None:
-        """Check every few seconds, forever."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             await self.check()

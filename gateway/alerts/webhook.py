@@ -23,10 +23,7 @@ _OK = range(200, 300)
 
 
 class AlertSender:
-    """Makes one attempt to deliver an alert to one address.
-
-    ``clock``: Unix seconds of the system clock: receivers refuse signatures with a different time.
-    """
+    """Makes one attempt to deliver an alert to one address. Receivers refuse signatures with a wrong time."""
 
     def __init__(self, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:
         self._url = spec.url
@@ -35,7 +32,6 @@ class AlertSender:
         self._clock = clock
 
     async def __call__(self, alert: Alert) -> None:
-        """Deliver ``alert``. Raises ``DeliveryFailed``."""
         body = orjson.dumps(build_alert_body(alert, format_time(alert.at_s)))
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:

@@ -30,25 +30,21 @@ class AccountRegister:
     # --- reading: objects outside the actor's scope do not exist for the actor
 
     async def list_accounts(self, by: Actor) -> list[Account]:
-        """Return the accounts that the actor may see, by id."""
         return [account for account in await self.accounts.list_accounts() if by.may_see(account.id)]
 
     async def get_account(self, name: str, by: Actor) -> Account:
-        """Return one account. Raises ``NotFound``."""
         for account in await self.list_accounts(by):
             if account.name == name:
                 return account
         raise NotFound(f"No account is called {name!r}", param="account")
 
     async def get_key(self, key_id: int, by: Actor) -> ApiKey:
-        """Return one key. Raises ``NotFound``."""
         for key in await self.keys.list_keys():
             if key.id == key_id and by.may_see(key.account_id):
                 return key
         raise NotFound(f"No key has the id {key_id}")
 
     async def get_owner(self, key: ApiKey) -> Account:
-        """Return the account of a key. Raises ``NotFound`` if the account was deleted."""
         for account in await self.accounts.list_accounts():
             if account.id == key.account_id:
                 return account
@@ -57,7 +53,6 @@ class AccountRegister:
     # --- changing: an audit row in the same transaction, unless nothing changes
 
     async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
-        """Create an account. Raises ``Conflict``."""
         fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
         account = spec.apply(fresh)
         detail = build_change(build_account(fresh), build_account(account))
@@ -65,13 +60,11 @@ class AccountRegister:
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        """Store the differences between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(build_account(before), build_account(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit, before=before)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
-        """Delete an account with its keys. The audit row names the keys. Raises ``NotFound``."""
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
         detail = build_change({"keys": keys}, {"keys": []})
         audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
@@ -87,13 +80,11 @@ class AccountRegister:
     async def put_key(
         self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
     ) -> None:
-        """Store the differences between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(_build_all(before, account), _build_all(after, account))
         audit = self._note(action, before, account, by, detail=detail)
         await self.keys.put_key(after, None if after == before else audit, before=before)
 
     async def delete_key(self, key: ApiKey, by: Actor) -> None:
-        """Delete a key. Raises ``NotFound``."""
         await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), by))
 
     def _note(self, action: str, key: ApiKey, account: Account, by: Actor, *, detail: str = "{}") -> AuditRow:

@@ -58,14 +58,8 @@ class AccountRules:
 class AccountService:
     """Reads and changes accounts and keys. Every change is in force when the method returns.
 
-    ``by``: the actor. For a member, other accounts do not exist.
-
-    Args:
-        directory: authenticates requests; reloaded after every change.
-        clock: Unix seconds.
-
-    Attributes:
-        changing: held during every change, because a change depends on what was read before it.
+    ``by`` is the actor; a member sees no other accounts. ``changing`` is held during every change, because a change
+    depends on what was read before it.
     """
 
     def __init__(
@@ -86,7 +80,6 @@ class AccountService:
         self.changing = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Reload accounts and keys from the database."""
         await self.directory.reload()
 
     async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
@@ -95,17 +88,14 @@ class AccountService:
         return [self._show_account(account) for account in accounts]
 
     async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
-        """Return an account by its name. Raises ``NotFound``."""
         return await self._read_account(await self.get_account_noun(name, by))
 
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Create an account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = parse_spec(fields, AccountSpec)
         self._check_groups(spec.groups, "groups")
         return await self._read_account(await self.register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields of an account. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self.changing:
             changed = await _try_twice(partial(self._edit_account, name, fields, by))
             await self.directory.reload()
@@ -122,11 +112,7 @@ class AccountService:
         return changed
 
     async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
-        """Delete an account and its keys.
-
-        The only account, and the actor's own, are deleted only if ``confirm`` is the name. Raises ``NotFound``,
-        ``InvalidRequest``, ``Conflict``.
-        """
+        """Delete an account and its keys. The only account and the actor's own need their name as ``confirm``."""
         async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
@@ -148,7 +134,6 @@ class AccountService:
         return [self._show_key(key, names[key.account_id], used) for key in shown]
 
     async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
-        """Return a key. Raises ``NotFound``."""
         key = await self.get_key_noun(key_id, by)
         return await self._read_key(key, (await self.register.get_owner(key)).name)
 
@@ -182,10 +167,7 @@ class AccountService:
         return {**await self._read_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields of a key, but not its account or secret; a member cannot change locked fields.
-
-        Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
-        """
+        """Change fields of a key. Raises ``Forbidden`` if a member changes a locked field."""
         async with self.changing:
             changed, account = await _try_twice(partial(self._edit_key, key_id, fields, by))
             await self.directory.reload()
@@ -210,10 +192,7 @@ class AccountService:
         return changed, account
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Give a key a new ``secret``, which only this result contains. The old secret stays valid for the overlap.
-
-        The secret before an earlier rotation becomes invalid. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
-        """
+        """Give a key a new ``secret``, returned only here. The former one stays valid for the overlap."""
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
@@ -231,7 +210,6 @@ class AccountService:
         return {**await self._read_key(rotated, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
-        """Delete a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
@@ -298,15 +276,12 @@ class AccountService:
                 raise InvalidRequest(f"No channel or price group is called {group!r}; {listed}", param=param)
 
     async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
-        """Return the account itself. Raises ``NotFound``."""
         return await self.register.get_account(name, by)
 
     async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
-        """Return the key itself. Raises ``NotFound``."""
         return await self.register.get_key(key_id, by)
 
     async def name_accounts(self) -> dict[int, str]:
-        """Return the name of every account, by its id."""
         return {account.id: account.name for account in await self.register.list_accounts(OPERATOR)}
 
     async def _read_account(self, account: Account) -> Fields:
@@ -352,7 +327,6 @@ def make_secret() -> str:
 
 
 def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
-    """Parse the current fields with ``change`` applied. A null in ``change`` resets a field."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":

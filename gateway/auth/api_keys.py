@@ -118,10 +118,7 @@ class ApiKeyAuthenticator:
         return key_digest(self._pepper, secret)
 
     def authenticate(self, authorization: str | None) -> Caller:
-        """Return the caller of an ``Authorization`` header.
-
-        Raises ``InvalidApiKey``, ``KeyDisabled`` or ``KeyExpired``.
-        """
+        """Return the caller of an ``Authorization`` header. Raises ``InvalidApiKey`` and other errors of its key."""
         caller = self._shown.get(authorization) if authorization else None
         if caller is None:
             caller = self._find_shown(authorization)
@@ -147,7 +144,6 @@ class ApiKeyAuthenticator:
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
-        """Return the caller with that key, under the key's current secret."""
         return self._by_key.get(key_id)
 
     def find_last_use(self, key_id: int) -> float | None:
@@ -155,10 +151,7 @@ class ApiKeyAuthenticator:
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """Return the caller with the current key: it may have changed while the client was sending its body.
-
-        A caller without a key (a console page) represents its account. Raises the same exceptions as ``authenticate``.
-        """
+        """Return the caller with the key's current state, or the account's if it has none. Raises its errors."""
         if caller.key.id:
             now = self._callers.get(caller.key.digest)
         else:

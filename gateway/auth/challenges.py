@@ -29,7 +29,6 @@ class Challenges:
         self._key = key or secrets.token_bytes(32)
 
     def make(self, purpose: str) -> bytes:
-        """Return a new challenge for ``purpose``."""
         body = (self._now_ms() + CHALLENGE_MS).to_bytes(_EXPIRY, "big") + secrets.token_bytes(_RANDOM)
         return body + self._sign(body, purpose)
 

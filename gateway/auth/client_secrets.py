@@ -29,7 +29,6 @@ class ClientSecret:
     """One client secret.
 
     Attributes:
-        key_id: the id of the API key that is charged.
         model: the only model of its sessions; None: any model that the API key may use.
         session: the initial settings of its sessions; empty: the provider's defaults.
         expires_s: expiry in Unix seconds.
@@ -42,10 +41,7 @@ class ClientSecret:
 
 
 class ClientSecrets:
-    """Creates and finds client secrets.
-
-    ``api_keys``: the API keys, whose digest function is used. ``values``: stores the secrets. ``clock``: Unix seconds.
-    """
+    """Creates and finds client secrets, whose digests are those of ``api_keys``."""
 
     def __init__(self, api_keys: ApiKeyAuthenticator, values: ShortLived, clock: Callable[[], float]) -> None:
         self._api_keys = api_keys
@@ -53,10 +49,7 @@ class ClientSecrets:
         self._clock = clock
 
     async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
-        """Return a new client secret of the caller's API key, and its expiry (Unix s).
-
-        Raises ``RateLimited``, ``StoreUnavailable``.
-        """
+        """Return a new client secret of the caller's key, and its expiry (Unix s). Raises ``RateLimited``."""
         now_s, key_id = self._clock(), caller.key.id
         own, total, first_ms = await self._values.measure(_KIND, key_id)
         if own >= MAX_PER_KEY or total >= MAX_SECRETS:
@@ -70,7 +63,6 @@ class ClientSecrets:
         return secret, made.expires_s
 
     async def find(self, secret: str) -> tuple[Caller, ClientSecret]:
-        """Return a client secret with the caller of its API key. Raises the error of an API key that cannot be used."""
         kept = await self._values.find(_KIND, self._api_keys.digest(secret))
         found = None if kept is None else ClientSecret(**orjson.loads(kept))
         caller = self._api_keys.find_caller(found.key_id) if found is not None else None

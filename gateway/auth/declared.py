@@ -76,10 +76,7 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
 async def _free_secrets(
     service: AccountService, wanted: Mapping[KeyPath, KeySpec], accounts: Mapping[int, Account]
 ) -> list[ApiKey]:
-    """Free each secret that the file assigns to a key from any other key, which was renamed or moved in the file.
-
-    Returns all stored keys afterwards.
-    """
+    """Free the file's secrets from all other keys, renamed or moved in the file. Return all stored keys afterwards."""
     paths = {service.directory.digest(spec.secret or ""): path for path, spec in wanted.items()}
     keys = list(await service.register.keys.list_keys())
     for index, key in enumerate(keys):

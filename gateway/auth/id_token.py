@@ -49,10 +49,7 @@ def choose_algorithms(offered: Any) -> tuple[str, ...]:
 
 
 def read_keys(document: Mapping[str, Any]) -> KeySet:
-    """Return the public keys of a JSON Web Key Set, without keys of unknown types and encryption keys.
-
-    Raises ``InvalidIdToken``.
-    """
+    """Return a JSON Web Key Set's public keys of known types that may sign. Raises ``InvalidIdToken``."""
     keys = document.get("keys")
     found = [key for key in (keys if isinstance(keys, list) else []) if isinstance(key, dict)]
     public = [key for key in found if key.get("kty") in _PUBLIC and key.get("use", "sig") == "sig"]

@@ -35,10 +35,7 @@ class OpenedInvite:
 
 
 class Invitations:
-    """Signs in members by links.
-
-    ``values``: stores the token of the first administrator's link. ``clock``: Unix seconds.
-    """
+    """Signs in members by links. ``values`` stores the token of the first administrator's link."""
 
     def __init__(
         self,
@@ -159,7 +156,6 @@ def parse_member_name(typed: str) -> str:
 
 
 def _act(member: Member, visitor: ClientInfo) -> Actor:
-    """Return the member as actor. The database assigns the id of a new member."""
     if not member.id:
         return attrs.evolve(GATEWAY, address=visitor.address)
     return Actor("member", member.name, member.id, member.account_id, member.account_id, visitor.address)

@@ -26,7 +26,6 @@ class Pace:
     longest_s: float
 
     def find_wait_s(self, tries: int) -> float:
-        """Return the wait in seconds after ``tries`` failed attempts."""
         if tries < self.free:
             return 0.0
         return min(self.longest_s, 2.0 ** min(tries - self.free, 32))
@@ -55,7 +54,6 @@ class _Table:
         self._counts: OrderedDict[bytes, _Count] = OrderedDict()
 
     def find_wait_s(self, key: bytes) -> float:
-        """Return the wait in seconds before the next attempt."""
         count = self._find(key)
         return 0.0 if count is None else count.at_s + self._pace.find_wait_s(count.tries) - self._clock()
 
@@ -97,10 +95,7 @@ class Throttle(Protocol):
 
 
 class LoginThrottle:
-    """Limits attempts by name and address, in memory.
-
-    ``clock``: monotonic seconds. ``most``: maximum of entries per table; the least recently used entry is dropped.
-    """
+    """Limits attempts by name and address, in memory. ``clock`` is monotonic; a table has at most ``most`` entries."""
 
     def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
         paces = (OF_PAIR, OF_NAME, OF_ADDRESS)

@@ -48,14 +48,12 @@ class Members:
         self._is_local = is_local
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
-        """Return all members, or the members of the account of that name. Raises ``NotFound``."""
         names = await self._name_accounts()
         wanted = None if account is None else (await self._get_account(account)).id
         found = await self._members.list_members()
         return [_show(member, names) for member in found if wanted in {None, member.account_id}]
 
     async def get(self, member_id: int) -> Fields:
-        """Return a member. Raises ``NotFound``."""
         return _show(await self._get(member_id), await self._name_accounts())
 
     async def invite(self, spec: InviteSpec, by: Actor = OPERATOR) -> Fields:
@@ -89,12 +87,10 @@ class Members:
         return {**shown[0], "token": token}
 
     async def list_links(self) -> list[Fields]:
-        """Return the valid links, newest first."""
         now_ms = self._now_ms()
         return await self._show_links(link for link in await self._members.list_links() if now_ms < link.expires_ms)
 
     async def delete_link(self, link_id: str, by: Actor = OPERATOR) -> None:
-        """Delete a link. Raises ``NotFound``."""
         for link in await self._members.list_links():
             if link.id == link_id:
                 audit = self._build_audit_row(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
@@ -103,10 +99,7 @@ class Members:
         raise NotFound(f"No link has the id {link_id[:40]!r}")
 
     async def edit(self, member_id: int, spec: MemberSpec, by: Actor = OPERATOR) -> Fields:
-        """Change the fields that ``spec`` names. A changed role or status ends the member's sessions.
-
-        Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
-        """
+        """Change the fields that ``spec`` names. A changed role or status ends the member's sessions."""
         before = await self._get(member_id)
         after = attrs.evolve(
             before,
@@ -134,7 +127,6 @@ class Members:
         return _show(after, await self._name_accounts())
 
     async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
-        """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
         audit = self._build_audit_row(by, "member.deleted", member.account_id, member.name, {"role": member.role})
         async with self.changing:
@@ -172,7 +164,6 @@ class Members:
 
 
 def _show(member: Member, accounts: dict[int, str]) -> Fields:
-    """Return a member as JSON for an administrator."""
     return {**build_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
 
 

@@ -59,11 +59,7 @@ class Verified:
 
 
 class OidcProvider:
-    """Signs in members at one provider.
-
-    ``fetcher``: sends requests; the issuer's origin is trusted, other hosts must be public or in ``egress.allow``.
-    ``clock``: Unix seconds. ``monotonic``: seconds.
-    """
+    """Signs in members at one provider. ``fetcher`` sends the requests, and must trust the issuer's origin."""
 
     def __init__(
         self, spec: SignInProvider, fetcher: SafeFetcher, *, clock: Callable[[], float], monotonic: Callable[[], float]
@@ -119,10 +115,7 @@ class OidcProvider:
             self._refuse(str(error))
 
     async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
-        """Return the URL at which the browser ends its session at the provider; None if the provider has none.
-
-        ``back``: the URL to which the provider then redirects the browser (OpenID Connect RP-Initiated Logout 1.0).
-        """
+        """Return the provider's sign-out URL, which redirects to ``back``, or None (OIDC RP-Initiated Logout 1.0)."""
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
             return None
@@ -151,7 +144,6 @@ class OidcProvider:
             return self._metadata[0]
 
     async def _find_keys(self, metadata: Metadata, pause_s: float = KEYS_TTL_S) -> KeySet:
-        """Return the key set, fetched again if the last fetch was at least ``pause_s`` ago."""
         async with self._fetching:
             if self._keys is None or self._monotonic() >= self._keys[1] + pause_s:
                 self._keys = id_token.read_keys(await self._get(metadata.jwks_uri)), self._monotonic()

@@ -82,7 +82,6 @@ class PasskeyService:
         return site
 
     async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
-        """Return a member's passkeys, oldest first."""
         return await self._passkeys.list_passkeys(member_id)
 
     async def start_registration(
@@ -126,7 +125,6 @@ class PasskeyService:
         return await self._passkeys.add_passkey(passkey, audit)
 
     async def rename(self, signed: CurrentUser, passkey_id: int, name: str, visitor: ClientInfo) -> Passkey:
-        """Give one of the member's passkeys another name. Raises ``NotFound``."""
         passkey = await self._find_own(signed, passkey_id)
         detail = orjson.dumps({"passkey": [passkey.name, name.strip()]}).decode()
         now_ms = self._sessions.now_ms
@@ -135,7 +133,6 @@ class PasskeyService:
         return await self._find_own(signed, passkey_id)
 
     async def remove(self, signed: CurrentUser, passkey_id: int, passphrase: str, visitor: ClientInfo) -> None:
-        """Remove one of the member's passkeys. Raises ``WrongPassphrase``, ``RateLimited``, ``NotFound``."""
         passkey = await self._find_own(signed, passkey_id)
         await self._sessions.check_consent(signed, passphrase, visitor)
         detail = orjson.dumps({"passkey": passkey.name}).decode()
@@ -148,10 +145,7 @@ class PasskeyService:
         return self._build_request(site, _ALONE, (), "required")
 
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
-        """Return options for ``navigator.credentials.get()`` after the passphrase.
-
-        Raises ``WrongPassphrase``, ``RateLimited``, ``Conflict`` if the member has no passkey.
-        """
+        """Return options for ``navigator.credentials.get()``. Raises ``Conflict`` if the member has no passkey."""
         member = await self._sessions.check_passphrase(name, passphrase, visitor)
         present = await self._passkeys.list_passkeys(member.id)
         if not present:
@@ -159,10 +153,7 @@ class PasskeyService:
         return self._build_request(site, _write_second(member), present, "preferred")
 
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
-        """Create a session for the answer to a challenge.
-
-        Raises ``WrongPassphrase``, ``RateLimited``, and ``Forbidden`` if the member or the account is disabled.
-        """
+        """Create a session for the answer to a challenge. Raises ``Forbidden`` if the member is disabled."""
         passkey = await self._passkeys.find_passkey(answer.credential_id)
         member = None if passkey is None else await self._members.find_member(passkey.member_id)
         async with self._throttle.attempt("" if member is None else member.name, visitor.address):

@@ -45,14 +45,10 @@ class PasswordService:
         self._under_way = 0
 
     async def hash(self, passphrase: str) -> str:
-        """Return the hash of a passphrase. Raises ``RateLimited`` if too many hashes wait."""
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
     async def fits(self, kept: str | None, passphrase: str) -> bool:
-        """Return whether ``kept`` is a hash of the passphrase. For None the result is False after the same time.
-
-        Raises ``RateLimited`` if too many hashes wait.
-        """
+        """Return whether ``kept`` is the passphrase's hash. None takes as long as a wrong one."""
         return await self._run(partial(self._compare, kept or self._nobodys, _normalize(passphrase)))
 
     def is_worn(self, kept: str) -> bool:
@@ -60,7 +56,6 @@ class PasswordService:
         return self._hasher.check_needs_rehash(kept)
 
     def close(self) -> None:
-        """End the threads; a running hash finishes unused."""
         if "_pool" in self.__dict__:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -105,8 +100,5 @@ class PasswordService:
 
 
 def _normalize(passphrase: str) -> bytes:
-    """Return one normal form of text that keyboards encode in several ways (NIST SP 800-63B, 5.1.1.2).
-
-    Invalid Unicode matches no hash.
-    """
+    """Normalize text that keyboards encode in several ways (NIST SP 800-63B, 5.1.1.2)."""
     return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")

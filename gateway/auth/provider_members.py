@@ -29,10 +29,7 @@ NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled
 
 
 class ProviderMembers:
-    """Finds, creates and changes members by their claims.
-
-    ``clock``: Unix seconds. ``changing``: held while a member is changed; shared with ``Members``.
-    """
+    """Finds, creates and changes members by their claims. ``changing`` is the lock that ``Members`` uses, too."""
 
     def __init__(
         self,
@@ -110,10 +107,7 @@ class ProviderMembers:
         raise Forbidden(NO_ACCOUNT, should_retry=False)
 
     async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
-        """Link the identity to the member whose session began the flow, if the session has not ended.
-
-        Raises ``Forbidden``, ``Conflict``.
-        """
+        """Link the identity to the member who began the flow. Raises ``Forbidden`` if that session has ended."""
         found = await self._members.find_session(bytes.fromhex(flow.session))
         if found is None or found[0].is_over(self._now_ms()) or found[1].status != "active":
             raise Forbidden(BEGIN_AGAIN, should_retry=False)

@@ -44,10 +44,7 @@ class BegunFlow:
 
 
 class ProviderSignIn:
-    """Signs in members through providers.
-
-    ``providers``: by name, in the order of the settings. ``seal``: encrypts ID tokens.
-    """
+    """Signs in members through ``providers``, listed in the order of the settings. ``seal`` encrypts ID tokens."""
 
     def __init__(
         self,
@@ -76,10 +73,7 @@ class ProviderSignIn:
         return [provider.spec for provider in self._providers.values()]
 
     async def begin(self, name: str, redirect_uri: str, after: str, signed: CurrentUser | None = None) -> BegunFlow:
-        """Begin a sign-in, or link an identity to the member who is ``signed`` in.
-
-        Raises ``NotFound`` for the provider's name, ``ProviderBadResponse``.
-        """
+        """Begin a sign-in, or link an identity to the member ``signed`` in. Raises ``NotFound``."""
         provider = self._get(name)
         session = "" if signed is None else signed.session.digest.hex()
         flow, cookie = self._flows.begin(name, redirect_uri, after, session)
@@ -89,10 +83,7 @@ class ProviderSignIn:
     async def finish(
         self, name: str, query: Mapping[str, str], cookie: str, visitor: ClientInfo
     ) -> tuple[Flow, NewSession | None]:
-        """Handle the authorization response. Return its flow and the session; no session if it linked a member.
-
-        Raises ``Forbidden``, ``RateLimited``, ``Conflict``, ``NotFound``, ``ProviderBadResponse``.
-        """
+        """Handle the authorization response. Return its flow, and the new session; None if it linked a member."""
         provider = self._get(name)
         flow = self._flows.open(cookie)
         is_own = flow is not None and flow.provider == name and query.get("state") == flow.state
@@ -114,10 +105,7 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, signed: CurrentUser, back: str | None) -> str | None:
-        """Return the URL at which the browser ends its session at this session's provider; None without one.
-
-        Call before the session ends. ``back``: the page to return to.
-        """
+        """Return the URL that also ends the session at the provider, or None. ``back``: the page to return to."""
         found = await self._identities.find_session(signed.session.digest)
         provider = None if found is None else self._providers.get(found[0])
         if found is None or provider is None:
@@ -129,7 +117,6 @@ class ProviderSignIn:
             return None
 
     async def list_identities(self, member: Member) -> list[Mapping[str, str | bool]]:
-        """Return every provider, with ``linked`` true if the member can sign in with it."""
         issuers = await self._identities.list_issuers(member.id)
         return [
             {"name": spec.name, "title": spec.title, "linked": spec.issuer in issuers}
@@ -137,7 +124,6 @@ class ProviderSignIn:
         ]
 
     async def unlink(self, name: str, signed: CurrentUser, visitor: ClientInfo) -> None:
-        """Unlink a member's identities at a provider. Raises ``NotFound``."""
         issuer, member = self._get(name).spec.issuer, signed.member
         detail = orjson.dumps({"provider": name}).decode()
         audit = build_audit(signed.act(visitor.address), "member.unlinked", member, self._sessions.now_ms, detail)

@@ -52,7 +52,6 @@ class CurrentUser:
         return self.session.created_ms + ABSOLUTE_MS
 
     def act(self, address: str) -> Actor:
-        """Return the member as the actor of a change."""
         member = self.member
         scope = None if member.role == "administrator" else member.account_id
         return Actor("member", member.name, member.id, member.account_id, scope, address)
@@ -60,11 +59,7 @@ class CurrentUser:
 
 @frozen
 class ClientInfo:
-    """The client, signed in or not.
-
-    ``address``: its IP address; empty if unknown. ``agent``: its ``User-Agent``. ``reference``: the reference of its
-    current session, if any; a new session replaces that session.
-    """
+    """The client. ``reference``: that of its current session, which a new session replaces."""
 
     address: str = ""
     agent: str = ""
@@ -80,11 +75,7 @@ class NewSession:
 
 
 class SessionService:
-    """Creates, finds and ends sessions.
-
-    ``values``: stores second factors that wait for their first code. ``clock``: Unix seconds. ``is_local``: whether
-    members may sign in with a password.
-    """
+    """Creates, finds and ends sessions. ``is_local``: whether members may sign in with a password."""
 
     def __init__(
         self,
@@ -110,10 +101,7 @@ class SessionService:
         return int(self._clock() * 1000)
 
     async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
-        """Return the user of a session; None if the session has ended or the member may no longer sign in.
-
-        ``used`` False: do not extend the session. Raises ``StoreUnavailable``.
-        """
+        """Return the user of a live session, or None. ``used`` False: the session is not extended."""
         found = await self._members.find_session(digest_reference(reference))
         if found is None:
             return None
@@ -126,11 +114,7 @@ class SessionService:
         return CurrentUser(member, account, session)
 
     async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
-        """Create a session for a member's passphrase and code.
-
-        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited`` with the wait, and ``Forbidden`` if both
-        are right but the member or the account is disabled.
-        """
+        """Create a session for a member's passphrase and code. Raises ``Forbidden`` if the member is disabled."""
         if not self.is_local:
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         name = name.strip().lower()
@@ -163,23 +147,19 @@ class SessionService:
         return NewSession(reference, signed)
 
     async def sign_out(self, signed: CurrentUser, visitor: ClientInfo) -> None:
-        """End the current session."""
         audit = build_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
         await self._members.delete_sessions([signed.session.digest], audit)
 
     async def list_sessions(self, signed: CurrentUser) -> Sequence[Session]:
-        """Return the member's sessions that have not ended, newest first."""
         found = await self._members.list_sessions(signed.member.id)
         return [session for session in found if not session.is_over(self.now_ms)]
 
     async def end_session(self, signed: CurrentUser, session_id: str, visitor: ClientInfo) -> None:
-        """End one of the member's sessions. Raises ``NotFound``."""
         digests = [session.digest for session in await self.list_sessions(signed) if session.id == session_id]
         if not digests or not await self._end(signed, digests, visitor):
             raise NotFound(f"You have no session with the id {session_id[:40]!r}")
 
     async def end_others(self, signed: CurrentUser, visitor: ClientInfo) -> int:
-        """End every session of the member except this one; return their number."""
         found = await self._members.list_sessions(signed.member.id)
         digests = [session.digest for session in found if session.digest != signed.session.digest]
         return await self._end(signed, digests, visitor) if digests else 0
@@ -191,10 +171,7 @@ class SessionService:
     async def change_passphrase(
         self, signed: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
-        """Change the passphrase. The member's other sessions end; the current session continues under a new reference.
-
-        Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest``, ``Conflict``.
-        """
+        """Change the passphrase. Other sessions end; the current one continues under a new reference."""
         member = signed.member
         await self.check_consent(signed, current, visitor)
         after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
@@ -203,18 +180,12 @@ class SessionService:
         return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
     async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
-        """Check the passphrase of a signed-in member before an action that a stolen session must not allow.
-
-        Raises ``WrongPassphrase``, ``RateLimited``.
-        """
+        """Check a signed-in member's passphrase before an action that a stolen session must not allow."""
         async with self._throttle.attempt(signed.member.name, visitor.address):
             await self._check_passphrase(signed.member, passphrase, visitor)
 
     async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
-        """Return the member with a name and passphrase, without opening a session.
-
-        Raises ``WrongPassphrase``, ``RateLimited``, ``Forbidden``.
-        """
+        """Return the member with a name and passphrase, without a session. Raises ``Forbidden`` if it is disabled."""
         if not self.is_local:
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         name = name.strip().lower()
@@ -263,10 +234,6 @@ class SessionService:
         return codes
 
     async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
-        """Remove the second factor.
-
-        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``.
-        """
         member = signed.member
         if member.totp is None:
             raise Conflict("You have no second factor")

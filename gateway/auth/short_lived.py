@@ -13,19 +13,12 @@ class ShortLived(Protocol):
         """Store a value unless there is one already; return whether the value was stored."""
         ...
 
-    async def find(self, kind: str, name: bytes) -> bytes | None:
-        """Return a value; None if there is none."""
-        ...
+    async def find(self, kind: str, name: bytes) -> bytes | None: ...
 
-    async def remove(self, kind: str, name: bytes) -> bool:
-        """Remove a value; return whether there was one."""
-        ...
+    async def remove(self, kind: str, name: bytes) -> bool: ...
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return the number of a key's values, the number of all values, and the earliest expiry.
-
-        The expiry is that of the key's values if it has any, else of all values, in Unix ms; 0 without any value.
-        """
+        """Return the number of a key's values, the number of all values, and the earliest expiry."""
         ...
 
 
@@ -56,12 +49,10 @@ class MemoryValues:
         return True
 
     async def find(self, kind: str, name: bytes) -> bytes | None:
-        """Return a value; None if there is none."""
         kept = self._values.get((kind, name))
         return None if kept is None or kept.expires_ms <= self._clock() * 1000 else kept.value
 
     async def remove(self, kind: str, name: bytes) -> bool:
-        """Remove a value; return whether there was one."""
         kept = self._values.pop((kind, name), None)
         return kept is not None and kept.expires_ms > self._clock() * 1000
 

@@ -27,11 +27,8 @@ class Flow:
     """One sign-in in progress.
 
     Attributes:
-        provider: the name of the provider.
-        state: 256 random bits as text.
         redirect_uri: the URL to which the provider sends the browser.
         next: the page to go to afterwards.
-        expires_s: expiry in Unix seconds.
         session: the digest, in hexadecimal, of the session whose member is to be linked; empty: a sign-in.
     """
 
@@ -44,11 +41,7 @@ class Flow:
 
 
 class FlowSigner:
-    """Creates and opens the cookies of flows.
-
-    ``values``: records the flows that have ended. ``key``: signs, 32 bytes; None: a random key, and a restart voids
-    every cookie. ``clock``: Unix seconds.
-    """
+    """Creates and opens the cookies of flows. ``key``: 32 bytes; None: random, so a restart voids every cookie."""
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
         self._values = values
@@ -56,7 +49,6 @@ class FlowSigner:
         self._key = key or secrets.token_bytes(_DIGEST_BYTES)
 
     def begin(self, provider: str, redirect_uri: str, after: str, session: str = "") -> tuple[Flow, str]:
-        """Return a new flow and its cookie."""
         state = secrets.token_urlsafe(_STATE_BYTES)
         flow = Flow(provider, state, redirect_uri, after, int(self._clock()) + FLOW_S, session)
         body = _encode(orjson.dumps(attrs.asdict(flow)))

@@ -57,7 +57,6 @@ class SignInProvider:
 
     Attributes:
         name: part of the redirect URI.
-        label: the provider's name on the sign-in page; empty: ``name``.
         role_claim: a claim, or a dotted path of claims (``realm_access.roles``); its value is a string or an array of
             strings.
         roles: without any, a new member is a viewer, and administrators assign roles.
@@ -94,11 +93,7 @@ class SignInProvider:
         return next((role for role in reversed(ROLES) if values.intersection(getattr(self.roles, role))), None)
 
     def find_account(self, claims: Claims) -> str | None:
-        """Return the name of the member's account; None if there is none.
-
-        If ``account_claim`` is set, only that claim decides. ``account`` does not replace it if the claim is missing or
-        has several values.
-        """
+        """Return the name of the member's account, or None. If ``account_claim`` is set, ``account`` is ignored."""
         if self.account_claim is None:
             return self.account
         values = _list_texts(_find_claim(claims, self.account_claim))
@@ -122,10 +117,7 @@ def find_email(claims: Claims) -> str | None:
 
 
 def list_names(claims: Claims) -> tuple[str, ...]:
-    """Return candidate names for a new member, the best first. The last one is unique to the member.
-
-    A name never identifies a member: only issuer and subject do.
-    """
+    """Return candidate names for a new member, best first; the last one is unique. They never identify a member."""
     tail = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:_TAIL]
     wanted = _list_texts([find_email(claims), claims.get("preferred_username")])
     found = [text.lower() for text in wanted if MEMBER_NAME.match(text.lower()) and text.lower() not in KINDS]

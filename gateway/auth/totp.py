@@ -45,7 +45,6 @@ class Totp:
         self._seal = seal.derive(PURPOSE)
 
     def enrol(self, name: str) -> Enrolment:
-        """Create a secret for the member with that name."""
         import pyotp
         import segno
 
@@ -63,10 +62,7 @@ class Totp:
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
     def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
-        """Verify a code, after the passphrase.
-
-        Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or already used code.
-        """
+        """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used one."""
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
         has_passkeys = member.passkeys > 0
@@ -114,7 +110,6 @@ def _make_recovery_code() -> str:
 
 
 def _parse_code(code: str) -> str:
-    """Return a typed code without spaces or separators."""
     return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
 
 

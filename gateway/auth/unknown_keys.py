@@ -33,10 +33,7 @@ class _Window:
 
 
 class UnknownKeys:
-    """Counts unknown keys by client address: an IPv4 address, or the first 64 bits of an IPv6 address.
-
-    ``clock``: monotonic seconds. ``sleep``: waits. ``free``: see ``FREE``.
-    """
+    """Counts unknown keys by client address: an IPv4 address, or the first 64 bits of an IPv6 address."""
 
     def __init__(
         self,

@@ -57,10 +57,7 @@ async def check_attestation(answer: Attestation, challenge: bytes, site: Relying
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
 ) -> Signed:
-    """Verify a signature. The caller has to compare the counter. Raises ``NotVerified``.
-
-    ``needs_user``: whether the device must have verified its user.
-    """
+    """Verify a signature, and if ``needs_user`` that of a verified user; not the counter. Raises ``NotVerified``."""
     return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
 
 

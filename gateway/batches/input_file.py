@@ -34,10 +34,7 @@ class CheckedInput:
 async def read_lines(
     path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
 ) -> AsyncGenerator[Parsed, None]:
-    """Yield the non-blank lines of an input file. Raises ``OSError``.
-
-    Lines are read in groups; the memory of each group is borrowed from ``memory``.
-    """
+    """Yield the non-blank lines of an input file, in groups borrowed from ``memory``. Raises ``OSError``."""
     file = await asyncio.to_thread(path.open, "rb")
     number, loan = 0, Loan(memory)
     try:

@@ -29,16 +29,7 @@ class BatchMoved(BatchGone):
 
 
 class BatchJournal:
-    """The progress of one batch.
-
-    Args:
-        now_s: returns Unix seconds.
-        retry_s: wait in seconds after a failed commit to the disk or the database.
-
-    Attributes:
-        batch: the newest state; changes since the last commit are part of the next one.
-        cancelled: called if another node cancels the batch.
-    """
+    """The progress of one batch. ``cancelled`` is called if another node cancels the batch."""
 
     def __init__(
         self,
@@ -62,7 +53,6 @@ class BatchJournal:
         self.cancelled: Callable[[], None] = lambda: None
 
     def add(self, result: LineResult) -> None:
-        """Add a result to the next commit."""
         self._results.append(result)
         self._dirty.set()
 
@@ -82,10 +72,7 @@ class BatchJournal:
         self._dirty.set()
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
-        """Change the batch; return once the change and all results so far are durable.
-
-        Raises ``BatchGone``, ``StoreUnavailable``.
-        """
+        """Change the batch; return once the change and all results so far are durable. Raises ``BatchGone``."""
         if self._gone is not None:
             raise self._gone
         if self._closed:
@@ -104,7 +91,6 @@ class BatchJournal:
                 waiting.set_exception(StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S)))
 
     async def run(self) -> None:
-        """Commit changes, forever."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()

@@ -73,11 +73,7 @@ class Gate(Protocol):
 
 @frozen
 class LineServices:
-    """Dependencies of the lines' requests.
-
-    ``clock``: Unix seconds; ``max_body_bytes``: size limit of a request with its files; ``address``: the gateway's
-    address, if configured.
-    """
+    """Dependencies of the lines' requests. ``address``: the gateway's own, if configured."""
 
     proxy: Proxy
     router: Router
@@ -113,10 +109,7 @@ class LineServices:
 
 
 class LineRequest:
-    """The request of one line; implements ``proxy.active_requests.ActiveRequest``.
-
-    ``context``: the context of the request.
-    """
+    """The request of one line; implements ``proxy.active_requests.ActiveRequest``."""
 
     def __init__(self, services: LineServices, batch: Batch, number: int, line: BatchLine) -> None:
         self._services = services
@@ -142,7 +135,6 @@ class LineRequest:
         return False
 
     def cancel(self) -> bool:
-        """End the running attempt. Raises ``Conflict`` if there is none."""
         if not self._services.proxy.cancel(self.context):
             raise errors.Conflict("The request waits in its batch: cancel the batch", should_retry=False)
         return True
@@ -221,7 +213,6 @@ class LineRequest:
                 return
 
     def _find_route(self, inference: InferenceRequest) -> Route:
-        """Return the route with the batch's prices."""
         route = self._services.router.route(self.context.caller, inference)
         route.multiply_prices(self._batch.multiplier_ppm)
         return route
@@ -258,7 +249,6 @@ class LineRequest:
         return self._format.build_answer(*built)
 
     async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
-        """Return the answer. Waits for channels that recover, and for providers that refuse because of rate limits."""
         context, services = self.context, self._services
         while True:
             try:
@@ -278,7 +268,6 @@ class LineRequest:
         self._settle("cancelled")
 
     def _fail(self) -> LineResult:
-        """Settle a request that ended because of a bug."""
         bug = errors.InternalError("Unexpected gateway error")
         self._settle("failed", bug)
         return self._refuse(bug)

@@ -16,10 +16,7 @@ ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch. ``parse``: the parser of their format. ``moves``: how often the batch was taken over.
-
-    Every method blocks, and raises ``OSError`` or ``StoreUnavailable``.
-    """
+    """The files of one batch, named by ``moves``, too. Methods block; they raise ``OSError``, ``StoreUnavailable``."""
 
     def __init__(self, folder: FileStore, batch_id: str, parse: ParseResult = parse_result, moves: int = 0) -> None:
         self._folder = folder
@@ -54,6 +51,5 @@ class ResultFiles:
         self.errors.mark()
 
     def remove(self) -> None:
-        """Delete both files."""
         for file in (self.output, self.errors):
             file.remove()

@@ -46,11 +46,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class BatchServices:
-    """Dependencies of batches.
-
-    ``max_line_bytes``: the longest line of an input. ``find_multiplier_ppm``: returns the price factor of a new batch,
-    in parts per million.
-    """
+    """Dependencies of batches. ``find_multiplier_ppm`` returns a new batch's price factor, in parts per million."""
 
     store: BatchRepository
     files: ClientFiles
@@ -83,11 +79,9 @@ class BatchRun:
 
     @property
     def batch(self) -> Batch:
-        """The newest state."""
         return self._journal.batch
 
     async def run(self) -> None:
-        """Run to the end of the batch, or until ``close``."""
         writer = asyncio.get_running_loop().create_task(self._journal.run())
         try:
             await self._advance()
@@ -156,11 +150,9 @@ class BatchRun:
 
     @property
     def _is_written(self) -> bool:
-        """Whether the results are complete."""
         return self.batch.status == "finalizing" or bool(self.batch.output_file_id or self.batch.error_file_id)
 
     async def _validate(self) -> bool:
-        """Check the input; return whether there are lines to send."""
         lines = self._services.lines
         async with aclosing(self._open()) as opened:
             checked = await check_input(opened, lambda line: lines.check_model(self.batch, line))
@@ -241,7 +233,6 @@ class BatchRun:
         self._own_slots.release()
 
     def _is_stopping(self) -> bool:
-        """Return whether lines may no longer begin."""
         if not self._services.lines.gate.open:
             self.close()
         return self._stop.is_set()

@@ -115,7 +115,6 @@ class Batches:
         return True
 
     async def close(self) -> None:
-        """Stop every batch; its running lines may finish."""
         for run in self._runs.values():
             run.close()
         await self._tasks.close(_CLOSE_S)
@@ -143,7 +142,6 @@ class Batches:
         return True
 
     async def create(self, new: NewBatch, caller: Caller) -> Batch:
-        """Store and start a batch. Raises ``NotFound``, ``InvalidRequest``, ``RateLimited``."""
         account_id = caller.account.id
         try:
             file = await self._services.files.get(new.input_file_id, account_id)
@@ -159,10 +157,7 @@ class Batches:
     async def create_messages(
         self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
     ) -> Batch:
-        """Store a message batch's requests as a file, and start it. ``headers``: Anthropic's, for each request.
-
-        Raises ``RateLimited``, ``RequestTooLarge``.
-        """
+        """Store a message batch's requests as a file, and start it. ``headers``: Anthropic's, for each request."""
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
         received, kept = files.receive(), keep_headers(headers)
@@ -210,7 +205,6 @@ class Batches:
         return batch
 
     async def delete(self, batch: Batch) -> None:
-        """Delete an ended batch with its files. Raises ``Conflict``, ``StoreUnavailable``."""
         if not batch.ended or batch.id in self._runs:
             raise Conflict("Cancel the batch before you delete it", param="id", should_retry=False)
         files = self._services.files
@@ -221,10 +215,7 @@ class Batches:
         await self._services.store.delete_batch(batch.id)
 
     async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
-        """Return a batch, of one account if ``account_id`` is given. Raises ``NotFound``, also for others' batches.
-
-        ``prefix``: the expected prefix of the id.
-        """
+        """Return a batch. Raises ``NotFound`` without that ``prefix``, or for another account's batch."""
         store, fits = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
         found = await store.find_batch(batch_id, account_id) if fits else None
         if found is None:
@@ -232,15 +223,12 @@ class Batches:
         return found
 
     async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        """Return the batches that match ``wanted``, newest first."""
         return await self._services.store.list_batches(wanted, limit)
 
     async def sum_cost(self, batch_id: str) -> tuple[int, int]:
-        """Return the number of a batch's recorded requests, and their total cost in nano-USD."""
         return await self._services.store.sum_cost(batch_id)
 
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
-        """Cancel a batch; running lines may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
         if run is None and self._left is not None and await self._services.store.cancel_batch(batch_id):
             self._left()

@@ -34,7 +34,6 @@ class LineSlots:
         return turn.done()
 
     def release(self) -> None:
-        """Release a slot."""
         self._used -= 1
         while self._waiting and self._used < self.limit():
             self._used += 1
@@ -49,12 +48,10 @@ class Slot:
         self._held = False
 
     async def take(self, stop: asyncio.Event) -> bool:
-        """Take a slot. Return False if ``stop`` is set before a slot is free."""
         self._held = await self._slots.acquire(stop)
         return self._held
 
     def leave(self) -> None:
-        """Release the slot if it is held."""
         if self._held:
             self._held = False
             self._slots.release()

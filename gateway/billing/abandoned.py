@@ -40,10 +40,7 @@ _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
 
 
 def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether the provider may have done the work of a request that ended ``after_s`` seconds after sending.
-
-    ``error`` None: the client disconnected.
-    """
+    """Return whether the provider may have done the work before ``error`` (None: the client disconnected)."""
     if error is None or isinstance(error, ProviderTimeout):
         return True
     if not isinstance(error, ProviderError) or error.declined:

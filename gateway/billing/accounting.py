@@ -33,8 +33,6 @@ class AccountingService:
 
     Args:
         queue: settled requests that are not in the ledger yet. No job ends while its ``writing`` lock is held.
-        clock: returns Unix seconds.
-        jobs: the durable jobs; None: there are none.
         check_leases: returns the problems of this node's leases in a cluster; None in a single process.
     """
 
@@ -60,7 +58,6 @@ class AccountingService:
         balances.load_day = self._start_loading
 
     async def close(self) -> None:
-        """Wait until loading of a day's spending has finished."""
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
 
@@ -69,7 +66,6 @@ class AccountingService:
             self._loading = asyncio.get_running_loop().create_task(self._load_day())
 
     async def _load_day(self) -> None:
-        """Load the current day's spending from the ledger after the clock was set back or far ahead."""
         try:
             async with self._crediting, self._queue.writing:
                 day = parse_day(self._clock())
@@ -98,10 +94,7 @@ class AccountingService:
                 self._wholes.pop((owner, owner_id), None)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Read shared balances from the store; later results use these figures. Raises ``StoreUnavailable``.
-
-        No-op in a single process.
-        """
+        """Read shared balances from the store, for later results; no-op in a single process."""
         figures = await self._ledger.find_figures([_find_balance_id(owner) for owner in owners])
         if figures is None:
             return
@@ -118,7 +111,6 @@ class AccountingService:
         return wholes + [(number, each) for number, each in own if not isinstance(each, LeasedBalance)]
 
     def day_at(self, now_s: float) -> UtcDay:
-        """Return the UTC day of ``now_s`` (Unix seconds)."""
         return self._balances.day_at(now_s)
 
     def describe(self, owner: Account | ApiKey) -> Fields:
@@ -173,15 +165,12 @@ class AccountingService:
         return {**_build_entry(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
-        """Return the newest credits of an account or key, newest first."""
         return [_build_entry(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        """Return the stored usage, summed along ``axis``."""
         return await self._ledger.list_usage(axis, wanted)
 
     async def reconcile(self) -> Fields:
-        """Compare every balance with the ledger; see ``reconcile.reconcile`` for the report."""
         stored = await self._ledger.audit_cluster()
         if stored is not None:
             problems = () if self._check_leases is None else await self._check_leases()
@@ -224,7 +213,6 @@ def _find_balance_id(owner: Account | ApiKey) -> BalanceId:
 
 
 def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
-    """Return the account id and the key id (None for an account)."""
     return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
 
 
@@ -236,7 +224,6 @@ def _build_entry(entry: LedgerEntry) -> Fields:
 
 
 def _build_credit(entry: LedgerEntry, available_nanos: int) -> str:
-    """Return the audit log detail for a credit: the balance before and after."""
     fields = {"kind": entry.kind, "reference": entry.reference, "note": entry.note}
     before, after = available_nanos / NANOS_PER_USD, (available_nanos + entry.amount_nanos) / NANOS_PER_USD
     return build_change({"left_usd": before}, {"left_usd": after, **fields})

@@ -17,9 +17,6 @@ class Balances:
 
     The counters are in memory and change only on the event loop, so a request is admitted without I/O.
 
-    Args:
-        clock: returns Unix seconds.
-
     Attributes:
         reservations: the open reservations, including those of 0.
         load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. None: the
@@ -46,10 +43,7 @@ class Balances:
         return self.day_at(self._clock())
 
     def day_at(self, now_s: float) -> UtcDay:
-        """Return the UTC day of ``now_s`` (Unix seconds).
-
-        Calls ``load_day`` if the balances may lack some of that day's spending.
-        """
+        """Return the UTC day of ``now_s``. Calls ``load_day`` if the balances may lack some of its spending."""
         day = self._day
         if not day.contains(now_s):
             day = parse_day(now_s)
@@ -60,10 +54,7 @@ class Balances:
         return day
 
     def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
-        """Record that the balances contain all spending of ``days``, the last of which is today.
-
-        ``latest`` is the number of the newest day that may have any spending.
-        """
+        """Record that the balances contain all spending of ``days``. No spending is newer than the day ``latest``."""
         self._day, self._known = days[-1], tuple([day.number for day in days])
         self._latest = max(self._latest, self._day.number, latest or 0)
 
@@ -105,10 +96,7 @@ class Balances:
                 month.add(spent.month_nanos, spent.month_credit_nanos)
 
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
-        """Yield the balances that each line of ``spending`` counts for, with the amounts to add.
-
-        A key's credit does not count for its account.
-        """
+        """Yield each line's balances with the amounts to add. A key's credit does not count for its account."""
         for spent in spending:
             if self.is_gone("account", spent.account_id):
                 continue
@@ -121,7 +109,6 @@ class Balances:
             yield account, attrs.evolve(spent, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
-        """Return the balance of a key or an account. Create it if necessary."""
         balances = self._kinds[owner]
         balance = balances.get(owner_id)
         if balance is None:
@@ -134,11 +121,9 @@ class Balances:
         return Balance(owner)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
-        """Return every balance that was ever used, with its owner's id."""
         return list(self._kinds[owner].items())
 
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
-        """Return whether a key or an account is known to be deleted."""
         return self.existing is not None and owner_id not in self.existing[owner]
 
     def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
@@ -154,7 +139,6 @@ class Balances:
             self._drop_idle(found)
 
     def _drop_idle(self, balances: Iterable[Balance]) -> None:
-        """Drop those of ``balances`` whose owner is deleted and on which nothing is reserved."""
         held = {balance for reservation in self.reservations for balance in reservation.balances}
         dropped = set()
         for balance in balances:
@@ -192,10 +176,7 @@ class Balances:
         return reservation
 
     async def reserve(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve ``nanos`` after ``reserve_now`` has returned None, which only happens in a cluster.
-
-        Raises the same errors as ``reserve_now``.
-        """
+        """Reserve after ``reserve_now`` has returned None, which only happens in a cluster. Raises the same errors."""
         raise NotImplementedError
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
@@ -218,7 +199,6 @@ class Balances:
         return True
 
     def _end_overdrafts(self, reservation: Reservation) -> None:
-        """Allow another request to exceed the balances that ``reservation`` might exceed."""
         self._overdrafts.difference_update(reservation.overdrafts)
         reservation.overdrafts = ()
 
@@ -239,10 +219,7 @@ class Balances:
         return list(balances)
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations.
-
-        Raises ``StoreUnavailable`` while the day's spending is being loaded.
-        """
+        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations."""
         now_s = self._clock()
         day = self._find_day(now_s)
         balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
@@ -278,7 +255,6 @@ class Balances:
         yield
 
     def release(self, reservation: Reservation) -> None:
-        """Settle a reservation at no cost."""
         self.settle(reservation, 0, self._clock())
 
     def _open(self, caller: Caller, day: UtcDay) -> tuple[Balance, Balance]:

@@ -37,7 +37,6 @@ class BillLine:
         what: ``input_tokens``, ``cached_input_tokens``, ``cache_write_tokens``, ``output_tokens``, the tokens of a
             modality (``audio_input_tokens``), ``searches``, ``images``, ``seconds`` and so on; ``reported_cost`` if the
             provider's own figure was charged; ``request`` if only the whole cost is known.
-        per: the number of units that ``unit_usd`` is for.
         unit_usd: the price of that many; None if unknown.
         estimated: the prices are not those that were charged.
         cost_nanos: the cost; the lines of a request that are no estimates add up to its charge.
@@ -53,11 +52,7 @@ class BillLine:
 
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
-    """Return the lines of a request; none without usage.
-
-    ``prices``: those of the models that may have been charged: that which was asked for, and that which answered.
-    ``multiplier_ppm``: what they were multiplied with.
-    """
+    """Return the lines of a request. ``prices``: of the model requested and of the one that answered."""
     usage = parse_charged(row)
     price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)
     if price is not None:

@@ -51,10 +51,7 @@ class GroupSpec:
 
 @frozen
 class TierSpec:
-    """An entry of a price's ``tiers``: the price of a whole request with a longer prompt.
-
-    Missing fields are as without it.
-    """
+    """An entry of a price's ``tiers``: the price of a whole request with a longer prompt."""
 
     above_tokens: int = attrs.field(metadata=between(1))
     input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
@@ -130,7 +127,6 @@ class PriceSpec:
             yield "free", "expected free = true or rates above 0, not both"
 
     def list_rates(self) -> Iterator[Decimal]:
-        """Yield every rate that is given, those of tiers and sizes included."""
         parts: tuple[attrs.AttrsInstance, ...] = (self, *self.tiers, *self.sizes)
         for part in parts:
             yield from (rate for rate in attrs.asdict(part, recurse=False).values() if isinstance(rate, Decimal))
@@ -172,10 +168,7 @@ def _find_nanos(usd: Decimal | None) -> int | None:
 
 
 def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
-    """Return a price in USD as JSON, times a multiplier; ``PriceSpec`` can parse its keys.
-
-    Null means the price of the unit that it is a part of: of input for cached input, cache writes and audio.
-    """
+    """Return a price in USD as JSON for ``PriceSpec``, times a multiplier. Null: the text rate applies."""
     usd = partial(_find_usd, multiplier_ppm)
     rates = _build_amounts(price, usd)
     tiers = [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers]

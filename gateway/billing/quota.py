@@ -60,7 +60,6 @@ class QuotaService:
 
     @property
     def open_reservations(self) -> int:
-        """The number of open reservations, including those of 0."""
         return len(self._balances.reservations)
 
     async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
@@ -80,7 +79,6 @@ class QuotaService:
         await self._counters.check(caller.subjects)
 
     async def check_rate(self, caller: Caller) -> None:
-        """Raise ``RateLimited`` if the rate limits refuse another request; no permit is taken."""
         await self._counters.check(caller.subjects)
 
     def check_spare(self, caller: Caller, inference: InferenceRequest) -> None:
@@ -100,10 +98,7 @@ class QuotaService:
                 self._counters.release(permit, 0)
 
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
-        """Reserve the highest cost at any target, take a permit, and record the start of the request in the journal.
-
-        ``journaled``: not for a video job. Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``.
-        """
+        """Reserve the highest cost at any target, take a permit, and record the start if ``journaled``."""
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
@@ -141,10 +136,7 @@ class QuotaService:
         return reservation
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
-        """Like ``admit``, for one part of a session that already counts as a concurrent request.
-
-        ``longest`` is the same part with its maximum tokens, whose cost is reserved as far as the balances allow.
-        """
+        """Admit a part of a session that already counts as a concurrent request. ``longest`` has its maximum tokens."""
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
@@ -180,10 +172,7 @@ class QuotaService:
                 self.release(ctx)
 
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
-        """Admit a request that the provider at ``channel`` has begun by itself. Its cost is charged in any case.
-
-        No permit is taken, and nothing is reserved beyond ``reserve_part``: an excess over a limit becomes an overrun.
-        """
+        """Admit a request that the provider began by itself. Nothing more is reserved: an excess becomes an overrun."""
         if ctx.reservation is None:
             ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
         with suppress(StoreUnavailable):  # refusing would be useless: the provider already works on the request
@@ -197,7 +186,6 @@ class QuotaService:
         await self._reserve_most(ctx, reservation, most)
 
     async def _reserve_most(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
-        """Raise the reservation to ``most`` nano-USD, as far as the balances allow."""
         reservation.extend(most)
         if reservation.nanos < most:
             waited = await self._balances.extend(reservation, most)
@@ -222,10 +210,7 @@ class QuotaService:
         return True
 
     def _check_again(self, ctx: RequestContext) -> None:
-        """Check again that a request is allowed, after it has waited for the database. Raises ``GatewayError``.
-
-        After a lost connection, the answer may arrive before changes of the caller do. ``refresh`` checks for that.
-        """
+        """Check that the caller may still send the request, after waiting for the database. Raises ``GatewayError``."""
         self._write_queue.check_room()
         caller = self._refresh(ctx.caller)
         if caller is not ctx.caller:
@@ -243,7 +228,6 @@ class QuotaService:
         self._write_queue.check_room()
 
     def release(self, ctx: RequestContext) -> None:
-        """Release the reservation and the permit of a request that is not sent."""
         self.release_permit(ctx)
         reservation, ctx.reservation = ctx.reservation, None
         if reservation is not None:
@@ -262,10 +246,7 @@ class QuotaService:
 
 
 def _count_tokens(inference: InferenceRequest) -> int:
-    """Return the tokens to take from the tokens-per-minute limit: the prompt, plus the answers if they are limited.
-
-    Unused tokens are given back at the end of the request.
-    """
+    """Return the tokens to take from the tokens per minute: the prompt's, and the answers' if they are limited."""
     tokens = -(-inference.prompt_chars // CHARS_PER_TOKEN)  # ``estimate_tokens``, inlined for speed
     # ``max_output_tokens`` is then the client's own limit. ``allowed_output`` would take two more calls.
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
@@ -306,10 +287,7 @@ async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderRe
 
 
 def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
-    """Return the highest cost of ``inference``, with the longest prompt the provider can read and the longest answers.
-
-    An answer without a limit counts with the model's maximum output, if known.
-    """
+    """Return the highest cost of ``inference``, with the longest possible prompt and answers."""
     models = (target.model, *target.named)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
     if not longest and OPERATIONS[inference.operation].output_limit:

@@ -20,7 +20,6 @@ class SubjectBuckets:
         self.limits = limits
 
     def use(self, limits: rate_limit.Limits, now: float) -> None:
-        """Apply ``limits`` from now on."""
         self.limits = limits
         if limits.rpm is not None:
             self.requests.use(limits.rpm, now)
@@ -78,10 +77,7 @@ def build_refusal(
 def list_refusals(
     caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
 ) -> list[rate_limit.LimitExceeded]:
-    """Return every limit that refuses one more request, by subject.
-
-    ``spare`` returns how much of a limit must be left free. ``running``: also check the concurrency limits.
-    """
+    """Return every limit that refuses one more request. ``spare``: how much of a limit must be left free."""
     refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits

@@ -19,10 +19,7 @@ _FEWEST_TO_SWEEP = 1_024
 
 
 class InMemoryRateLimiter:
-    """A ``RateLimiter`` in memory. ``take`` never awaits, so it is atomic on the event loop.
-
-    ``clock`` returns monotonic seconds.
-    """
+    """A ``RateLimiter`` in memory (monotonic seconds). ``take`` never awaits, so it is atomic on the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -101,7 +98,6 @@ class InMemoryRateLimiter:
         return buckets.requests.tat, buckets.tokens.tat
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
-        """Return the buckets of a caller's subjects under their current limits."""
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
@@ -112,7 +108,6 @@ class InMemoryRateLimiter:
         return caller
 
     def _find(self, subject: RateLimitSubject, now: float) -> SubjectBuckets:
-        """Return the subject's buckets under its current limits."""
         who = subject.kind, subject.id
         buckets = self._subjects.get(who)
         if buckets is None:
@@ -123,11 +118,7 @@ class InMemoryRateLimiter:
         return buckets
 
     def _sweep(self, now: float) -> None:
-        """Drop every cached caller, and idle buckets.
-
-        It runs when their number has doubled, so the cost per new bucket stays constant. It runs before a request looks
-        up its own buckets, because new ones are idle.
-        """
+        """Drop cached callers and idle buckets: when their number has doubled, and before new ones are looked up."""
         self._callers.clear()
         self._subjects = {who: buckets for who, buckets in self._subjects.items() if not buckets.is_idle(now)}
         self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._subjects))

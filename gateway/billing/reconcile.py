@@ -72,11 +72,7 @@ async def reconcile(
 async def reconcile_node(
     balances: Balances, queue: WriteQueue, jobs: Jobs | None, stored: ClusterAudit, problems: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the report of a cluster node; the balances are in the store.
-
-    ``problems`` are the problems of the node's leases. Jobs are counted on all nodes, ``open_holds`` and
-    ``waiting_rows`` only on this one.
-    """
+    """Return the report of a cluster node. Only ``open_holds`` and ``waiting_rows`` are this node's own."""
     found = [*stored.problems, *problems, *_check_reservations(balances), *_compare_totals(stored.totals)]
     found += [] if jobs is None else await _list_contradictions(jobs)
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
@@ -139,10 +135,7 @@ async def recompute_sums(
     clock: Callable[[], float],
     living: Mapping[Owner, Collection[int]] | None,
 ) -> dict[BalanceId, Sums]:
-    """Compute the sums as of ``day`` from the ledger and the ``pending`` records, which are not in the ledger yet.
-
-    Keys and accounts that are not ``existing`` are left out.
-    """
+    """Compute the sums from the ledger and the ``pending`` records. Owners that are not ``existing`` are left out."""
     balances = Balances(clock)
     balances.existing = living
     balances.load(await ledger.list_spending(day), day)
@@ -167,7 +160,6 @@ def _compare(found: Mapping[BalanceId, Sums], expected: Mapping[BalanceId, Sums]
 
 
 def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
-    """Check the invariants of ``domain/balance.py`` for every balance."""
     problems = _check_reservations(balances)
     for owner in _OWNERS:
         for owner_id, balance in balances.list_balances(owner):
@@ -178,7 +170,6 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
 
 
 def _check_reservations(balances: Balances) -> list[str]:
-    """Check that the held amount of every balance is the sum of its reservations."""
     reserved: dict[int, int] = {}
     for reservation in balances.reservations:
         for balance, more in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):

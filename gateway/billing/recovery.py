@@ -44,10 +44,7 @@ async def recover(
 async def open_bank(
     ledger: LedgerRepository, clock: Callable[[], float], living: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
-    """Return the balances with the stored spending of today and yesterday. Raises ``StoreUnavailable``.
-
-    Only the ``existing`` keys and accounts get a balance; None: all of them.
-    """
+    """Return the balances of the ``existing`` owners (None: all) with the stored spending of today and yesterday."""
     balances = Balances(clock)
     balances.existing = living
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)

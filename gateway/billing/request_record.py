@@ -52,10 +52,7 @@ def build_record(
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
 ) -> RequestRecord:
-    """Build the record of a request that has ended with ``error``, if any, and cost ``charge``.
-
-    ``now`` is loop time, ``now_ms`` Unix milliseconds. ``ctx`` has no ``inference`` if no body was read.
-    """
+    """Build the record of an ended request. ``now`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
     attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)

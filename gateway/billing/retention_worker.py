@@ -30,7 +30,6 @@ class RetentionWorker:
             confirmed is written again, which must find the stored one.
         keep_days: returns how long rows are kept; 0: forever.
         clock: returns Unix seconds. If the newest record is older, age is counted from that record.
-        rest_s: the pause between two commits.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class RetentionWorker:
         self._rest_s = rest_s
 
     async def run(self) -> None:
-        """Delete soon after the start, and then regularly, forever."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.retire()

@@ -28,11 +28,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Settlement:
-    """Settles requests.
-
-    ``find_abandoned`` returns the setting ``billing.abandoned``, which decides the cost of an aborted request.
-    ``ended`` receives every record, for the metrics, which remove it.
-    """
+    """Settles requests. ``find_abandoned`` returns the setting ``billing.abandoned``; ``ended`` is for the metrics."""
 
     def __init__(
         self,
@@ -59,10 +55,7 @@ class Settlement:
         now_ms: int,
         left: bool = False,
     ) -> RequestRecord:
-        """Settle a request and return its record, also set as ``ctx.record``. A second call returns the same record.
-
-        ``now`` is loop time, ``now_ms`` Unix time. ``left``: the client had left; the answer was read to its end.
-        """
+        """Settle a request once, and return its record. ``now`` is loop time. ``left``: the client had disconnected."""
         if ctx.record is not None:
             return ctx.record
         if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged
@@ -91,10 +84,7 @@ class Settlement:
         return record
 
     def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
-        """Store the record of a refused request, unless the database is far behind.
-
-        A client that is refused in a loop must not crowd out the records of others.
-        """
+        """Store the record of a refused request, unless a client in a loop would then crowd out other records."""
         ctx.record = record
         self.ended.append(record)
         if not self._write_queue.crowded and not self._journal.failing:
@@ -129,10 +119,7 @@ def _limit(ctx: RequestContext) -> Usage:
 
 
 def _find_aborted(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
-    """Return the last attempt that may have been processed without a complete answer. None if there is none.
-
-    Raises ``ctx.usage`` to the attempt's minimum.
-    """
+    """Return the last attempt that may have been processed, or None. Raises ``ctx.usage`` to its minimum."""
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or may_have_done(error)):
             ctx.usage = find_least(ctx.usage, attempt, ctx.inference, error, reservation.nanos)

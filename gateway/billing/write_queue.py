@@ -36,7 +36,6 @@ class WriteQueue:
 
     @property
     def full(self) -> bool:
-        """Whether new requests are refused."""
         return self.failing or len(self._rows) >= self._most
 
     @property
@@ -50,7 +49,6 @@ class WriteQueue:
         return not self.failing
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the queue is full."""
         if self.full:
             raise StoreUnavailable(
                 "The gateway cannot record requests at the moment, and makes none that it cannot record",
@@ -71,7 +69,6 @@ class WriteQueue:
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Wait until there is a row."""
         await self._arrived.wait()
 
     async def wait_for_more(self, timeout_s: float) -> None:
@@ -93,5 +90,4 @@ class WriteQueue:
         return rows
 
     def list_rows(self) -> Sequence[RequestRecord]:
-        """Return every waiting row without removing it."""
         return tuple(self._rows)

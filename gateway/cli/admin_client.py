@@ -65,10 +65,7 @@ class CliContext:
     """The gateway that a command calls, and the format of its output.
 
     Attributes:
-        data: the data folder.
         config: the configuration file, if any. Like ``environ`` and ``discover``, used only if no gateway is running.
-        discover: whether to discover providers.
-        as_json: whether to print the admin API's JSON.
         url: the URL of the gateway to call; None: the gateway that runs with the data folder.
         scratch: whether the data folder is temporary.
         busy_wait_s: how long to wait for a process that holds the folder without announcing an address: it is starting,
@@ -86,11 +83,7 @@ class CliContext:
 
 
 class AdminClient:
-    """A client of the admin API at ``url``.
-
-    ``certificate``: the only certificate to accept; True: the usual verification. ``offline``: whether the gateway was
-    started for this command.
-    """
+    """A client of the admin API. ``certificate``: the only one to accept. ``offline``: started for this command."""
 
     def __init__(
         self, session: "aiohttp.ClientSession", url: str, certificate: "aiohttp.Fingerprint | bool", *, offline: bool
@@ -124,7 +117,6 @@ class AdminClient:
         return answer
 
     async def download(self, *path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """Stream the content of ``path``."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=PROVIDER_TIMEOUT_S)
@@ -144,7 +136,6 @@ class AdminClient:
 
     @contextmanager
     def _translate_errors(self, timeout_s: float) -> Iterator[None]:
-        """Turn connection errors into ``CliError``."""
         import aiohttp
 
         try:
@@ -216,10 +207,7 @@ def _note_missing_nodes(answer: Json) -> None:
 
 
 def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run ``work`` with a client of the admin API, and return its result.
-
-    Raises ``CliError``, also for an unused data folder: only ``serve`` creates one.
-    """
+    """Run ``work`` with a client of the admin API, and return its result. Raises ``CliError``."""
 
     async def connect_and_work() -> T:
         async with open_admin(context) as admin:

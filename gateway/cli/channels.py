@@ -159,10 +159,7 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
 
 
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
-    """Read API keys from the options or standard input; None without keys.
-
-    At a terminal, prompt for ``required`` keys that are missing.
-    """
+    """Read API keys from options or standard input, or ask at a terminal if ``required``; None without keys."""
     given, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
     if given and from_stdin:
         raise click.UsageError("Give either --api-key or --api-key-stdin")

@@ -121,10 +121,7 @@ def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeo
 
 
 def print_edit(name: str, before: Json, after: Json, requested: Mapping[str, Any]) -> None:
-    """Print the changed fields among those ``requested``: ``key-3: rpm 60 → none``.
-
-    Secrets are not among an object's fields, so a requested secret always counts as changed.
-    """
+    """Print the changed ones of the ``requested`` fields: ``key-3: rpm 60 → none``. Secrets always count as changed."""
     fields = [*requested, *(field for field in after if field.startswith(_QUOTA) and field not in requested)]
     changes = [
         format_change(field, before[field], after[field]) if field in before else f"{field.replace('_', ' ')} changed"

@@ -111,7 +111,6 @@ class GlobalOptions(click.Group):
         return args
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with this name or a synonymous verb."""
         return super().get_command(ctx, find_verb(self, cmd_name) or cmd_name)
 
 
@@ -339,10 +338,7 @@ _FACTOR = NumberOrNone(whole=False, name="X")
 
 
 def confirm(question: str) -> None:
-    """Ask for confirmation of an irreversible action.
-
-    Raises ``Abort`` if the answer is no, ``UsageError`` if there is no terminal.
-    """
+    """Ask for confirmation. Raises ``Abort`` if the answer is no, ``UsageError`` without a terminal."""
     with needing_terminal("--yes"):
         sure = click.confirm(question, err=True)
     if not sure:

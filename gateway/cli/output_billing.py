@@ -98,10 +98,7 @@ def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn
 
 
 def format_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
-    """Return a bar for each line, scaled to the highest cost, or to the most requests if all costs are 0.
-
-    Amounts above 0 always get a visible bar. ``plain``: use ASCII only.
-    """
+    """Return a bar for each line, scaled to the highest cost. ``plain``: use ASCII only."""
     field = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
     most = max(line[field] for line in lines)
     return [_format_bar(line[field], most, width, plain=plain) for line in lines]
@@ -117,10 +114,7 @@ def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
 
 
 def find_decimals(costs: Sequence[float]) -> int:
-    """Return the number of decimals for the costs of a table: the most that any cost needs. The last is the total.
-
-    The larger the total, the fewer decimals are shown.
-    """
+    """Return the number of decimals for the costs of a table, whose last entry is the total."""
     total = costs[-1]
     most = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
     if any(0 < cost < 10**-most for cost in costs):

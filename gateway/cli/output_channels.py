@@ -24,10 +24,7 @@ def format_state(state: str, wait_s: float | None, share: float) -> str:
 
 
 def format_health(channel: Json) -> str:
-    """Format the health of a channel with its failing models and keys: ``healthy, 1/3 keys failing``.
-
-    For a healthy channel with many failed requests, add the share of answered requests: ``healthy, 54 % answered``.
-    """
+    """Format the health of a channel: ``healthy, 1/3 keys failing`` or ``healthy, 54 % answered``."""
     health = channel["health"]
     if health == "disabled":
         return "disabled"

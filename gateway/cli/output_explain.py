@@ -10,10 +10,7 @@ _UNITS = (("image", "per image"), ("second", "per second"), ("million_characters
 
 
 def format_price(price: Json | None, multiplier: float) -> str:
-    """Format a price per million input and output tokens: ``$0.25/$2.00``. ``+`` means that long prompts cost more.
-
-    Without token prices, format the price per image, second or million characters.
-    """
+    """Format a price per million input and output tokens, ``$0.25/$2.00``, else per unit. ``+``: it has tiers."""
     if price is None:
         return ABSENT
     tokens = [price[f"{kind}_usd_per_million"] * multiplier for kind in ("input", "output")]

@@ -82,10 +82,7 @@ def _find_environ() -> MutableMapping[str, str]:
 
 
 def _start_log(log_format: "LogFormat", *, first: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
-    """Set up the log, and return the function that prints the startup message.
-
-    The ``first`` start at a terminal logs only warnings until then, to make the message stand out for newcomers.
-    """
+    """Set up the log, and return the function that prints the startup message."""
     from gateway.log import configure_log
 
     level = logging.DEBUG if verbose else logging.INFO

@@ -51,7 +51,6 @@ class Column:
 
     Attributes:
         read: returns the text of a cell; a string is the name of the field to format.
-        right: whether to align the column to the right.
         width: the minimum width if the column ``shrinks``; in ``format_line``, the width of any column.
         shrinks: whether texts may wrap between words and long words may be cut.
         usual: the default text; the column is left out if all cells have this text.
@@ -147,10 +146,7 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
 
 
 def spread(filled: Sequence[FilledColumn], room: int) -> list[int]:
-    """Return the width of each column. Shrunk columns share ``room`` evenly, up to their natural widths.
-
-    If ``room`` is negative, the widest shrinkable columns become narrower than their minimum width.
-    """
+    """Return the width of each column. Columns that may shrink share ``room`` evenly."""
     widths = [one.least for one in filled]
     shrinking = [index for index, one in enumerate(filled) if one.column.shrinks]
     while room < 0 and any(widths[index] > 1 for index in shrinking):
@@ -170,10 +166,7 @@ def find_color(status: str) -> str:
 
 
 def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
-    """Format a row, or the titles, on one line of a growing table. A long cell shifts the following cells.
-
-    The colors are the same as in complete tables; ``click.echo`` removes them for terminals without color.
-    """
+    """Format a row, or the titles, for a growing table. A long cell shifts the following cells."""
     if row is None:
         return click.style(_align([(column, column.title) for column in columns if column.width]), bold=True)
     return _align([(column, clean(column.read(row))) for column in columns if column.width])

@@ -31,10 +31,7 @@ def parse_day_name(text: str, now: datetime) -> date | None:
 
 
 def write_moment(text: str, now: datetime, direction: int) -> str:
-    """Convert a relative time to the admin API's format; return any other text unchanged.
-
-    ``now``: the current time in UTC. ``direction``: -1 means that ``24h`` is in the past, 1 that it is in the future.
-    """
+    """Convert a relative time to the admin API's format; other text stays. ``direction``: -1 past, 1 future."""
     if day := parse_day_name(text, now):
         return day.isoformat()
     span = parse_span(text)

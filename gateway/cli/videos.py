@@ -150,7 +150,6 @@ def _list_missing(video_ids: Sequence[str], found: Sequence[admin_client.Json]) 
 
 
 async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
-    """Return the videos that still exist."""
     found: list[admin_client.Json] = []
     for first in range(0, len(video_ids), _MAX_IDS):
         ids = ",".join(video_ids[first : first + _MAX_IDS])

@@ -69,7 +69,6 @@ class ChangeFollower:
         self.again_s, self.slow_s = _AGAIN_S, _SLOW_S
 
     async def apply(self, changes: Sequence[Change]) -> None:
-        """Read the changed state. Raises ``StoreUnavailable``."""
         keys, accounts = ({int(each.id) for each in changes if each.kind == kind} for kind in ("key", "account"))
         kinds = {each.kind for each in changes}
         if keys or accounts:
@@ -90,7 +89,6 @@ class ChangeFollower:
         await self._apply_rest(settings=True, channels=True)
 
     async def restore(self) -> None:
-        """Store again the rows that the store may have lost. Raises ``StoreUnavailable``."""
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
         await post_kept(self._storage.journal, LedgerRepository(self._storage.database, self._storage.unstorable))

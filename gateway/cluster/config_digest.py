@@ -14,10 +14,7 @@ _OWN = frozenset({"server", "store", "cluster"})
 
 
 def find_digest(config: Config) -> str:
-    """Return a digest of the settings that should be the same on every node, including secrets and the word list.
-
-    The digest is keyed with the master key, without which it reveals nothing about a secret.
-    """
+    """Return a keyed digest of the settings that should be the same on every node."""
     shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
     try:
         words = read_words_text(Path(config.safety.words_file)) if config.safety.words_file else ""

@@ -18,10 +18,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeFiles:
-    """The declarations in the configuration file of this node, next to those of other nodes.
-
-    ``pepper``: the key of the digests.
-    """
+    """The declarations in this node's configuration file, next to those of other nodes. ``pepper`` keys the digests."""
 
     def __init__(self, node: ClusterNode, database: Database, pepper: bytes) -> None:
         self._node = node
@@ -30,10 +27,7 @@ class NodeFiles:
         self._declarations = Declarations(database)
 
     async def is_new(self, config: Config) -> bool:
-        """Return whether this file's declarations are new; log a warning if a later file replaced them.
-
-        Meanwhile no other node starts. Raises ``StoreUnavailable``.
-        """
+        """Return whether this file's declarations are new. Log a warning if a later file replaced them."""
         digest, known = self._digest(config), await self._declarations.list_digests()
         if digest in known[:-1]:
             why = "another node has brought in a newer file since; to bring in this one: gateway reload"
@@ -41,15 +35,11 @@ class NodeFiles:
         return digest not in known
 
     async def note(self, config: Config) -> None:
-        """Record that this file's declarations are in force. Raises ``StoreUnavailable``."""
         await self._declarations.add(self._digest(config))
 
     @asynccontextmanager
     async def declare_alone(self, config: Config) -> AsyncIterator[None]:
-        """Keep other nodes from declaring during the block; afterwards publish that this node has the new file.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Keep other nodes from declaring during the block; afterwards publish that this node has the new file."""
         async with self._node.start_alone():
             yield
             await self.note(config)
@@ -57,7 +47,6 @@ class NodeFiles:
         await self.warn_if_different()
 
     async def warn_if_different(self) -> None:
-        """Log a warning if live nodes have different configurations. Raises ``StoreUnavailable``."""
         nodes = await list_nodes(self._database)
         live = {node.id: node.config_digest for node in nodes if node.state == "live"}
         others = [name for name, digest in live.items() if digest != live.get(self._node.id, digest)]

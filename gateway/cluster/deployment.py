@@ -22,10 +22,7 @@ _PROBING_NODES = 4
 
 
 class Cluster:
-    """The cluster's implementation of ``gateway.deployment.Deployment``.
-
-    ``pauses_s``: a node stores a response while it answers, and the client may ask another node a moment later.
-    """
+    """The cluster's ``Deployment``. It has ``pauses_s``, because a response may still be on its way to the store."""
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)
 

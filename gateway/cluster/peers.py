@@ -51,17 +51,13 @@ class PeerAnswer:
 
     @property
     def error(self) -> str:
-        """The message of an error."""
         error = self.body.get("error")
         return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
 @frozen
 class PeerAnswers:
-    """The answers of the other live nodes, by their ids.
-
-    ``unanswered``: the ids of nodes that did not answer, or whose URL is unknown.
-    """
+    """The other live nodes' answers by node id. ``unanswered``: ids of nodes without an answer or a known URL."""
 
     found: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()
@@ -76,11 +72,7 @@ class PeerAnswers:
 
 
 class Peers:
-    """The other live nodes of this node's cluster.
-
-    ``own_id``: the id of this node. ``notifications``: reach nodes whose URL is unknown. ``insecure``: ask other
-    machines over plain HTTP, too.
-    """
+    """The other live nodes. ``notifications`` reach those without a known URL. ``insecure``: use plain HTTP, too."""
 
     def __init__(
         self,
@@ -106,14 +98,10 @@ class Peers:
         )
 
     def is_signed(self, request: web.Request) -> bool:
-        """Return whether ``request`` claims to be signed by another node."""
         return SIGNATURE_HEADER in request.headers
 
     def check_signature(self, request: web.Request) -> str:
-        """Return the actor header of ``request``, on whose behalf another node has signed it.
-
-        Raises ``InvalidApiKey`` if no node has signed the request recently for this node.
-        """
+        """Return the actor for whom another node signed ``request``. Raises ``InvalidApiKey``."""
         signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
         node_request = NodeRequest(self.own_id, request.method, request.raw_path, "".join(actors))
         if len(signatures) > 1 or len(actors) != 1 or not self._signer.check(signatures[0], node_request):
@@ -128,10 +116,7 @@ class Peers:
         await self._session.close()
 
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
-        """Ask every other live node, concurrently. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
-
-        ``method``: the HTTP method. ``path``: the segments below the admin API's prefix.
-        """
+        """Ask every other live node, concurrently. ``path``: the segments below the admin API's prefix."""
         wanted = build_path(path)
         others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]
         answers = await asyncio.gather(*(self._ask(node, method, wanted, actor) for node in others))
@@ -139,7 +124,6 @@ class Peers:
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
 
     async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the active requests of the other nodes, of account ``scope`` or all, and the nodes not answering."""
         answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))
         return answers.list_items(), answers.unanswered
 
@@ -161,10 +145,7 @@ class Peers:
         self._rings.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
 
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
-        """Parse a notification of ``notify_cancel``: a request's id, and the actor who cancels it.
-
-        Raises ``InvalidRequest`` if no node of the cluster has signed it.
-        """
+        """Parse a notification of ``notify_cancel``. Raises ``InvalidRequest`` if no node has signed it."""
         try:
             request_id, encoded, signature = name.split(":")
             text = b64decode(encoded).decode()
@@ -200,7 +181,6 @@ class Peers:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body. Raises ``ValueError`` if it is larger than ``MAX_ANSWER_BYTES``."""
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
@@ -224,10 +204,7 @@ def find_problem(url: str, *, insecure: bool) -> str:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path for a request to a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
-
-    A segment may come from a client, and the asked node trusts this one.
-    """
+    """Return the path for a request to a node. Each segment stays a single one: a client may have chosen it."""
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)
     return "/".join((PREFIX, *(quote(segment, safe="") for segment in segments)))

@@ -60,5 +60,4 @@ class AlertSpec:
         return urlsplit(self.url).scheme.lower() in WEB_SCHEMES
 
     def list_kinds(self) -> tuple[AlertKind, ...]:
-        """Return the kinds of alerts that the receiver gets."""
         return tuple(kind for kind in KINDS if not self.kinds or kind in self.kinds or kind == "test")

@@ -29,11 +29,7 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate, read together with its key.
-
-    ``fingerprint``: SHA-256 of the certificate, in hexadecimal digits. ``expires_s``: the end of its validity, Unix
-    seconds. ``content``: SHA-256 of both files.
-    """
+    """A certificate, read with its key. ``fingerprint``: its SHA-256 (hex). ``content``: SHA-256 of both files."""
 
     context: ssl.SSLContext
     fingerprint: str
@@ -108,7 +104,6 @@ class ServerCertificate:
         return read_certificate(self._certificate, self._key)
 
     def adopt(self, fresh: Certificate) -> None:
-        """Use ``fresh`` for new connections."""
         self.current = fresh
         log.info("certificate_renewed", path=str(self._certificate), reason=f"it expires at {fresh.expires}")
         self._warned_s = float("-inf")
@@ -116,7 +111,6 @@ class ServerCertificate:
         self.on_change()
 
     async def run(self) -> None:
-        """Check for changed files and for the expiry, forever."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             await self.check()
@@ -136,7 +130,6 @@ class ServerCertificate:
         self._warn()
 
     def _warn(self) -> None:
-        """Log that the certificate expires soon, once a day."""
         now_s = self._clock()
         if self.current.find_days_left(now_s) < WARN_DAYS and now_s - self._warned_s >= WARN_EVERY_S:
             self._warned_s = now_s

@@ -33,7 +33,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _find_weak(config: Config, admin_token: str) -> Iterator[str]:
-    """Yield the settings, and the file, that contain a weak secret."""
     for index, key in enumerate(config.key):
         if key.secret is not None and is_weak(key.secret):
             yield f"key[{index}].secret"

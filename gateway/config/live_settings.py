@@ -54,7 +54,6 @@ class SettingsService:
         self._clock = clock
 
     def list_settings(self) -> list[SettingView]:
-        """List every setting that is not secret."""
         return [
             self._view(section, field)
             for section, part in list_sections(self._live.config)
@@ -63,7 +62,6 @@ class SettingsService:
         ]
 
     async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView:
-        """Store and apply a setting."""
         field = self._get_field(section, key)
         if value is None:
             raise InvalidRequest("value: expected a value; use DELETE to remove one", param="value")
@@ -76,10 +74,7 @@ class SettingsService:
             return self._view(section, field)
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Remove a stored setting: the default applies again, unless the file or the environment sets another value.
-
-        If none is stored, nothing changes. Raises ``Conflict``: none is stored, and it cannot be changed here.
-        """
+        """Remove a stored setting. Raises ``Conflict`` if none is stored and the file or environment sets it."""
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
             before = self._view(section, field)
@@ -91,7 +86,6 @@ class SettingsService:
             return self._view(section, field)
 
     def list_groups(self) -> list[GroupView]:
-        """List the declared and the stored groups by name."""
         effective = self._live.effective
         declared = {group.name for group in effective.declared.config.group}
         groups = [
@@ -103,7 +97,6 @@ class SettingsService:
         return sorted(groups, key=lambda group: group.name)
 
     async def put_group(self, name: str, fields: Fields, by: Actor) -> GroupView:
-        """Store and apply the price multiplier of a group."""
         spec = parse_spec({"name": name, **fields}, GroupSpec)
         if spec.name != name:
             raise InvalidRequest("The name of a group cannot be changed", param="name")
@@ -116,7 +109,6 @@ class SettingsService:
         return next(group for group in self.list_groups() if group.name == name)
 
     async def delete_group(self, name: str, by: Actor) -> None:
-        """Remove a stored group."""
         path = name_group(name)
         async with self._reloader.changing:
             before = self._find_stored_group(name)
@@ -139,7 +131,6 @@ class SettingsService:
         ]
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
-        """Store and apply the price of a model, or of all models that match a glob."""
         spec = _parse_price(model, fields)
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
@@ -153,7 +144,6 @@ class SettingsService:
         return PriceView(price, "console", in_force=True)
 
     async def delete_price(self, model: str, provider: str | None, by: Actor) -> None:
-        """Remove a stored price."""
         path = name_price(model, provider)
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
@@ -163,7 +153,6 @@ class SettingsService:
             await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, after))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
-        """Check, store and apply ``value``; the caller holds ``changing``."""
         adoptions = self._reloader.adoptions
         effective, stored = await self._merge(path, value), self._live.effective.stored
         same = path in stored and stored[path] == value  # no audit row if nothing changes
@@ -172,7 +161,6 @@ class SettingsService:
         log.info("setting_changed", path=path)
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
-        """Remove the stored value and apply the change; the caller holds ``changing``."""
         adoptions = self._reloader.adoptions
         effective = await self._merge(path, None)
         await self._store.delete_setting(path, audit)
@@ -180,10 +168,7 @@ class SettingsService:
         log.info("setting_removed", path=path)
 
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:
-        """Return the configuration with ``value`` stored at ``path`` (None: removed).
-
-        Raises ``InvalidRequest`` if this makes a stored setting invalid that was valid before.
-        """
+        """Return the configuration with ``value`` stored at ``path`` (None: removed). Raises ``InvalidRequest``."""
         stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
             del stored[path]

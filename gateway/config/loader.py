@@ -99,28 +99,21 @@ def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
 
 
 def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the path of every key in a section."""
     for section in _list_sections():
         table = tables.get(section)
         yield from (name_setting(section, key) for key in (table if isinstance(table, dict) else ()))
 
 
 def _list_sections() -> set[str]:
-    """Return the names of the sections in single brackets."""
     return {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
 
 
 def _contains(where: str, paths: list[str]) -> bool:
-    """Return whether one of ``paths`` is ``where`` or lies below it."""
     return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in paths)
 
 
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
-    """Return the prices of the file, then the console's, then the built-in prices.
-
-    All models of the demo and of model servers on the operator's own machine are free; this precedes the built-in
-    prices.
-    """
+    """Return the file's prices, then the console's, then the built-in ones. Local models and the demo are free."""
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
     return PriceList(*layers, _FREE, read_shipped())
 
@@ -182,7 +175,6 @@ def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
-    """Replace every ``${NAME}`` in the strings of ``value``."""
     if isinstance(value, dict):
         return {key: _expand(item, join_path(where, key), environ, problems) for key, item in value.items()}
     if isinstance(value, list):
@@ -219,7 +211,6 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Pro
 
 
 def _plain_type(kind: Any) -> Any:
-    """Return ``X`` for ``X | None``, otherwise the type itself."""
     if get_origin(kind) in {Union, UnionType}:
         return next(part for part in get_args(kind) if part is not type(None))
     return kind
@@ -231,11 +222,7 @@ streams."""
 
 
 def read_words_text(path: Path) -> str:
-    """Return the text of a word file without its byte order mark.
-
-    Raises ``OSError`` if the file cannot be read. Raises ``ValueError``, which names the file, if it is larger than
-    ``MAX_WORDS_MB`` or not UTF-8.
-    """
+    """Return the text of a word file without its byte order mark. Raises ``OSError``, ``ValueError``."""
     limit = MAX_WORDS_MB * 1024 * 1024
     with path.open("rb") as stream:
         raw = stream.read(limit + 1)

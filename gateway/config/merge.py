@@ -27,10 +27,7 @@ _NOTHING_STORED: Stored = {}
 
 @frozen
 class FileConfig:
-    """The configuration from the file and the environment.
-
-    ``sources``: the source of each setting, by path (``routing.retry_ratio``); defaults are left out.
-    """
+    """The configuration from file and environment. ``sources``: by path, where each setting comes from."""
 
     config: Config
     sources: Mapping[str, Source] = _NO_SOURCES
@@ -96,10 +93,7 @@ def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> Effe
 
 
 def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Group stored settings by section, except those that the file or the environment already sets.
-
-    Unknown settings are recorded in ``ignored``.
-    """
+    """Group stored settings by section, except those set elsewhere. Unknown ones are recorded in ``ignored``."""
     sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
         section, _, key = path.partition(".")
@@ -145,7 +139,6 @@ def _is_of(where: str, key: str) -> bool:
 
 
 def _build_table(part: Any) -> dict[str, Any]:
-    """Return a section as a table, as in a TOML file."""
     values = attrs.asdict(part, recurse=False)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 

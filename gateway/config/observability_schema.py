@@ -63,5 +63,4 @@ class TracingSection:
         return url if url.endswith(_TRACES) else f"{url}{_TRACES}"
 
     def parse_headers(self) -> dict[str, str]:
-        """Return the headers by name."""
         return {name: value for name, _, value in (header.partition("=") for header in self.headers)}

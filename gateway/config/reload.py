@@ -68,10 +68,7 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 @attrs.define
 class LiveConfig:
-    """The configuration in effect. Services get its methods, so a reload applies at once.
-
-    ``words``: the word list of ``safety.words_file``; None: no check.
-    """
+    """The configuration in effect. Services get its methods, so a reload applies at once. ``words`` None: no check."""
 
     effective: EffectiveConfig
     words: "WordList | None"
@@ -117,7 +114,6 @@ class LiveConfig:
         return self.config.billing.abandoned
 
     def find_keep_days(self) -> int:
-        """Return the number of days for which request details are kept; 0: forever."""
         return self.config.requests.keep_days
 
     def find_sync_interval_s(self) -> float:
@@ -130,7 +126,6 @@ class LiveConfig:
         return self.words
 
     def find_allowed_networks(self) -> Networks:
-        """Return the private networks that outbound fetches may reach."""
         return parse_networks(self.config.egress.allow)
 
 
@@ -190,10 +185,7 @@ class Reloader:
         self.adoptions = 0
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
-        """Read and apply the configuration; return the changes. The audit log names ``by``.
-
-        Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; nothing has changed then.
-        """
+        """Read and apply the configuration; return the changes. Raises ``InvalidRequest``; nothing has changed then."""
         router = self._router
         async with self._reloading, AsyncExitStack() as stack:
             declared, words, renewed = await asyncio.to_thread(self._read_all)
@@ -255,7 +247,6 @@ class Reloader:
             await self.adopt_stored()
 
     async def adopt_stored(self) -> None:
-        """Apply stored settings that another node has changed. Raises ``StoreUnavailable``."""
         while True:
             adoptions = self.adoptions
             stored = parse_stored(await self._settings.list_settings())

@@ -144,7 +144,6 @@ class RoutingSection:
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between keys."""
         if self.max_cooldown_s < self.cooldown_s:
             yield "max_cooldown_s", "expected no less than cooldown_s"
 
@@ -172,7 +171,6 @@ class MediaSection:
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between keys."""
         if self.keep_hours < self.link_hours:
             yield "keep_hours", "expected no less than link_hours: a link must not outlive its image"
 
@@ -351,7 +349,6 @@ class Config:
     alert: tuple[AlertSpec, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between sections."""
         administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
         if self.limits_store == "postgresql" and not (self.limits.url or self.store.is_postgres):
             yield "limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
@@ -368,7 +365,6 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield problems between tables, including tables that have problems of their own."""
         for what in ("channel", "group", "account", "model", "sign_in", "alert"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
@@ -385,7 +381,6 @@ class Config:
 
 
 def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path and content of every ``[[what]]`` that is a table."""
     items = tables.get(what)
     for index, item in enumerate(items if isinstance(items, list) else []):
         if isinstance(item, Mapping):

@@ -166,7 +166,6 @@ class ServerSection:
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between keys."""
         if bool(self.tls_certificate) != bool(self.tls_key):
             missing, given = sorted(("tls_certificate", "tls_key"), key=lambda name: bool(getattr(self, name)))
             yield missing, f"expected a file, together with {given}"
@@ -218,7 +217,6 @@ class StoreSection:
 
     @property
     def is_postgres(self) -> bool:
-        """Whether the database runs on a PostgreSQL server."""
         return self.url.startswith("postgresql://")
 
 
@@ -300,7 +298,6 @@ class LimitsSection:
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between keys."""
         schemes = _LIMIT_SERVERS[self.store]
         if self.url and not self.url.startswith(schemes):
             yield "url", f"expected no URL for store = {self.store!r}" if not schemes else f"expected {schemes[0]}..."
@@ -308,7 +305,6 @@ class LimitsSection:
             yield "url", 'expected a URL such as "valkey://host:6379/0"'
 
     def find_store(self, *, in_cluster: bool) -> Literal["memory", "postgresql", "valkey"]:
-        """Return the store that counts rate limits."""
         if self.store != "auto":
             return self.store
         if self.url:

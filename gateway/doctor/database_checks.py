@@ -116,7 +116,6 @@ def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBo
 
 
 def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
-    """Return the content of every secret, or the problem of its file."""
     read: dict[str, bytes | Finding] = {MASTER: master_key} if master_key else {}
     for name in SECRETS.keys() - read.keys():
         path = data / name

@@ -12,9 +12,7 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: the subject, such as ``database``.
         state: a problem keeps the gateway from working, a warning does not; ``skipped``: nothing was checked.
-        text: the finding, as text for the operator.
         fix: the suggested action; empty if none is needed.
     """
 

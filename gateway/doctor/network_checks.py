@@ -53,10 +53,7 @@ def _find_base_url(provider: str) -> str | None:
 
 
 def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]:
-    """Return the addresses of stored channels without a proxy; empty if they cannot be read.
-
-    Channels with a proxy are left out: their providers may not be reachable without it.
-    """
+    """Return the addresses of stored channels without a proxy; empty if they cannot be read."""
     try:
         root = bytes.fromhex(config.store.master_key) or (data / MASTER).read_bytes()
         box = SecretBox(root).derive(channels.PURPOSE)

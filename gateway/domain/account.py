@@ -99,10 +99,7 @@ class ApiKey:
 
 @frozen
 class Caller:
-    """An account and the key that the client sent.
-
-    ``networks``: the key's ``allow_ips``, parsed once. ``capped``: the key or the account has a spending limit.
-    """
+    """An account and the key that the client sent. ``capped``: the key or the account has a spending limit."""
 
     account: Account
     key: ApiKey

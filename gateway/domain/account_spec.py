@@ -70,7 +70,6 @@ class AccountSpec:
     status: Status = "active"
 
     def apply(self, account: Account) -> Account:
-        """Return ``account`` with these settings."""
         return attrs.evolve(
             account,
             name=self.name,

@@ -25,10 +25,7 @@ class Actor:
     """The author of a change.
 
     Attributes:
-        name: a member's name; empty for others.
-        account_id: a member's own account.
         scope: the only account that the actor may see and change; None: every account (administrators).
-        address: the client's address, if known.
     """
 
     kind: ActorKind
@@ -39,7 +36,6 @@ class Actor:
     address: str = ""
 
     def may_see(self, account_id: int) -> bool:
-        """Return whether the actor may see things of that account."""
         return self.scope is None or self.scope == account_id
 
     def did(
@@ -71,7 +67,6 @@ class AuditRow:
 
     Attributes:
         action: ``noun.verbed``: ``key.created``, ``channel.edited``, ``account.credited``, ``member.signed_in``.
-        account_id: the owner's account; None if the subject belongs to none (a channel).
         subject: the name of what changed: ``acme/test``.
         detail: JSON of each changed field, before and after: ``{"rpm": [60, 120]}``. Never a secret.
     """

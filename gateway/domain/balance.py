@@ -23,10 +23,7 @@ _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
 @frozen
 class Quota:
-    """A spending limit in nano-USD; the period "none" means unlimited.
-
-    ``status`` overrides the HTTP status of ``QuotaExceeded``. None: 403 for a lifetime quota, otherwise 429.
-    """
+    """A spending limit in nano-USD. ``status`` of ``QuotaExceeded`` None: 403 for a lifetime quota, otherwise 429."""
 
     limit_nanos: int | None = None
     period: QuotaPeriod = "none"
@@ -103,7 +100,6 @@ class PeriodWindow:
     previous: SpendCounter | None = None
 
     def at(self, start_s: int) -> SpendCounter:
-        """Return the counter of the period that begins at ``start_s``, and make it the current one."""
         if self.current.start_s != start_s:
             back = self.previous
             self.previous = self.current
@@ -248,8 +244,6 @@ class Reservation:
     """An amount reserved in every balance of a request until its cost is known.
 
     Attributes:
-        balances: the balances of the request's key and account.
-        nanos: the amount reserved in each of them.
         charge: the result of ``settle``; None before.
         left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
@@ -266,10 +260,7 @@ class Reservation:
     overdrafts: Collection[Balance] = ()
 
     def extend(self, nanos: int) -> None:
-        """Raise the reservation to at most ``nanos`` in total, limited by the tightest balance.
-
-        Only valid right after the reservation was made.
-        """
+        """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""
         more = min(nanos - self.nanos, self.left_nanos or 0)
         if more > 0:
             for balance in self.balances:
@@ -291,10 +282,7 @@ class Reservation:
         return [each for each, room in left if room is not None and room < missing]
 
     def cover(self, nanos: int, day: UtcDay) -> None:
-        """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it.
-
-        So a key with little left does not keep the account from reserving: many keys may exceed their limits at once.
-        """
+        """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it."""
         missing = max(0, nanos - self.nanos)
         left = [balance.find_room(day) for balance in self.balances]
         self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in left])
@@ -315,10 +303,7 @@ class Reservation:
 
 
 def reserve(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
-    """Reserve ``nanos`` in every balance or in none. A request that costs nothing always passes.
-
-    Raises ``QuotaExceeded`` for the exhausted balance whose period ends last: lifetime, then month, then day.
-    """
+    """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the one that stays exhausted the longest."""
     left: int | None = None
     if nanos:
         for balance in balances:

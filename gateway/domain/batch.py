@@ -46,11 +46,8 @@ def is_batch_id(text: str) -> bool:
 class BatchFilter:
     """A filter for batches. None does not restrict.
 
-    Attributes:
-        prefix: the prefix of the id, which shows the API with which the batch was created.
-        live: whether to list only batches that have not ended.
-        after: a batch id: list only older batches.
-        before: a batch id: list only newer batches, the oldest first.
+    ``prefix``: of the id, which shows the API of the batch. ``after`` and ``before`` are batch ids: list only older or
+    only newer batches, in the latter case the oldest first.
     """
 
     account_id: int | None = None
@@ -73,11 +70,7 @@ class BatchError:
 
 @frozen
 class BatchLine:
-    """One checked line.
-
-    ``body`` is the request body as the client wrote it. ``headers`` are the Anthropic headers with which the batch was
-    created, by their names in lower case.
-    """
+    """One checked line, with its request body as written. ``headers``: the Anthropic headers of the batch."""
 
     custom_id: str
     body: dict[str, Any] = attrs.field(repr=False)
@@ -90,10 +83,7 @@ class BatchLine:
 
 @frozen
 class BatchTally:
-    """The number of lines with a result, and the tokens reported in their answers.
-
-    ``cancelled`` and ``expired`` count the failed lines that were not sent because the batch was cancelled or expired.
-    """
+    """The lines with a result and their tokens. ``cancelled`` and ``expired`` lines are failed ones, never sent."""
 
     completed: int = 0
     failed: int = 0
@@ -105,7 +95,6 @@ class BatchTally:
     expired: int = 0
 
     def add(self, other: "BatchTally") -> "BatchTally":
-        """Return the sum."""
         return BatchTally(
             *(mine + yours for mine, yours in zip(attrs.astuple(self), attrs.astuple(other), strict=True))
         )
@@ -113,11 +102,7 @@ class BatchTally:
 
 @frozen
 class LineResult:
-    """The result of one line.
-
-    ``line`` is the line of the output or error file, with its line end. ``tally`` is its addition to the batch's tally.
-    ``in_output``: whether the line belongs to the output file.
-    """
+    """The result of one line. ``line``: the file's line, with its end. ``in_output``: it is no error."""
 
     line: bytes = attrs.field(repr=False)
     tally: BatchTally
@@ -129,12 +114,9 @@ class Batch:
     """One batch.
 
     Attributes:
-        key_id: the key that pays.
         expires_ms: when the lines that have not begun expire, in Unix milliseconds.
-        endpoint: one of ``ENDPOINTS``.
         kept_s: how long the result files are kept, in seconds; None: as configured.
         multiplier_ppm: the price multiplier for its requests, in parts per million.
-        total: the number of lines with a request.
         claimed: the number of lines, from the first on, that may have been sent: they are never sent again.
         returned: those of them that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.

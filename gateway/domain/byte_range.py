@@ -15,10 +15,7 @@ _BEYOND = 10**_MOST_DIGITS
 
 
 class RangeNotSatisfiable(GatewayError):
-    """The file has no byte in the requested range.
-
-    ``size`` is the file's bytes for ``Content-Range``; None if unknown.
-    """
+    """The file has no byte in the requested range."""
 
     code = "range_not_satisfiable"
 
@@ -39,11 +36,7 @@ class PreconditionFailed(GatewayError):
 
 @frozen
 class ByteRange:
-    """One range of bytes, of a file of any size.
-
-    ``first``: the first byte, from 0; negative: that many bytes at the end of the file. ``last``: the last byte; None:
-    to the end of the file.
-    """
+    """A range of bytes. Negative ``first``: that many bytes at the end. ``last`` None: to the end."""
 
     first: int
     last: int | None = None
@@ -57,18 +50,13 @@ class ByteRange:
         return start, stop
 
     def write(self) -> str:
-        """Return the ``Range`` header that requests it."""
         if self.first < 0:
             return f"bytes={self.first}"
         return f"bytes={self.first}-{'' if self.last is None else self.last}"
 
 
 def read_range(lines: Iterable[str]) -> ByteRange | None:
-    """Parse a ``Range`` header. None: send the whole file.
-
-    A server ignores a unit that it does not know, and may ignore invalid and several ranges (RFC 9110, 14.2).
-    ``bytes=-0`` is a valid range that no file has.
-    """
+    """Parse a ``Range`` header. None, also if the header is invalid or lists several: send the whole file."""
     found = _RANGE.match(", ".join(lines))
     if found is None:
         return None

@@ -23,13 +23,7 @@ class Capability:
         max_n: the maximum number of images in one request to the provider.
         response_formats: values of the provider's response format; empty: it takes no such field, and the gateway
             converts its answer.
-        edits: whether images can be edited.
-        masks: whether an edit may have a mask.
-        max_sources: source images of an edit.
-        streams: whether it streams partial images.
         seconds: lengths of videos. The first is the default, as is the first of ``sizes``.
-        references: whether a video can start from an image.
-        remixes: whether a video can be remixed with another prompt.
     """
 
     name: str
@@ -52,10 +46,7 @@ class Capability:
         return attrs.evolve(other, **known)
 
     def find_problem(self, image_request: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
-        """Return why the images cannot be made as requested. None if they can.
-
-        ``fan_out``: several calls lift the limit of n.
-        """
+        """Return why the images cannot be made as requested, or None. ``fan_out``: several calls may be made."""
         if edit and self.edits is False:
             return "model", "it does not edit images"
         if image_request.masked and self.masks is False:
@@ -94,10 +85,7 @@ UNKNOWN = Capability("*")
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
-    """Return the entry of a model by any of its names: an exact one, else the longest glob that matches.
-
-    Of equally good entries the first one wins, by the order of names, then of entries.
-    """
+    """Return a model's entry by any of its names: an exact one, else the longest glob; the first among equals."""
     for name in names:
         for entry in entries:
             if entry.name == name:

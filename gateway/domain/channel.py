@@ -43,12 +43,10 @@ class Channel:
     Attributes:
         base_url: ends before ``/chat/completions``.
         id: the database id; 0 if the channel is not stored.
-        fan_out: send several requests for more images than the model makes at a time.
         pass_urls: give clients the provider's own image URLs.
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
         held: the channel was added although its provider did not answer. It gets no requests until the provider does.
-        held_reason: why the channel is held; empty if unknown.
     """
 
     name: str
@@ -108,7 +106,6 @@ class Channel:
         return next((theirs for ours, theirs in self.model_map if ours == model), None)
 
     def upstream_model(self, model: str) -> str:
-        """Return the provider's name of ``model``."""
         return self.find_alias(model) or model
 
     def serves(self, group: str | None) -> bool:
@@ -134,7 +131,6 @@ def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 
 def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
-    """Yield the parts of a key of the form ``ACCESS:SECRET``."""
     for key in api_keys:
         if ":" in key:
             yield from key.split(":")

@@ -61,11 +61,9 @@ class BreakerSettings:
     Attributes:
         failures: the number of consecutive failures that trips the breaker.
         ratio: the share of failed requests in the last ``window_s`` seconds that trips the breaker.
-        least_calls: the minimum number of requests in that time; with fewer, the ratio is ignored.
         cooldown_s: the cooldown after the first trip; each further trip doubles it.
         max_cooldown_s: the longest cooldown, whatever the provider asks for.
         longest_own_s: the longest cooldown unless the provider asks for a longer one, before jitter.
-        ramp_s: the time until a recovered channel gets its full share of requests again.
     """
 
     failures: int = 3
@@ -102,7 +100,6 @@ class _Counts:
         self.failures += failed
 
     def take_back(self) -> None:
-        """Uncount one success."""
         if self.calls > self.failures:
             self.calls -= 1
         elif self.calls_before > self.failures_before:
@@ -118,16 +115,11 @@ class CircuitBreaker:
     """One breaker.
 
     Attributes:
-        state: see the table above.
-        until: the end of the cooldown.
         trips: the number of trips since the breaker last stayed closed for ``ramp_s``.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
-        failures: the number of failures in a row.
         reason: a description of the last failure, for people.
         up_since: when the breaker last recovered; minus infinity if never.
-        tries: the number of trials in progress.
         next_try_at: when another trial may start next to those in progress.
-        tripped_at: when the breaker last tripped.
         rest_until: the end of the pause that the provider asked for, at most ``max_cooldown_s`` after the trip.
     """
 
@@ -168,7 +160,6 @@ class CircuitBreaker:
         return self.generation
 
     def record_success(self, generation: int, now: float, rules: BreakerSettings) -> None:
-        """Record the success of a request that started in ``generation``."""
         if generation != self.generation:
             return
         self.failures = 0

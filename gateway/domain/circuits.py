@@ -42,9 +42,6 @@ class Circuit:
     """The breakers of one kind of request.
 
     Attributes:
-        shared: the breaker for all accounts.
-        accounts: the breaker of each account, by account id.
-        failed_at: when the last failure happened.
         tried_by: the account whose request failed as the last trial of ``shared``.
         prompts: for each account, the digest of its last failed prompt, and how often that has failed again.
     """
@@ -68,10 +65,7 @@ class Circuit:
         return own
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
-        """Record a failed prompt and return whether to ignore the failure: the account's last one had that prompt.
-
-        Every ``SAME_PROMPTS``-th repetition counts again.
-        """
+        """Record a failed prompt; return whether it is a repetition to ignore: each but the ``SAME_PROMPTS``-th."""
         before, times = self.prompts.pop(account, (None, 0))
         if prompt is None:
             return False
@@ -107,10 +101,6 @@ class Failure:
     """A failed request.
 
     Attributes:
-        at: when it failed.
-        rules: the settings of the breakers that count the failure.
-        reason: a text for people.
-        rng: a random number from 0 to 1, which spreads the cooldowns.
         provider_retry_after_s: the wait that the provider asks for; above 0, a single failure trips the breaker.
         streak: the result of ``Circuits.find_streak`` when the same request was recorded as a success, if it was.
         prompt: a digest of the prompt if the prompt may be the cause; see ``SAME_PROMPTS``.
@@ -156,9 +146,6 @@ class Circuits(dict[EndpointKey, Circuit]):
         whole: the breaker of the whole channel or key, for all accounts.
         several: the number of kinds of request that must fail before the whole channel or key trips.
         part: the part of ``EndpointKey`` that distinguishes these kinds: 0 for the API format, 1 for the model.
-
-    Attributes:
-        answered_at: when the last success was recorded.
     """
 
     def __init__(self, whole: CircuitBreaker, *, several: int, part: int) -> None:
@@ -217,7 +204,6 @@ class Circuits(dict[EndpointKey, Circuit]):
     def record_success(
         self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
     ) -> bool:
-        """Record a success. Return whether it closes a breaker."""
         self.answered_at = now
         ended = False
         for breaker in self.list_breakers(endpoint_key, account):
@@ -253,7 +239,6 @@ class Circuits(dict[EndpointKey, Circuit]):
     def _count_shared(
         self, circuit: Circuit, account: int, begun: StartedAttempt, failure: Failure, *, begins: bool
     ) -> bool:
-        """Count an account's failure for all accounts. Return whether it trips the shared breaker."""
         shared = circuit.shared
         if begun.find_generation(shared) != shared.generation or shared.state == "open":
             return False
@@ -269,10 +254,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         return begins and failure.count_shared(shared)
 
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
-        """Trip the whole channel or key for ``account`` if several kinds of request failed without a success since.
-
-        Return the breaker that tripped, the shared one if enough accounts are affected. None if none tripped.
-        """
+        """Trip the whole channel or key if several kinds of request failed for ``account`` without a success since."""
         kinds = set()
         for endpoint_key, circuit in self.items():
             known = circuit.accounts.get(account)

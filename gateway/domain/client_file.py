@@ -107,10 +107,7 @@ class UploadPart:
 
 @frozen
 class FileFilter:
-    """Which files of an account a list contains: those that have not expired at ``now_ms``.
-
-    ``purpose`` and ``after`` (an id) may be None.
-    """
+    """A filter for an account's files that have not expired at ``now_ms``. ``after`` is a file's id."""
 
     account_id: int
     now_ms: int

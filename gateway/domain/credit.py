@@ -22,10 +22,7 @@ BalanceId = tuple[Owner, int]
 
 @quick_frozen
 class CreditWant:
-    """A node's request for credit from one balance.
-
-    ``least_nanos`` covers the smallest waiting reservation, ``need_nanos`` all of them, ``want_nanos`` some more.
-    """
+    """A node's request for credit: for its smallest waiting reservation, for all of them, and some more."""
 
     balance: BalanceId
     least_nanos: int
@@ -59,11 +56,7 @@ class CreditGrant:
 
 @quick_frozen
 class StoredLease:
-    """A node's lease of one balance, as stored.
-
-    ``posted_nanos`` is the part of ``granted_nanos`` that has become charges in this period, ``late_nanos`` in the
-    previous one.
-    """
+    """A node's lease of one balance. ``late_nanos`` were posted in the previous period."""
 
     balance: BalanceId
     granted_nanos: int
@@ -77,10 +70,7 @@ class StoredLease:
 
 @quick_frozen
 class CreditFigures:
-    """The store's figures of one balance: the amounts spent and credited in its period, and the amount set aside.
-
-    ``held_nanos`` is set aside for nodes and jobs, including spending that nodes have not posted yet.
-    """
+    """The store's figures of one balance. ``held_nanos``: set aside for nodes and jobs, unposted spending included."""
 
     spent_nanos: int
     credit_nanos: int
@@ -96,7 +86,6 @@ class CreditAuthority(Protocol):
         recalled: called with the balances whose idle credit another node asks for.
         returned: called with the balances that have more credit: another node has given some back after a recall, or
             has credited them.
-        answered: called with another node and the balances for which it has answered a recall.
     """
 
     recalled: Callable[[Collection[BalanceId]], None]
@@ -127,9 +116,7 @@ class CreditAuthority(Protocol):
         """End this node's overdrafts of ``balances``: other nodes may exceed them again."""
         ...
 
-    async def find_leases(self) -> Sequence[StoredLease]:
-        """Return every lease of the node."""
-        ...
+    async def find_leases(self) -> Sequence[StoredLease]: ...
 
     async def end_leases(self) -> None:
         """End every lease of the node. Posted amounts stay spent; the remaining credit becomes available again."""

@@ -30,7 +30,6 @@ class ExactNumber(float):
     text: str
 
     def __new__(cls, text: str) -> Self:
-        """Parse a JSON number."""
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -50,10 +49,7 @@ def loads(raw: bytes) -> Any:
 
 
 def load_arguments(text: str) -> Any:
-    """Parse arguments written by a model, like ``loads`` but refusing ``NaN`` and ``Infinity``.
-
-    Raises ``ValueError``.
-    """
+    """Parse a model's arguments, like ``loads`` but without ``NaN`` and ``Infinity``. Raises ``ValueError``."""
     raw = text.encode(errors="replace")
     try:
         return load_exactly(raw, orjson.loads(raw))

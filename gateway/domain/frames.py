@@ -142,10 +142,7 @@ def parse_opus_seconds(packet: bytes) -> float:
 
 
 def make_ogg_finder(head: bytes) -> FindFrames:
-    """Return the finder for packets of the first stream of a file, as ``audio.find_ogg_rate`` knows it.
-
-    A Vorbis packet counts as the longest possible one. Data of another stream may be anything.
-    """
+    """Return the finder for packets of the file's first stream. A Vorbis packet counts as the longest possible one."""
     serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
     read = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
 
@@ -205,9 +202,6 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """Return the least duration of a file's longest track by the frames in its index, in seconds. 0: it lists none.
-
-    Computed at 48,000 samples a second, at which AAC frames are shortest.
-    """
+    """Return the least duration of a file's longest track, in seconds, at 48,000 samples a second; 0: no frames."""
     counts = (int.from_bytes(found[1], "big") for found in _SAMPLE_SIZES.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

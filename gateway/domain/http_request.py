@@ -11,10 +11,7 @@ from gateway.frozen import quick_frozen
 
 @attrs.define(eq=False)
 class RequestTemplate:
-    """The URL and headers shared by all requests of one kind over a channel.
-
-    ``head`` is the request head that the HTTP client has built from them; None before.
-    """
+    """The URL and headers shared by similar requests over a channel. ``head``: built by the client; None before."""
 
     channel: Channel
     url: str
@@ -24,10 +21,7 @@ class RequestTemplate:
 
 @quick_frozen
 class TokenGrant:
-    """Client credentials for which an OAuth server issues access tokens (RFC 6749, section 4.4).
-
-    ``url``: the token endpoint.
-    """
+    """Client credentials for which an OAuth server (``url``) issues access tokens (RFC 6749, section 4.4)."""
 
     url: str
     client_id: str

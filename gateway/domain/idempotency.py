@@ -17,15 +17,10 @@ MAX_ANSWER_BYTES = 1024 * 1024
 
 @frozen
 class IdempotencyRecord:
-    """One request with a key. Times are Unix milliseconds.
+    """One request with an ``Idempotency-Key``, its ``name``, unique per API key. Times are Unix milliseconds.
 
-    Attributes:
-        key_id: the API key; names are unique for each.
-        name: the client's ``Idempotency-Key``.
-        digest: of the request, hexadecimal: another body under the same name is another request.
-        request_id: of the request.
-        owner: the process that answers it.
-        status: of the answer, with its ``media_type`` and ``body``.
+    ``digest`` identifies the request's content (hexadecimal), ``owner`` the process that answers. ``status``,
+    ``media_type`` and ``body`` are those of the answer.
     """
 
     key_id: int

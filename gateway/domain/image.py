@@ -25,12 +25,8 @@ class ImageRequest:
     """The part of an image request that every image backend needs; the rest is in the request's body.
 
     Attributes:
-        prompt: what the images show, or what an edit changes.
-        count: the number of images (``n``).
         size: ``1024x1024``; None if the client left it open or wrote ``auto``.
-        form: the form in which the client wants the images.
         sources: the number of source images of an edit.
-        masked: whether an edit has a mask.
     """
 
     prompt: str = attrs.field(repr=False)
@@ -46,8 +42,6 @@ class Image:
     """One image from a provider: base64, or a URL to fetch it from.
 
     Attributes:
-        data: base64, standard alphabet, no prefix.
-        url: an http or https address.
         revised_prompt: the prompt as the model rewrote it.
         quoted: the URL is from the model's text, so the client may have dictated it. It is trusted no more than the
             client, and an error in it is not the provider's.

@@ -29,24 +29,16 @@ class InferenceRequest:
     ``body`` is the parsed JSON; the provider's request is serialised from it, not from the bytes.
 
     Attributes:
-        model: the model's name as the client wrote it.
-        stream: whether the answer is a stream of events.
-        choices: the number of answers (``n``).
         include_usage: the client asked for the usage event itself.
         prompt_chars: characters of text in the prompt, for an estimate.
         max_prompt_tokens: upper bound of the prompt's tokens, because no token is shorter than a byte.
         max_output_tokens: the tokens reserved for one answer; 0 if an answer has none.
-        affinity_key: a key shared by requests with the same prompt prefix; None if the client sent none.
-        encoding: the requested embedding encoding; float by default.
         max_cache_write_tokens: tokens of ``max_prompt_tokens`` that may be written to a provider's cache, at
             another price.
         features: Anthropic's ``anthropic-beta`` header, sent on with a body in that format.
         version: Anthropic's ``anthropic-version`` header, which a body in that format depends on.
         files: the files of a form; its other fields are the ``body``.
-        image: the image request; None for other operations.
-        video: the video request; None for other operations.
         sound_ms: the length of the uploaded audio, or an upper bound.
-        characters: the number of characters of a text to speak.
         origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
         channel: the only channel that can serve the request, because it made the objects that the request continues;
             empty: any.
@@ -57,7 +49,6 @@ class InferenceRequest:
         foreign: ids of objects at a provider that were not made through the gateway: for each, the field that a channel
             must allow, and its place.
         made: receives the ids in the answer that the client may name in a later request.
-        searches: the maximum number of searches for which a rerank is billed.
         compaction: the form of a requested summary of the conversation: an ``item`` of a response, or a ``response`` of
             ``/v1/responses/compact``; empty: an ordinary answer.
         earlier_tokens: the reported tokens of the response that it continues at the provider, with its prompt; 0 if
@@ -126,10 +117,7 @@ class InferenceRequest:
 
     @property
     def allowed_output(self) -> int:
-        """Tokens of one answer that the client allows explicitly; 0 if it names no number.
-
-        ``max_output_tokens`` is less: few answers are as long as they may be.
-        """
+        """Tokens of one answer that the client allows explicitly; 0 if it names no number."""
         body, most = self.settings, 0
         for name in OUTPUT_LIMITS:
             limit = body.get(name)

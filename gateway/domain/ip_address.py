@@ -45,10 +45,7 @@ _SUBNET_BITS = 64
 
 
 def parse_networks(texts: Iterable[str]) -> Networks:
-    """Parse addresses and networks such as ``10.0.0.0/8``; host bits may be set. Raises ``ValueError``.
-
-    An IPv4 network written as IPv6 (``::ffff:10.0.0.0/104``) becomes the IPv4 network, as such addresses do.
-    """
+    """Parse addresses and networks; IPv4 written as IPv6 becomes IPv4. Raises ``ValueError``."""
     return tuple(_unwrap_network(ip_network(text, strict=False)) for text in texts)
 
 

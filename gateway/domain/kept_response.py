@@ -7,10 +7,7 @@ from gateway.frozen import frozen
 
 @frozen
 class KeptRules:
-    """``keep_days``: days for which a response is kept; 0 keeps none.
-
-    ``max_total_bytes``: the most that one account's kept responses may occupy; 0: no limit.
-    """
+    """How long responses are kept (0: none are), and how many bytes one account's may occupy (0: no limit)."""
 
     keep_days: float
     max_total_bytes: int
@@ -21,14 +18,12 @@ class KeptResponse:
     """A response and the input that it answers.
 
     Attributes:
-        id: ``resp_`` and the digits of the request's id.
         expires_ms: when it is deleted, in Unix milliseconds.
         body: the response as JSON; empty while it is not loaded.
         items: its own input items as a JSON array, without those of the response before it; empty while not loaded.
         before_id: the response that it continues; None: ``items`` are the input of the whole conversation.
         body_memory, items_memory: bytes of memory that they take once they are parsed, at most. None: unknown, for a
             response that an earlier version has stored.
-        stored_bytes: the number of bytes stored in the database.
     """
 
     id: str

@@ -18,10 +18,7 @@ _UNSET: Mapping[str, Any] = build_key(ApiKey(0, 0, "", b"", ""), "")
 
 
 def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
-    """Return ``key`` after an administrator has set the fields ``named``: those that restrict it are locked.
-
-    A field that was reset is unlocked; so is the status of a key that was enabled.
-    """
+    """Return ``key`` with the restricting fields in ``named`` locked, those that were reset unlocked."""
     names = set(named)
     if names & set(_TOGETHER):
         names |= set(_TOGETHER)

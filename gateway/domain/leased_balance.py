@@ -24,11 +24,7 @@ class CreditDemand:
     """How fast a node reserves credit from one balance. Times are seconds of a monotonic clock.
 
     Attributes:
-        nanos_per_s: the average as of ``counted_s``.
-        recent_nanos: the amount reserved since ``counted_s``.
         large_nanos: the size of recent large reservations; each smaller reservation reduces it by up to an eighth.
-        slice_nanos: the result of ``find_slice`` at ``counted_s``.
-        at_s: the time of the last reservation.
         ahead_s: the earliest time of the next request for credit ahead of need.
         no_credit_until_s: until then the store is assumed to have no more credit, because it just granted none.
     """
@@ -43,7 +39,6 @@ class CreditDemand:
     no_credit_until_s: float = 0.0
 
     def note(self, nanos: int, now_s: float) -> None:
-        """Count a reservation."""
         self.at_s = now_s
         self.recent_nanos += nanos
         self.enlarge(nanos)
@@ -72,10 +67,7 @@ class CreditRefusal:
     Attributes:
         least_nanos: the amount that was requested; a request for less may still pass.
         left_nanos: the amount left after all reservations of all nodes.
-        held_nanos: the amount that other nodes have.
-        day_number: the day of the answer.
         until_s: the time until which the store is not asked again.
-        memory_s: how long the answer is remembered.
     """
 
     least_nanos: int
@@ -93,14 +85,12 @@ class LeasedBalance(Balance):
     The counters contain only this node's spending since its start; the store has the totals.
 
     Attributes:
-        owner_id: the id of the key or account.
         granted_nanos: all credit ever granted, minus the credit given back.
         used_nanos: all spending settled on this node.
         unlimited: the quota for which the store has answered that there is no limit; None if it has not.
         beyond_nanos: the maximum by which held and used amounts exceed the grant, because a provider charged more than
             was reserved, or a reservation is older than the limit.
         lease_unknown: the node does not know its lease: the limit is new, or an answer was lost.
-        refusal: the store's last answer, if it had too little credit.
     """
 
     owner_id: int = 0
@@ -166,10 +156,7 @@ class LeasedBalance(Balance):
         self.beyond_nanos = min(self.beyond_nanos, max(0, -self.room_nanos))
 
     def exceeds(self, outstanding_nanos: int) -> bool:
-        """Return whether the node has more credit than its lease, which has ``outstanding_nanos`` in the store.
-
-        Spending settled since the store was read only lowers the node's side, so it causes no false alarm.
-        """
+        """Return whether the node has more credit than its lease, of which the store has ``outstanding_nanos``."""
         return self.leased and not self.lease_unknown and self.granted_nanos - self.used_nanos > outstanding_nanos
 
     def detach(self, nanos: int) -> None:
@@ -184,10 +171,7 @@ class LeasedBalance(Balance):
         return given
 
     def resync(self, stored: StoredLease | None, unposted_nanos: int) -> None:
-        """Adopt the store's lease after an answer was lost. ``stored`` is None if the store has no lease.
-
-        ``unposted_nanos`` is the spending settled here that is not in the store yet.
-        """
+        """Adopt the store's lease (None: it has none). ``unposted_nanos``: settled here, but not in the store yet."""
         outstanding = 0 if stored is None else stored.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
         self.beyond_nanos = max(0, -self.room_nanos)

@@ -105,10 +105,7 @@ class ClusterAudit:
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
-    """Return whether a row may have been stored and deleted by retention, which deleted its key's up to ``until_ms``.
-
-    Compares the start time. Rows are kept for at least a day, and no request takes that long.
-    """
+    """Return whether retention may have deleted the row: it has deleted its key's up to ``until_ms``."""
     return until_ms is not None and row.started_ms <= until_ms
 
 
@@ -131,9 +128,6 @@ def counts_as_usage(row: RequestRecord) -> bool:
 
 
 def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
-    """Raise ``Conflict`` unless two credits with the same reference agree in kind and, for a top-up, amount.
-
-    The amount of a "set" is not compared: it is a difference, which depends on the balance at that moment.
-    """
+    """Raise ``Conflict`` unless credits with the same reference agree in kind and, for a top-up, amount."""
     if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
         raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")

@@ -34,14 +34,7 @@ EPOCH_S = 1_767_225_600
 
 @quick_frozen
 class LimitServerState:
-    """The properties of a server, determined before it is used.
-
-    Attributes:
-        name: its address without a password.
-        version: its name and version.
-        latency_ms: the time that it takes to answer.
-        eviction: its policy for removing keys when its memory is full; empty if it removes none.
-    """
+    """The properties of a server. ``eviction``: how it removes keys when its memory is full; empty: it does not."""
 
     name: str
     version: str
@@ -50,10 +43,7 @@ class LimitServerState:
 
 
 class LimitServer(Protocol):
-    """A connection to the server. Only one command is under way at a time.
-
-    ``name``: the server's address without a password.
-    """
+    """A connection to the server. It has at most one command under way. ``name``: its address without password."""
 
     name: str
 
@@ -65,6 +55,4 @@ class LimitServer(Protocol):
         """Send a command and return the answer. Raises ``StoreUnavailable``; then ``connect`` comes next."""
         ...
 
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
+    async def close(self) -> None: ...

@@ -140,10 +140,7 @@ class Media:
 
 @frozen
 class RemoteMedia:
-    """One stored file of a bucket. ``stored_s`` is Unix time.
-
-    ``read`` returns the bytes from a start to a stop; it raises ``NotFound`` and ``StoreUnavailable``.
-    """
+    """One stored file of a bucket (Unix time). ``read`` may raise ``NotFound`` and ``StoreUnavailable``."""
 
     id: str
     media_type: str

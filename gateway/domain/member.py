@@ -112,7 +112,6 @@ class Member:
         totp: the second factor's secret, encrypted; None without one.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
-        passkeys: the number of registered passkeys.
     """
 
     id: int
@@ -156,9 +155,6 @@ class Credential:
     """The proofs that a member has given, to be checked again in the transaction that creates the session.
 
     Attributes:
-        passphrase: the hash that the passphrase was compared with.
-        step: the time step of an authenticator's code.
-        recovery: the digest of a recovery code.
         is_known: the member is signed in already, or has no second factor yet.
         passkey: the use of a passkey; the repository checks its counter again.
     """
@@ -193,10 +189,7 @@ class Session:
 
 @frozen
 class InviteLink:
-    """An address that admits one person, once. Only the ``digest`` of its token is stored.
-
-    ``member_id`` is the member whose passphrase it resets; ``role`` and ``account_id`` are those of a new member.
-    """
+    """A link for one use. ``member_id``: whose passphrase it resets; None: it creates a member with ``role``."""
 
     digest: bytes = attrs.field(repr=False)
     kind: LinkKind

@@ -37,10 +37,7 @@ class ModelList:
 
 
 def merge(known: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
-    """Return the known models after a successful ``listing``: new ones added, those absent twice in a row removed.
-
-    A model that is still listed keeps its first ``created_s``.
-    """
+    """Return the known models after a successful ``listing``. Models absent twice in a row are removed."""
     after: dict[str, ModelInfo] = {}
     for model in listing:
         before = known.get(model.id)

@@ -23,10 +23,7 @@ _UNDATED = "3"
 
 
 def normalize_name(name: str) -> str:
-    """Return a name or glob in lower case, without the vendor, with dashes in versions and without dashes in dates.
-
-    Claude's family name comes before the version: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``.
-    """
+    """Normalize a name or glob: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``."""
     name = name.lower()
     # A pattern is applied only where it can match: the first name without a price of its own has all spellings of the
     # price list compared.

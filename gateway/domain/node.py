@@ -16,13 +16,9 @@ class Node:
     Attributes:
         epoch: the number of its registrations. Claims of an earlier epoch no longer count.
         url: the address at which other nodes reach it; empty if unknown.
-        schema: the newest database schema that it knows.
         config_digest: a digest of its configuration, without the sections that may differ between nodes.
         beat_age_ms: the time since its last heartbeat, by the store's clock.
         clock_offset_ms: by how much the store's clock was ahead of the node's at the last heartbeat.
-        waiting_rows: its finished requests that were not stored yet at the last heartbeat.
-        active_requests: its running requests at the last heartbeat.
-        leads: whether it is the leader, which does the work that only one node should do.
         outstanding_nanos: the credit that it holds and that no other node can spend.
     """
 
@@ -58,8 +54,6 @@ class NodeFigures:
     """A node's view of itself and its cluster, for its metrics.
 
     Attributes:
-        live: the number of live nodes.
-        dead: the number of nodes that were declared dead and have not come back.
         beat_age_s: the time since the last heartbeat that the store accepted.
         fenced: the node accepts no requests, because it has lost contact with the store.
     """
@@ -86,9 +80,7 @@ class Heartbeat:
     """The store's answer to a heartbeat.
 
     Attributes:
-        now_ms: the store's time, in Unix milliseconds.
         live: the ``Node.process`` of each live node.
-        dead: the number of dead nodes.
         late: the ids of nodes without a heartbeat for some seconds; the leader may declare them dead.
         oldest: the oldest schema version that a node must know to use the database.
     """

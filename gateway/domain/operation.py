@@ -36,10 +36,8 @@ class OperationFacts:
     """The properties of an operation.
 
     Attributes:
-        path: the endpoint, for error messages that name the right one.
         formats: the API formats in which a provider may be asked. The first is the client's own format, in which bytes
             pass unchanged.
-        api: the vendor whose API the operation belongs to.
         prompt: the body fields that contain the prompt, which is measured and inspected. All other fields are settings
             that add nothing to the prompt, or unknown. Empty: the body is not inspected.
         output_limit: the field with which a client limits the tokens of an answer; empty: the operation has none.
@@ -49,7 +47,6 @@ class OperationFacts:
         known_unit: the modality of its tokens, or the unit billed instead; empty: only the provider's answer can tell.
         counts_only: the operation only counts the tokens of a prompt; nothing is bought.
         conversation: the operation can be translated into every other conversation format.
-        edits: the operation changes an image that the client sends.
         text_body: the body is only text, so a lower size limit applies than for images and conversations.
         replayable: a repeated request with the same idempotency key is answered from the store.
         requires_usage: the client's format requires token counts, even if the provider reports none.

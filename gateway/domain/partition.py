@@ -7,10 +7,7 @@ _BYTES = 8
 
 
 def pick_node(name: str, nodes: Iterable[str]) -> str | None:
-    """Return the node responsible for ``name``; every node gets the same result. None without nodes.
-
-    Rendezvous hashing (Thaler and Ravishankar, 1998): the node whose hash with the name is the highest.
-    """
+    """Return the node responsible for ``name``, by rendezvous hashing (Thaler and Ravishankar, 1998), or None."""
     return max(nodes, key=lambda node: (_rank(node, name), node), default=None)
 
 

@@ -21,11 +21,9 @@ class Passkey:
     """A registered credential.
 
     Attributes:
-        credential_id: the authenticator's name for it, unique over all members.
         public_key: as COSE (RFC 9052).
         sign_count: the highest signature counter seen; 0 if the authenticator has none.
         transports: how browsers reach the authenticator, as it reported at the registration.
-        used_ms: of the last sign-in; None before the first.
     """
 
     id: int
@@ -53,10 +51,7 @@ class PasskeyUse:
 
 @frozen
 class Assertion:
-    """An authenticator's answer to a sign-in challenge.
-
-    ``user_handle`` is the member's handle as stored by the authenticator; None if it stored none.
-    """
+    """An authenticator's answer to a sign-in challenge. ``user_handle`` None: it has stored none."""
 
     credential_id: bytes
     client_data: bytes = attrs.field(repr=False)
@@ -78,21 +73,14 @@ class Attestation:
 
 @frozen
 class RelyingParty:
-    """The site for which passkeys are created; browsers use them at no other site.
-
-    ``id`` is its host, ``origin`` the origin of its pages.
-    """
+    """The site at which browsers use its passkeys. ``id``: its host."""
 
     id: str
     origin: str
 
 
 def find_relying_party(address: str) -> RelyingParty | None:
-    """Return the relying party at the URL ``address``. None if browsers allow no passkeys there.
-
-    Browsers require a host name instead of an IP address (section 5.1.2), and TLS except on ``localhost`` (Secure
-    Contexts, 3.1).
-    """
+    """Return the site at ``address``; None if browsers allow no passkeys: they need a host name, and TLS."""
     try:
         parsed = urlsplit(address)
         host = parsed.hostname or ""

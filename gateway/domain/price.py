@@ -63,10 +63,7 @@ class _Rates(NamedTuple):
 
 @frozen
 class _Modality:
-    """A non-text token modality: finds its rates in ``Price`` and its counts in ``UsageDetails`` by field name.
-
-    ``kept``: whether it has a separate cached rate and count.
-    """
+    """A non-text token modality. ``kept``: it has a rate and a count of cached tokens."""
 
     name: str
     kept: bool = True
@@ -90,10 +87,6 @@ class Price:
     """The price of a model, or of every model that matches a glob, in nano-USD.
 
     Attributes:
-        model: the model's name, or a glob.
-        image_nanos: per image.
-        second_nanos: per second of audio or video.
-        character_nanos_per_million: per million characters of text converted to speech.
         sizes: globs of video sizes, each with its own price per second; the first match applies.
         cached_input_nanos_per_million: for tokens read from a cache; None: the input rate.
         cache_write_nanos_per_million: for tokens written to a cache; None: the input rate.
@@ -102,13 +95,10 @@ class Price:
         audio_input_nanos_per_million: for audio tokens in the prompt; None: the input rate.
         cached_audio_input_nanos_per_million: for audio tokens read from a cache; None: the audio input rate, or the
             cached input rate if audio input has no rate of its own.
-        audio_output_nanos_per_million: for audio tokens in the answer; None: the output rate.
         image_input_nanos_per_million: this and the other image and video rates work like those of audio.
         reasoning_nanos_per_million: for reasoning tokens reported separately from the completion.
         citation_nanos_per_million: for tokens of quoted pages that are not part of the prompt.
         search_nanos: per web search by the provider, or per search unit of a rerank.
-        file_search_nanos: per search of files stored at the provider.
-        call_nanos: per request to the provider, whatever its length.
         tiers_served: service tiers, each with a factor for token costs in parts per million.
         built_in: the price is from the built-in list, so a cost reported by the provider takes precedence.
     """
@@ -257,7 +247,6 @@ def split_prompt(usage: Usage) -> PromptParts:
 
 
 def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
-    """Return the prompt's cost, times a million."""
     rate = rates.input_nanos_per_million
     fresh, cached, written, kept_long = split_prompt(usage)
     per_million = fresh * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
@@ -286,10 +275,7 @@ class Share(NamedTuple):
 
 
 def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> Iterator[Share]:
-    """Yield the audio, image and video tokens of ``usage``, each with its rates.
-
-    Cached tokens count as text unless the provider reports their modality. Cache-written tokens always count as text.
-    """
+    """Yield the tokens of each modality with its rates. Cached tokens of no known modality count as text."""
     rate, made = rates.input_nanos_per_million, usage.completion_tokens
     fresh, read, _, _ = split_prompt(usage)
     for modality in _MODALITIES:
@@ -420,11 +406,9 @@ class PriceList:
         return self._remembered(model, provider)
 
     def list_prices(self) -> list[Price]:
-        """Return every price, in the order of the lists."""
         return [price for layer in self.layers for price in layer.prices.values()]
 
     def list_models(self) -> Iterator[str]:
-        """Yield the models and globs of all prices."""
         return (model for layer in self.layers for model, _ in layer.prices)
 
     def is_free_at(self, providers: frozenset[str]) -> bool:

@@ -31,10 +31,7 @@ _SLACK_S = 1e-6  # tolerates float rounding: a client that waits exactly as long
 
 @frozen
 class Limits:
-    """Requests per minute, tokens per minute, concurrent requests; None means unlimited.
-
-    ``burst``: the number of requests that may start at once, at most ``rpm``; None: ``rpm``.
-    """
+    """Limits; None means unlimited. ``burst``: requests that may start at once, at most ``rpm``; None: ``rpm``."""
 
     rpm: int | None = None
     tpm: int | None = None
@@ -115,10 +112,7 @@ def retry_after_s(wait: float) -> int:
 
 @quick_frozen
 class RateLimitWindow:
-    """One limit: units per minute, the units that would pass now, and the seconds until the bucket is empty.
-
-    ``remaining`` never exceeds the burst.
-    """
+    """One limit: units per minute, the units that would pass now, and the seconds until the bucket is empty."""
 
     limit: int
     remaining: int
@@ -127,20 +121,14 @@ class RateLimitWindow:
 
 @quick_frozen
 class RateLimitStatus:
-    """A caller's windows for the ``x-ratelimit-*`` headers: for each rate, the window with the fewest units left.
-
-    None: unlimited.
-    """
+    """A caller's strictest windows, for the ``x-ratelimit-*`` headers. None: unlimited."""
 
     requests: RateLimitWindow | None = None
     tokens: RateLimitWindow | None = None
 
 
 class GcraBucket:
-    """The bucket for one rate of one subject: its ``tat``, and the limit that its debt is counted at.
-
-    ``before``: the ``tat`` before the last take, for ``put_back``.
-    """
+    """The bucket for one rate of one subject. ``before``: the ``tat`` before the last take, for ``put_back``."""
 
     __slots__ = ("before", "limit", "tat")
 
@@ -149,7 +137,6 @@ class GcraBucket:
         self.limit = limit
 
     def use(self, limit: int, now: float) -> None:
-        """Apply ``limit`` from now on."""
         if limit != self.limit:
             self.tat = change_limit(self.tat, self.limit, limit, now)
             self.limit = limit
@@ -241,10 +228,7 @@ class LimitExceeded:
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Permission for one request, and the windows right after it was granted.
-
-    ``tokens`` is the estimate taken from every token bucket. ``holder`` is the limiter's own reference to the buckets.
-    """
+    """Permission for one request. ``tokens``: the estimate that was taken. ``holder``: what the limiter releases."""
 
     tokens: int
     limit_status: RateLimitStatus
@@ -276,15 +260,9 @@ class RateLimiter(Protocol):
         ...
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Raise ``RateLimited`` if a low-priority request would use the reserve for other requests (``find_spare``).
-
-        Takes nothing.
-        """
+        """Raise ``RateLimited`` if a low-priority request would use the reserve (``find_spare``). Takes nothing."""
         ...
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
-        """End a request that used ``tokens``: release its concurrency, and correct the estimate.
-
-        Never waits. Call it once for every permit; a second call changes nothing.
-        """
+        """End a request that used ``tokens``. A second call changes nothing. Never waits."""
         ...

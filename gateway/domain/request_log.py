@@ -44,10 +44,7 @@ def _clean(code: str) -> str:
 
 @frozen
 class FailedAttempt:
-    """One attempt: its channel, its code (``ok`` or an error's public code) and its duration.
-
-    Unusual characters in a provider's code become ``_``, because the code is sent in headers.
-    """
+    """An attempt: its channel, its code (``ok`` or an error's public code, made safe for headers), its duration."""
 
     channel: str
     code: str = attrs.field(converter=_clean)
@@ -55,10 +52,7 @@ class FailedAttempt:
 
 
 def build_tried(tried: Iterable[FailedAttempt]) -> str:
-    """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``.
-
-    Neither channel names (``account.NAME_SHAPE``) nor codes contain these separators.
-    """
+    """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``."""
     return ",".join(f"{one.channel}={one.code}:{one.ms}" for one in tried)
 
 
@@ -103,18 +97,11 @@ class RequestRecord:
 
     Attributes:
         first_byte_ms: from the request's arrival to the first byte sent to the client; None if none was sent.
-        error_code: the public code of the error; None without an error.
         settled_ms: the time of settlement, which decides the day on which the cost was spent.
-        reserved_nanos: the amount reserved while the request ran.
         overrun_nanos: the part of the cost above a limit.
-        images: the number of images made by the provider.
-        duration_ms: the length of audio or video that was generated or transcribed.
-        characters: the characters of text converted to speech.
         tried: the attempts (``parse_tried``) if there were several; otherwise empty, because the row has the result.
         error: the error message sent to the client, at most ``MAX_ERROR`` characters; empty without an error.
         unpriced: the model had no price at the channel that served it, so the request was free.
-        batch_id: the batch that contains the request; None if there is none.
-        batch_multiplier_ppm: the batch's price multiplier, in parts per million.
         adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
             there are none.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
@@ -160,10 +147,7 @@ class RequestRecord:
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
-    """Build a record from the stored ``fields`` of this version or of an earlier one.
-
-    Up to 0.7 ``outcome`` was ``ending``, and a provider's failure was ``upstream_failed``. Raises ``TypeError``.
-    """
+    """Build a record from stored ``fields``. Up to 0.7 ``outcome`` was ``ending``. Raises ``TypeError``."""
     known = {name: fields[name] for name in _FIELDS if name in fields}
     if "ending" in fields:
         known["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
@@ -174,10 +158,7 @@ _FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 
 
 class RequestStart(NamedTuple):
-    """The known fields of a request before its first attempt. After a crash, nothing else is known.
-
-    The fields are those of ``RequestRecord``. A new field needs a default, as it does there.
-    """
+    """The fields of ``RequestRecord`` that are known before the first attempt: all that is left after a crash."""
 
     id: str
     started_ms: int
@@ -227,10 +208,7 @@ class RequestFilter:
     """A filter for rows. None does not restrict.
 
     Attributes:
-        status: the HTTP status.
         verdict: "error": rows that ``went_wrong``; "ok": the others.
-        since_ms: settled at that time or later, in Unix milliseconds.
-        until_ms: settled before that time.
         text: a request's id, or a part of its error's code or text; case is ignored.
         after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
         before: a row's sequence: only earlier ones.
@@ -257,11 +235,7 @@ class RequestFilter:
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only rows that ``went_wrong`` can match. Those are few and have their own index.
-
-        A row has a status of 400 or above, or an error, only if it went wrong. The exception is 499: its client
-        disconnected.
-        """
+        """Whether only rows that ``went_wrong`` can match, which have their own index. 499 is a disconnected client."""
         return (
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
@@ -307,7 +281,6 @@ class RequestPage(Sequence[StoredRequest]):
     """Matching rows, oldest first. A single search covers a limited number of rows, so a page can be incomplete.
 
     Attributes:
-        more: there may be further matches.
         next: the cursor for the next page: its ``before``, or its ``after`` (always present) if ``after`` was used.
         searched_ms: if ``more``, the time up to which rows were searched, in Unix milliseconds.
         newest: the ``after`` to use for rows that are stored later than this page.

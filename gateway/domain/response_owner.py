@@ -9,10 +9,7 @@ LONGEST_ID = 256
 
 @frozen
 class ResponseOwner:
-    """The account that created a response, and the channel that served it.
-
-    ``tokens``: of its prompt and its answer, as its provider reported; 0: not known.
-    """
+    """The account and the channel of a response. ``tokens``: of prompt and answer, as reported; 0: unknown."""
 
     account_id: int
     channel: str

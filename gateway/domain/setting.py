@@ -64,9 +64,6 @@ class SettingView:
     Attributes:
         value: the value in force; ``default`` is the value that no layer sets.
         editable: it can be changed while the gateway runs, and neither the file nor the environment sets it.
-        type: the JSON type of ``value``; a "choice" is one of ``choices``, a "list" has strings.
-        expected: the constraint, in words.
-        about: what it is for.
     """
 
     section: str

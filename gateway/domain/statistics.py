@@ -5,10 +5,7 @@ from collections.abc import Iterator, Sequence
 
 
 class RingBuffer:
-    """The newest ``most`` figures, 64-bit integers in an array; a new one replaces the oldest.
-
-    Their order is not kept.
-    """
+    """The newest ``most`` figures, 64-bit integers. A new one replaces the oldest; the order is not kept."""
 
     __slots__ = ("_figures", "_most", "_next")
 

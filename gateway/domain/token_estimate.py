@@ -66,10 +66,7 @@ _TABLE = _make_table()
 
 
 def estimate_text(text: str) -> int:
-    """Return the tokens of ``text``, rounded up: at most its UTF-8 bytes, at least one unless it is empty.
-
-    Longer texts than ``_SAMPLED_BYTES`` are sampled evenly.
-    """
+    """Return the tokens of ``text``, from 1 (0 if empty) to its UTF-8 bytes. Long texts are sampled evenly."""
     raw = text.encode(errors="surrogatepass")
     size = len(raw)
     if size <= _SAMPLED_BYTES:

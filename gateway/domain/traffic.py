@@ -33,10 +33,7 @@ _amounts_of = attrgetter(*SUMS[2:])
 
 @frozen
 class TrafficFilter:
-    """A filter by hours (``until`` excluded) and other properties. None does not restrict.
-
-    ``verdict`` only applies to facets, because tokens and costs are not summed by verdict.
-    """
+    """A filter by hours (``until`` excluded) and other properties. ``verdict`` applies to facets only."""
 
     since: int
     until: int
@@ -61,10 +58,7 @@ class TrafficFilter:
 
 @frozen
 class TrafficLine:
-    """The traffic of one hour, day, model, key, account, status or channel.
-
-    ``label`` identifies it: an hour or day number, an id or a name. ``failed`` of the ``requests`` went wrong.
-    """
+    """The traffic of one hour, day, model, key, account, status or channel, which ``label`` identifies."""
 
     label: str
     requests: int
@@ -120,10 +114,7 @@ def cover(since: int, until: int) -> list[TimeRange]:
 
 
 def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
-    """Return the amounts that rows add to the sums, in a fixed order, so that two database writers never deadlock.
-
-    A name that no channel serves counts as no model, because clients could fill the sums with invented names.
-    """
+    """Return what rows add to the sums, in a fixed order to prevent deadlocks. Unserved names count as no model."""
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)

@@ -23,11 +23,8 @@ class Upload:
     """One file of a form.
 
     Attributes:
-        field: the name of the form field, without a trailing ``[]``.
         filename: the client's file name, without folders; never empty.
         media_type: the type detected from the first bytes, else the client's.
-        head: the first bytes, at most ``HEAD_BYTES``.
-        spooled: the whole content.
         duration_ms: the playing time; None if it was not measured or is unknown.
     """
 

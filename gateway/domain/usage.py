@@ -34,9 +34,6 @@ class UsageDetails:
         audio_output: audio tokens in the completion. ``image_output`` and ``video_output`` work alike.
         reasoning: reasoning tokens that are not included in the completion.
         citations: tokens of quoted pages that are not included in the prompt.
-        searches: web searches, or the search units of a rerank.
-        file_searches: searches of files stored at the provider.
-        calls: requests to the provider.
         tier: the service tier that served the request, in lower case; empty for the standard tier.
         cost_nanos: the cost reported by the provider; None if it reports none.
     """
@@ -67,7 +64,6 @@ class Usage:
         cached_tokens: the part of ``prompt_tokens`` that was read from a cache.
         written_tokens: the part of ``prompt_tokens`` that was written to a cache, of which ``written_long_tokens`` for
             an hour.
-        images: the number of images made.
         duration_ms: the length of audio or video that was generated or transcribed.
         characters: the characters of text converted to speech.
         size: the size of a video, as ``1280x720``.
@@ -204,10 +200,7 @@ def find_modalities(prompt_details: object, completion_details: object) -> dict[
 
 
 def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the separately counted units and the cost in a ``usage`` object, by fields of ``UsageDetails``.
-
-    Searches, citations and reasoning are Perplexity's fields ("Sonar Deep Research").
-    """
+    """Return a ``usage`` object's separately counted units (Perplexity, "Sonar Deep Research") and its cost."""
     found: dict[str, Any] = {field: count for name, field in _COUNTED_BESIDE if (count := parse_count(raw.get(name)))}
     if (cost := find_cost(raw)) is not None:
         found["cost_nanos"] = cost

@@ -97,8 +97,6 @@ class VideoRequest:
     """The part of a video request that every provider needs; the rest is in the request's body.
 
     Attributes:
-        seconds: the length; None if the client left it open.
-        size: ``1280x720``; None if the client left it open.
         remix_of: the job to remix; None for a new video.
         webhook_url: receives the end; in the client's ``status_words``.
     """
@@ -121,17 +119,13 @@ class VideoJob:
         size: as requested, or the model's default.
         seconds: as requested, or the model's default.
         held_nanos: reserved until it ends.
-        cost_nanos: the cost once it is completed.
         deadline_ms: the time after which an unfinished job fails.
-        channel: the name of the channel that makes the video.
-        provider: of that channel, with its API format ``wire`` and its name of the model, ``upstream_model``.
         upstream_id: the provider's id of the task.
         key_print: a fingerprint of the channel's key that knows the task.
         clue: the provider's reference to the video, in its own format.
         media_id: of the kept file, with ``media_bytes`` and ``media_type``.
         owner: the process that works on it; empty: none.
         lease_until_ms: when the claim of that process expires.
-        due_ms: the next poll; None once it has ended.
         polls: polls in a row that found it in progress; ``failures``: polls in a row that failed.
         status_words: those of the client that created it.
     """
@@ -180,7 +174,6 @@ class VideoJob:
 
     @property
     def model(self) -> str:
-        """The model, as the client named it."""
         return self.receipt.model
 
     @property
@@ -258,14 +251,7 @@ CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but it
 
 @frozen
 class VideoRules:
-    """Limits from the settings.
-
-    Attributes:
-        keep: fetch and keep videos; else they are passed through.
-        keep_days: how long they are kept.
-        deadline_h: after which a job that has not ended fails.
-        max_open: jobs of an account that have not ended.
-    """
+    """Limits from the settings. ``keep`` False: videos are passed through. ``max_open``: open jobs per account."""
 
     keep: bool = True
     keep_days: float = 7.0
@@ -278,8 +264,6 @@ class Claim:
     """A claim of a process on due jobs.
 
     Attributes:
-        process: the process.
-        duration_ms: the time until the claim expires.
         most: the number of jobs; ``each``: of one channel.
         fetching: only jobs whose file is to be fetched; else all others.
         full: channels of which no job is claimed.

@@ -42,10 +42,7 @@ class WebhookDelivery:
     Attributes:
         id: ``evt_…``; the same in every attempt, so that a receiver can discard duplicates.
         key_id: the API key that created the job; its secret signs.
-        event: ``video.completed`` or ``video.failed``.
         body: the exact body that is sent.
-        answer: the HTTP status of the last answer; None if there was none.
-        error: the error of the last attempt, for the operator.
         due_ms: the time of the next attempt; None once the delivery has ended.
         owner: the process that handles the delivery, by a claim until ``lease_until_ms``.
     """
@@ -68,14 +65,7 @@ class WebhookDelivery:
     lease_until_ms: int = 0
 
     def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "WebhookDelivery":
-        """Return the delivery after an attempt. It ends if it was accepted (2xx), unwanted (410), or failed for a day.
-
-        Args:
-            answer: the status; None if there was none.
-            error: the error; None if it was accepted.
-            now_ms: Unix milliseconds.
-            hopeless: no later attempt can succeed.
-        """
+        """Return the delivery after an attempt (2xx and 410 end it). ``hopeless``: no later attempt can succeed."""
         attempts = self.attempts + 1
         fields: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
         if answer is not None and answer in _OK:
@@ -89,11 +79,7 @@ class WebhookDelivery:
 
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Return why a webhook may not be sent to ``url``. None if it may.
-
-    ``url`` is the client's spelling. ``hosts`` are globs of the allowed hosts, for IPv6 addresses without brackets.
-    Without globs, no host is allowed.
-    """
+    """Return why no webhook may be sent to ``url``, or None. ``hosts``: globs; without any, no host is allowed."""
     if len(url) > MAX_WEBHOOK_URL:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
     found = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None

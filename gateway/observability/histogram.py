@@ -5,11 +5,7 @@ from collections.abc import Iterator
 
 
 class Histogram:
-    """Counts values by their size.
-
-    ``bounds``: the inclusive upper bounds of the buckets, ascending. A last bucket counts all larger values. ``total``:
-    the sum of all values.
-    """
+    """Counts values by size. ``bounds``: inclusive, ascending; a last bucket counts all larger values."""
 
     __slots__ = ("_bounds", "_counts", "total")
 

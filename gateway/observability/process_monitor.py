@@ -33,22 +33,17 @@ Fields = dict[str, Any]
 
 
 class EventLoopLag:
-    """The event loop's lag: the delays of its timers in the last five minutes.
-
-    ``histogram``: all samples since the start, in seconds.
-    """
+    """The delays of the event loop's timers in the last five minutes. ``histogram``: all since the start."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(LAG_BOUNDS)
         self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
 
     def add(self, late_s: float) -> None:
-        """Add a sample; an early timer counts as on time."""
         self._samples.add(max(0, round(late_s * _US)))
         self.histogram.observe(max(0.0, late_s))
 
     def describe(self) -> Fields:
-        """Return percentiles in milliseconds; 0 before the first sample."""
         ordered = sorted(self._samples) or [0]
         figures = {"p50": find_percentile(ordered, 50), "p99": find_percentile(ordered, 99), "max": ordered[-1]}
         return {name: figure * 1000 / _US for name, figure in figures.items()}
@@ -71,19 +66,7 @@ class FolderUsage:
 
 
 class ProcessMonitor:
-    """Describes the process and its files.
-
-    Args:
-        folder: the data folder.
-        clock: Unix seconds.
-        media: the folder of images and videos; None: they are in a bucket.
-
-    Attributes:
-        lag: the lag of the event loop.
-        journal: the path of the journal.
-        media: the folder of images.
-        videos: the folder of videos.
-    """
+    """Describes the process and its files. ``media`` None: images and videos are in a bucket."""
 
     def __init__(self, folder: Path, clock: Callable[[], float], media: Path | None) -> None:
         self.lag = EventLoopLag()
@@ -94,7 +77,6 @@ class ProcessMonitor:
         self._since = time.monotonic()
 
     def describe(self) -> Fields:
-        """Return the version, the uptime and the resources of the process."""
         return {
             "version": __version__,
             "started_at": build_time(int(self._started_s)),
@@ -146,11 +128,7 @@ def _measure(folder: Path) -> tuple[int, int] | None:
 
 
 class LoopLagMeter:
-    """Samples the event loop's lag.
-
-    ``clock``: monotonic seconds. The loop's own clock is unsuitable: in uvloop it does not advance while a callback
-    runs.
-    """
+    """Samples the loop's lag by ``clock``: the loop's own clock stands still during a callback in uvloop."""
 
     def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:
         self._lag = lag

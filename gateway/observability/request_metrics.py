@@ -109,8 +109,6 @@ class RequestMetrics:
     """Counts finished requests.
 
     Args:
-        ended: records of finished requests; each is removed once counted.
-        find_model: returns the label of a model.
         find_provider: returns the provider of a channel; empty if the channel is gone.
 
     Attributes:
@@ -133,25 +131,21 @@ class RequestMetrics:
         self._known: dict[_RecordKey, tuple[RequestSums, Latencies | None]] = {}
 
     async def run(self) -> None:
-        """Count finished requests, forever."""
         while True:
             await asyncio.sleep(COUNT_EVERY_S)
             await self.count_all()
 
     async def count_all(self) -> None:
-        """Count all queued records."""
         while self._ended:
             self.count_batch()
             await asyncio.sleep(0)
 
     def count_batch(self) -> None:
-        """Count up to ``BATCH`` records."""
         ended = self._ended
         for _ in range(min(BATCH, len(ended))):
             self.count(ended.popleft())
 
     def count(self, record: RequestRecord) -> None:
-        """Count one record."""
         key = (record.operation, record.model, record.channel, record.outcome, record.error_code)
         sums, latencies = self._known.get(key) or self._find(key)
         sums.requests += 1
@@ -181,10 +175,7 @@ class RequestMetrics:
         self.errors[key] += 1
 
     def _find(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
-        """Return the sums and histograms for a record.
-
-        The key may contain a client's own text. It is cached only if the labels contain the same text.
-        """
+        """Return the sums and histograms for a record. Keys with a client's own text are not always cached."""
         operation, model, channel, outcome, code = key
         label = self._find_model(model)
         sum_key = (operation, label, channel or "", outcome)

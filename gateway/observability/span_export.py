@@ -30,10 +30,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class SpanExporter:
-    """Sends finished spans to an OTLP receiver.
-
-    ``endpoint``: URL of the receiver's traces. ``headers``: sent with each request to the receiver.
-    """
+    """Sends finished spans to an OTLP receiver. ``headers`` are sent with each request."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
         self._resource = Resource.create({"service.name": _SERVICE, "service.version": __version__})
@@ -43,7 +40,6 @@ class SpanExporter:
         self._processor = BatchSpanProcessor(self._exporter)
 
     def export(self, span: FinishedSpan) -> None:
-        """Put a span into the queue."""
         parent = None
         if span.parent_id is not None:
             parent = SpanContext(span.trace_id, span.parent_id, is_remote=span.is_server, trace_flags=_SAMPLED)
@@ -63,14 +59,10 @@ class SpanExporter:
         )
 
     def flush(self) -> None:
-        """Send the queue. Blocks until it has been sent."""
         self._processor.force_flush()
 
     async def close(self) -> None:
-        """Send the remaining spans for at most ``CLOSE_S``, then give up.
-
-        The thread is a daemon: an unresponsive receiver does not keep the process alive.
-        """
+        """Send the remaining spans for at most ``CLOSE_S``. The daemon thread cannot keep the process alive."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:

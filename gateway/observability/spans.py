@@ -31,10 +31,8 @@ class FinishedSpan:
     """A span. Its times are Unix nanoseconds.
 
     Attributes:
-        parent_id: None without a parent.
         remote_parent: the parent is a span of the client.
         is_server: whether this is the request's span, not an attempt's.
-        error: the error type of a failed span; None without an error.
     """
 
     name: str
@@ -49,10 +47,7 @@ class FinishedSpan:
 
 
 def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns: int) -> Iterator[FinishedSpan]:
-    """Yield the span of a request that has ended at ``now_ns``, then those of its attempts.
-
-    ``status``: the status of the response, or 499 if the client has disconnected.
-    """
+    """Yield the span of an ended request, then those of its attempts. ``status``: 499 for a disconnected client."""
     record, attempts, path = trace.context.record, trace.context.attempts, mask_keys(path)
     attributes: Attributes = {
         "http.request.method": method,
@@ -96,7 +91,6 @@ def _describe_record(record: RequestRecord) -> Attributes:
 
 
 def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
-    """Return attributes for the answer of the last attempt's provider."""
     if last is None:
         return {}
     found = _describe_target(last)

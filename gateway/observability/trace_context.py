@@ -31,13 +31,10 @@ class RequestTrace:
     """The trace of one running request.
 
     Attributes:
-        trace_id: 128 bits.
         span_id: the id of the request's own span, 64 bits.
         parent_id: the client's span; None if the trace begins here.
         sampled: whether the spans are exported.
         state: the client's ``tracestate``; empty without one.
-        began_ns: when the request arrived, in Unix nanoseconds.
-        attempt_ids: the span ids of the attempts.
     """
 
     trace_id: int
@@ -65,10 +62,7 @@ class RequestTrace:
 
 
 class CurrentTrace:
-    """The trace of the request that the current task works for.
-
-    ``get``: returns the trace, or None. ``set``: replaces it.
-    """
+    """The trace of the request that the current task works for, or None."""
 
     def __init__(self) -> None:
         trace: ContextVar[RequestTrace | None] = ContextVar("trace", default=None)
@@ -109,10 +103,7 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
 
 
 def parse_parent(text: str) -> tuple[int, int, bool] | None:
-    """Return trace id, span id and sampling flag of a ``traceparent``; None if it is invalid.
-
-    A later version may append fields; version ``ff`` is invalid (Trace Context, 3.2.2 and 4.1).
-    """
+    """Return trace id, span id and sampling flag of a ``traceparent``, or None (Trace Context, 3.2.2 and 4.1)."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         return None

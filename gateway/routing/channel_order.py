@@ -26,10 +26,7 @@ def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Cha
 
 
 def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
-    """Return the stored channels whose priority must change for the order, with the new priority.
-
-    The priorities of other channels are fixed. Raises ``Conflict`` if they make the order impossible.
-    """
+    """Return the stored channels that need another priority. Raises ``Conflict`` if other channels prevent it."""
     if all(one.priority > other.priority for one, other in pairwise(ordered)):
         return []
     try:

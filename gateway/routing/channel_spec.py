@@ -105,7 +105,6 @@ class ChannelSpec:
     status: Status = "active"
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the key and problem of rules that involve several keys."""
         provider = PROVIDERS[self.provider]
         if self.provider == "demo":
             yield (
@@ -129,7 +128,6 @@ class ChannelSpec:
             yield "sync", f"expected false: provider {self.provider!r} has no list of models to ask for"
 
     def apply(self, channel: Channel) -> Channel:
-        """Return ``channel`` with these settings; its origin and id stay."""
         base_url = self.base_url or PROVIDERS[self.provider].base_url or ""
         return attrs.evolve(
             channel,
@@ -159,7 +157,6 @@ class ChannelSpec:
         )
 
     def channel(self) -> Channel:
-        """Return the channel as declared in the configuration file."""
         return self.apply(Channel(self.name, self.provider, ""))
 
 

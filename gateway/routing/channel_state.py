@@ -67,12 +67,10 @@ class KeyState:
     A single rejection trips a circuit, so successes need not be recorded while none has tripped.
 
     Attributes:
-        breaker: the circuit breaker of the whole key.
         limited: the provider's rate limits, by model.
         templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
         test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
         test_refused: the test failed because the provider refused the key.
-        circuits: the circuit breakers per model and API format.
     """
 
     key: str = attrs.field(repr=False)
@@ -88,7 +86,6 @@ class KeyState:
         return Circuits(self.breaker, several=SEVERAL_WIRES, part=0)
 
     def keep(self, kind: Hashable, template: RequestTemplate) -> None:
-        """Cache the template for a kind of request."""
         if len(self.templates) >= MOST_LIMITED:
             self.templates.clear()
         self.templates[kind] = template
@@ -146,14 +143,9 @@ class ChannelState:
         offered: the channel exists, is enabled and not held, and still has the same base URL and provider.
         running: the number of places taken by attempts.
         tat: the state of its requests-per-minute limit; see ``domain/rate_limit.py``.
-        turn: the index of the next key.
         calls: the number of successes and failures; client errors and cancelled requests do not count.
-        failures: the number of failures.
         recent: of the last ``RECENT_CALLS``, the milliseconds to the first byte (to the end if not streamed), or
             ``FAILED``.
-        probed_at: the time of the last probe.
-        probe_failed: whether the last probe failed.
-        test: the result of the last test; None before the first test.
         missing: API formats whose endpoint the server turned out to lack.
         output_limits: maximum output tokens by model, as named by the provider when it refused a higher limit.
     """
@@ -182,10 +174,7 @@ class ChannelState:
         return Circuits(self.breaker, several=SEVERAL_MODELS, part=1)
 
     def replace(self, channel: Channel, now: float) -> None:
-        """Replace the channel's configuration. Unchanged keys keep their state, unless the headers have changed.
-
-        Headers can carry the credentials, and may have been the reason for a rejection.
-        """
+        """Replace the channel's configuration. Keys keep their state unless they or the headers have changed."""
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
             self.tat = change_limit(self.tat, before, after, now)
@@ -258,10 +247,7 @@ class ChannelState:
         return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
     def find_witness(self, endpoint_key: EndpointKey) -> int:
-        """Return an account for which this model is tripped or rate limited; 0 if there is none.
-
-        A tripped circuit counts only if no request has succeeded since the last failure.
-        """
+        """Return an account for which this model is rate limited, or tripped without a later success; 0 without one."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
@@ -276,10 +262,7 @@ class ChannelState:
         return [breaker for breaker in found if breaker.state != "closed"]
 
     def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
-        """Return the seconds until a request is allowed despite failures. None if it is not allowed at all.
-
-        Only for requests that no other channel can serve. Rate limits are no failures and are respected.
-        """
+        """Return the seconds until a request may ignore failures if no other channel serves it; None: it may not."""
         if not self.offered or self._find_limit(now) is not None:
             return None
         if all(key.find_limit_s(endpoint_key[1], account, now) for key in self.keys):
@@ -288,7 +271,6 @@ class ChannelState:
         return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
 
     def note_insisting(self, account: int, now: float) -> None:
-        """Count a request that is sent despite failures."""
         self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now)
         self._insisting_of[account] = spend(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
         if len(self._insisting_of) > MOST_INSISTING:
@@ -311,15 +293,11 @@ class ChannelState:
         return self.keys[chosen]
 
     def list_tripped(self) -> list[Tripped]:
-        """Return the tripped circuits, each with its account (None: all accounts)."""
         return self.circuits.list_tripped() if self.circuits else []
 
     @property
     def state(self) -> State:
-        """The state of the channel's breaker. If all its named models have tripped, the channel is not "closed" either.
-
-        A circuit of one account counts only if it failed more than ``HEARD_S`` after the channel's last success.
-        """
+        """The state of the channel's breaker; not "closed" if all its named models have tripped recently."""
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
         heard_s = self.circuits.answered_at + HEARD_S
@@ -342,10 +320,7 @@ class ChannelState:
         return self.state != "open" or any(breaker.until <= now for *_, breaker in self.list_tripped())
 
     def is_probe_due(self, now: float, every_s: float) -> bool:
-        """Return whether to probe the channel: it is open, and neither tripped nor was probed in the last ``every_s``.
-
-        A provider's ``Retry-After`` is respected.
-        """
+        """Return whether an open channel is to be probed, after ``every_s`` and the provider's ``Retry-After``."""
         if self.breaker.state == "open":
             tripped = [self.breaker]
         else:
@@ -355,7 +330,6 @@ class ChannelState:
         return any(now >= one.tripped_at + every_s and now >= one.rest_until for one in tripped)
 
     def tidy(self, now: float, keep_s: float) -> None:
-        """Drop expired failures."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             if circuits:
                 circuits.tidy(now, keep_s)
@@ -368,9 +342,7 @@ class SharedLimits(Protocol):
         """Count ``parts`` more requests of an attempt, and take up to ``places`` places. Return the number taken."""
         ...
 
-    def release(self, slot: "ChannelSlot") -> None:
-        """Release the places of an attempt."""
-        ...
+    def release(self, slot: "ChannelSlot") -> None: ...
 
 
 @attrs.define(eq=False)
@@ -378,9 +350,6 @@ class ChannelSlot:
     """An attempt's use of a channel and a key. Release it with ``LoadBalancer.end``.
 
     Attributes:
-        endpoint_key: API format and model.
-        account: the id of the caller's account.
-        retry: counts against the retry budget.
         generation: the generation of the channel's breaker at the start; ``key_generation`` that of the key's.
         insisting: the channel is used despite its failures, and the attempt is no trial.
         started: the channel's circuits at the start; ``key_started`` those of the key.
@@ -409,10 +378,7 @@ class ChannelSlot:
     permits: tuple[RateLimitPermit, ...] = ()
 
     async def widen(self, more: int) -> int:
-        """Take up to ``more`` places for parts that run concurrently. Return the number taken.
-
-        Each part counts towards the requests per minute, even without a free place.
-        """
+        """Take up to ``more`` places for concurrent parts, and return the number taken. Each part counts in ``rpm``."""
         state, rpm, most = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
             state.tat = spend(state.tat, rpm, more, state.tat)

@@ -28,10 +28,7 @@ _SHOWABLE = 16
 
 @frozen
 class Answer:
-    """The result of asking a provider: its models (None: not listed), or the error.
-
-    ``requested`` is False if the answer says nothing about the channel, because the provider has no model list.
-    """
+    """A provider's answer: its models (None: not listed), or the error. ``requested`` False: it has no model list."""
 
     listing: Sequence[ModelInfo] | None = None
     error: ProviderError | None = None
@@ -86,10 +83,7 @@ class ChannelTester:
         self._clock = clock
 
     async def ask(self, channel: Channel) -> Answer:
-        """Ask a channel's provider for its models.
-
-        A server without a model list passes untested unless the channel is synchronised: requests may still work.
-        """
+        """Ask a channel's provider for its models. Without a list, only a synchronised channel fails."""
         if PROVIDERS[channel.provider].models_path is None and not channel.sync:
             return Answer(requested=False)
         began = time.perf_counter()
@@ -111,10 +105,7 @@ class ChannelTester:
     async def ask_chat(
         self, channel: Channel, answer: Answer, model: str | None = None
     ) -> tuple[Answer, RequestTestResult]:
-        """Send one real request of one token. Return ``answer`` with its outcome, and a report.
-
-        ``model`` None: use a model that the channel names or lists. Raises ``InvalidRequest`` if there is none.
-        """
+        """Send a real request of one token; return its outcome and a report. ``model`` None: any of the channel's."""
         chosen = model or find_chat_model(channel, [listed.id for listed in answer.listing or ()])
         if chosen is None:
             raise InvalidRequest("The channel has no model for a chat request; name one", param="model")

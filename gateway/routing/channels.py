@@ -57,9 +57,7 @@ class ChannelService:
     """Reads and changes the channels.
 
     Args:
-        store: the repository of the channels that are not in the configuration file.
         discover: looks for local servers and provider keys; also returns the demo if no server has answered.
-        clock: returns Unix seconds.
         leads: returns whether this process is the one that tests held channels.
         demo: the demo; None: it is offered only if ``discover`` returns it.
         note_listing: called with the answer to each listing of a channel's models; None: no other node needs it.
@@ -105,7 +103,6 @@ class ChannelService:
             await self._test_declared()
 
     async def adopt_stored(self) -> list[Channel]:
-        """Apply the channels that another node has stored. Return those that are new or changed."""
         async with self._changing:
             before = {channel.name: channel for channel in self._catalog.channels}
             await self._offer(await self._store.list_channels())
@@ -181,10 +178,7 @@ class ChannelService:
         return any(channel.origin == "demo" for channel in self._catalog.channels)
 
     def _has_answered(self, channel: Channel) -> bool:
-        """Return whether a channel replaces the demo: its provider has answered.
-
-        Only channels of the file are checked for answers, if they can be tested; any other channel must not be held.
-        """
+        """Return whether a channel replaces the demo: its provider has answered, or cannot be tested."""
         if channel.origin != "file" or (PROVIDERS[channel.provider].models_path is None and not channel.sync):
             return not channel.held
         state = self._load_balancer.channels.get(channel.name)
@@ -248,10 +242,7 @@ class ChannelService:
         return self.get(changed.name)
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
-        """Remove a channel; running requests finish. After the last one, the discovered channels are offered again.
-
-        Raises ``NotFound``, ``Conflict``.
-        """
+        """Remove a channel; its running requests finish. After the last one, discovered channels are offered again."""
         async with self._changing:
             before = self._catalog.channels
             audit = self._record("channel.deleted", name, by)
@@ -342,10 +333,7 @@ class ChannelService:
         await self._decide_held(channel, None if answer.passes else answer.error)
 
     async def rediscover(self) -> None:
-        """Look for local servers that have been started since the last search. Known ones stay.
-
-        The demo stays until a local server, or a provider whose key is in the environment, has answered.
-        """
+        """Look for new local servers. The demo stays until one of them, or a provider with a key, has answered."""
         listings = await self._discover()
         async with self._changing:
             known = {channel.name: channel for channel in self._found or () if channel.origin != "demo"}
@@ -370,7 +358,6 @@ class ChannelService:
             await self._put_held(attrs.evolve(channel, held_reason=error.message), channel)
 
     async def _release(self, channel: Channel) -> None:
-        """Let a held channel get requests, because its provider has answered."""
         if await self._put_held(attrs.evolve(channel, held=False, held_reason=""), channel):
             log.info("channel_released", channel=channel.name, reason="its provider answered")
 
@@ -384,7 +371,6 @@ class ChannelService:
             return True
 
     def get(self, name: str) -> Channel:
-        """Return the channel with that name. Raises ``NotFound``."""
         channel = self._catalog.find_channel(name)
         if channel is None:
             raise NotFound(f"No channel is called {name[:64]!r}")
@@ -421,7 +407,6 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
 
 
 def _find_field(error: ProviderError) -> str:
-    """Return the channel field that a test's error points to."""
     return {ProviderAuthError: "api_key", ProxyRefused: "proxy"}.get(type(error), "base_url")
 
 
@@ -431,10 +416,7 @@ def _build_change(before: Channel, after: Channel) -> str:
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:
-    """Raise ``InvalidRequest`` if the base URL now names another server but a secret is kept.
-
-    A secret must only reach the server for which it was entered.
-    """
+    """Raise ``InvalidRequest`` if a kept secret would be sent to another server than it was entered for."""
     if urlsplit(before.base_url)[:2] == urlsplit(after.base_url)[:2]:
         return
     for names, kept in ((("api_keys", "api_key"), before.api_keys), (("headers",), before.headers)):

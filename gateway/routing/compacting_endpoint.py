@@ -9,11 +9,7 @@ from gateway.routing.target import Target
 
 
 def find_compacting(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return ``target`` with the endpoint for compaction. None if there is none.
-
-    A provider without ``/responses/compact`` does not support the trigger item either, so its model is asked for a
-    summary at another endpoint.
-    """
+    """Return ``target`` with the endpoint for compaction, if necessary by asking its model for a summary; or None."""
     provider, (responses, *others) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
     if provider.find_endpoint(("openai_compact",), target.model) is not None:
         others = ["openai_compact" if inference.compaction == "response" else responses, *others]

@@ -59,10 +59,7 @@ class Turn:
 
 
 class KeptResponses:
-    """Keeps responses, finds them, and continues their conversations.
-
-    ``clock`` returns Unix seconds. ``find_rules`` returns the current rules.
-    """
+    """Keeps responses, finds them, and continues their conversations. ``find_rules`` returns the current rules."""
 
     def __init__(
         self,
@@ -88,10 +85,7 @@ class KeptResponses:
     def note(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
-        """Keep a response or its new state. It is stored in the background.
-
-        ``turn``: the request's addition to the conversation it continues; None if it begins one.
-        """
+        """Keep a response or its new state, stored in the background. ``turn``: its part of a conversation."""
         size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
@@ -108,7 +102,6 @@ class KeptResponses:
         self._writing_bytes -= size
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
-        """Return an account's response without its body. None if not kept. Raises ``StoreUnavailable``."""
         if len(response_id) > LONGEST_ID:
             return None
         await self._await_written([response_id])
@@ -126,17 +119,13 @@ class KeptResponses:
         return items
 
     async def delete(self, response: KeptResponse) -> None:
-        """Delete a response. Raises ``StoreUnavailable``."""
         await self.close()
         await self._store.delete_response(response.id, int(self._clock() * 1000))
 
     async def extend(
         self, inference: InferenceRequest, before: KeptResponse, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn]:
-        """Return the request with the conversation up to ``before`` prepended to its input, and its own addition.
-
-        Raises ``RequestTooLarge``, ``Overloaded``, ``NotFound``, ``StoreUnavailable``.
-        """
+        """Return the request with the conversation up to ``before`` prepended to its input, and its own addition."""
         loan = self._budget.lend(borrower)
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
         turn = Turn(before.id, number, inference.body.get("input"))
@@ -145,10 +134,7 @@ class KeptResponses:
         return _extend(inference, before.id, items), turn
 
     async def inline(self, inference: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
-        """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference.
-
-        Raises ``RequestTooLarge``, ``Overloaded``, ``StoreUnavailable``.
-        """
+        """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference."""
         references = inference.body.get("input")
         wanted = find_responses(references)
         if not wanted:
@@ -172,11 +158,9 @@ class KeptResponses:
         return _inline(inference, known)
 
     async def sweep(self, now_ms: int) -> int:
-        """Delete expired responses and return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_responses(now_ms)
 
     async def close(self) -> None:
-        """Wait until all pending responses are stored."""
         await asyncio.gather(*self._writing.values())
 
     async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
@@ -340,7 +324,6 @@ def _add_items(response: KeptResponse, value: object) -> KeptResponse:
 
 
 def _list_items(value: object) -> list[Body]:
-    """Return the ``input`` of a request as items."""
     if isinstance(value, list):
         return value
     return [{"type": "message", "role": "user", "content": value}] if value else []

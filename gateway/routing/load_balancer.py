@@ -40,8 +40,6 @@ class RetrySettings:
     """Limits for retries.
 
     Attributes:
-        rules: settings of the circuit breakers.
-        max_attempts: maximum attempts for one request.
         retry_ratio: maximum share of retries among the running requests.
         least_retries: number of retries allowed regardless of the ratio, so that a single request can fail over.
         failover_after_s: first-byte timeout of a stream while another channel could serve the request.
@@ -127,17 +125,14 @@ class LoadBalancer:
 
     @property
     def any_open(self) -> bool:
-        """Whether the circuit breakers allow a request on any active channel."""
         now = self._clock()
         return any(state.offered and state.may_be_well(now) for state in self.channels.values())
 
     @property
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
         return self._clock()
 
     def throw(self) -> tuple[float, float]:
-        """Return two random numbers from 0 to below 1."""
         return self._rng(), self._rng()
 
     def may_retry(self) -> bool:
@@ -146,7 +141,6 @@ class LoadBalancer:
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
     def note_missing(self, state: ChannelState, wire: Wire) -> None:
-        """Record that a channel's server lacks the endpoint of an API format."""
         state.missing |= {wire}
         self.channels = dict(self.channels)  # a new object invalidates caches that depend on the channels
 
@@ -176,10 +170,7 @@ class LoadBalancer:
         return slot
 
     def record_success(self, slot: ChannelSlot) -> None:
-        """Record that the provider answered: once, at the first event of a stream or with the whole answer.
-
-        From then on, a retry no longer counts against the retry budget.
-        """
+        """Record that the provider has begun to answer. The attempt no longer counts against the retry budget."""
         now = self._clock()
         if slot.retry:
             slot.retry = False
@@ -245,7 +236,6 @@ class LoadBalancer:
             )
 
     def tidy(self) -> None:
-        """Drop expired failures."""
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 

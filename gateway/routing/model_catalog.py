@@ -16,15 +16,7 @@ from gateway.wording import did_you_mean
 
 @attrs.define
 class SyncStatus:
-    """The state of a channel's model listing. Times are Unix seconds.
-
-    Attributes:
-        at_s: the time of the last successful listing.
-        error: why the last listing failed; None if it succeeded.
-        added: the models added by the last listing that changed the list.
-        removed: the models removed by it.
-        changed_s: the time of that listing.
-    """
+    """The state of a channel's model listing (Unix seconds). ``changed_s``: when models were last added or removed."""
 
     at_s: int | None = None
     error: str | None = None
@@ -51,7 +43,6 @@ class ModelCatalog:
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Every channel, in order, including disabled ones."""
         return self._channels
 
     def use(self, channels: Iterable[Channel]) -> None:
@@ -84,7 +75,6 @@ class ModelCatalog:
         return {name: ModelInfo(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
 
     def find_channel(self, name: str) -> Channel | None:
-        """Return the channel with that name. None if there is none."""
         return next((channel for channel in self._channels if channel.name == name), None)
 
     def apply_listing(self, channel: Channel, listing: Sequence[ModelInfo]) -> tuple[set[str], set[str]]:
@@ -103,7 +93,6 @@ class ModelCatalog:
         return added, removed
 
     def note_failure(self, channel: Channel, error: str) -> None:
-        """Record that a channel's listing failed. Its models stay."""
         if self.find_channel(channel.name) == channel:
             synced = self._synced[channel.name]
             if synced.error is None:
@@ -111,7 +100,6 @@ class ModelCatalog:
             synced.error = error
 
     def find_synced(self, channel: Channel) -> SyncStatus:
-        """Return the state of a channel's model listing."""
         return self._synced.get(channel.name) or SyncStatus()
 
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
@@ -120,10 +108,7 @@ class ModelCatalog:
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
-        """List the channels that serve ``model`` to ``caller``; None: to any caller.
-
-        Each is paired with whether this is certain. It is not while the provider's model list is unknown.
-        """
+        """List the channels for ``model`` and ``caller`` (None: any). False: not certain, its list is unknown."""
         serving = []
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name)

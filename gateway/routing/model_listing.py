@@ -20,10 +20,7 @@ MAX_LISTING_BYTES = 16 * 1024 * 1024
 async def fetch_models(
     upstream: HttpClient, channel: Channel, *, now_s: int, timeout_s: float = LISTING_TIMEOUT_S
 ) -> list[ModelInfo]:
-    """Return the model list of a channel's provider, under callers' names. Keys are tried until one is accepted.
-
-    Raises ``ProviderError``.
-    """
+    """Return a provider's models under callers' names. Keys are tried in order. Raises ``ProviderError``."""
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:
         raise ProviderBadResponse(f"The provider {channel.provider!r} has no list of models to ask for")

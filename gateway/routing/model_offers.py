@@ -13,10 +13,7 @@ from gateway.routing.pricing_policy import PricingPolicy
 
 @frozen
 class Offer:
-    """A model, the channels that serve it (highest priority first), and the price at the first one that has a price.
-
-    ``multiplier_ppm`` combines the multipliers of that channel and the group, in parts per million.
-    """
+    """A model, its channels by priority, and its first price. ``multiplier_ppm``: of channel and group together."""
 
     listed: ModelInfo
     channels: Sequence[Channel]

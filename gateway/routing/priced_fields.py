@@ -41,11 +41,7 @@ def allows(channel: Channel, name: str) -> bool:
 
 
 def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
-    """Keep the channels that accept ids of objects that were not created through the gateway.
-
-    ``foreign`` has, for each id, the field that a channel must allow, and the place of the id. Raises ``NotFound``
-    naming a place.
-    """
+    """Keep the channels that accept ``foreign`` ids (each with the field that allows it). Raises ``NotFound``."""
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
         kept = [target for target in targets if any(allows(target.channel, name) for name in names)]
@@ -145,10 +141,7 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
 def _list_prices(
     target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
-    """Yield the models that the request body names, by the provider's names, each with its price.
-
-    Raises an error if the key excludes a model, the channel does not offer it, or it needs a price and has none.
-    """
+    """Yield the models named in the body, each with its price. Raises if the caller may not buy one of them."""
     fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(inference.body, fields):
         ours = [model, *(name for name, theirs in target.channel.model_map if theirs == model)]

@@ -46,10 +46,7 @@ class PricingPolicy:
     unpriced: Unpriced = "refuse_limited"
 
     def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """Return the price of ``theirs``, the provider's name of ``model``, because that model does the work.
-
-        If that name has no price, for example the name of a deployment, the price of the client's name applies.
-        """
+        """Return the price of ``theirs``, the provider's name of ``model``; without one, that of the client's name."""
         return self.prices.find(theirs, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:
@@ -57,7 +54,6 @@ class PricingPolicy:
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
 
     def refuses_unpriced(self, caller: Caller) -> bool:
-        """Return whether models without a price are refused to ``caller``."""
         return self.unpriced == "refuse" or (self.unpriced == "refuse_limited" and caller.capped)
 
     def check_priced(self, caller: Caller, model: str, *, param: str = "model") -> None:
@@ -75,7 +71,6 @@ class PricingPolicy:
         )
 
     def may_be_free(self, caller: Caller, providers: frozenset[str]) -> bool:
-        """Return whether a request of ``caller`` to one of ``providers`` may be free."""
         if self.unpriced == "free" or not self.find_multiplier(caller.key.group):
             return True
         return self.prices.is_free_at(providers)

@@ -27,10 +27,7 @@ async def ask_provider(
     below: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``below`` is the end of the path (``/input_items``) with its query.
-
-    Raises ``NotFound`` if the channel has no Responses API any more, ``ProviderError``.
-    """
+    """Return the provider's answer to a request for ``below`` (``/input_items?limit=2``). Raises ``NotFound``."""
     endpoints = PROVIDERS[channel.provider].endpoints
     endpoint = next((one for one in endpoints if one.wire == "openai_responses"), None)
     if endpoint is None:

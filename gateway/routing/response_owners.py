@@ -52,12 +52,10 @@ class ResponseOwners:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def find(self, response_id: str, account_id: int) -> ResponseOwner | None:
-        """Return the owner record of a response if it belongs to the account. Raises ``StoreUnavailable``."""
         owner = (await self._find_all([response_id])).get(response_id)
         return owner if owner is not None and owner.account_id == account_id else None
 
     async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
-        """Return the known owners of ``ids``, by id."""
         wanted = {one for one in ids if len(one) <= LONGEST_ID}
         found = {one: owner for one in wanted if (owner := self._recent.get(one)) is not None}
         if len(found) < len(wanted):
@@ -65,10 +63,7 @@ class ResponseOwners:
         return found
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
-        """Return the account's response from the gateway, or the owner record of one at a provider. None if unknown.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Return the account's response kept here, or the owner record of one at a provider; None if unknown."""
         for pause_s in (None, *self.pauses_s):
             if pause_s is not None:
                 await asyncio.sleep(pause_s)
@@ -79,7 +74,6 @@ class ResponseOwners:
         return None
 
     async def forget(self, response_id: str) -> None:
-        """Forget a response that its provider has deleted. Raises ``StoreUnavailable``."""
         await asyncio.gather(*self._writing)
         self._recent.pop(response_id, None)
         await self._store.delete_owner(response_id)
@@ -114,10 +108,7 @@ class ResponseOwners:
     async def _check_names(
         self, inference: InferenceRequest, names: list[StoredReference], account_id: int
     ) -> InferenceRequest:
-        """Bind the request to the channel of the objects that it names, and list the unknown ones in ``foreign``.
-
-        Raises ``NotFound`` for an object of another account, or at another channel than the other objects.
-        """
+        """Bind the request to the channel of its objects; list unknown ones as ``foreign``. Raises ``NotFound``."""
         names = [name for name in names if not is_own(name.id)]
         ids = {f"{_PART}{name.id}" for name in names}
         if len(ids) > MOST_REFERRED:
@@ -163,10 +154,7 @@ class ResponseOwners:
     def note(
         self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0
     ) -> None:
-        """Record the owner of a new response and of the objects it has ``made``, and store them in the background.
-
-        ``tokens`` are the tokens of the response.
-        """
+        """Record the owner of a response (with its ``tokens``) and of the objects it ``made``, in the background."""
         owners = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)), ResponseOwner(account_id, channel))
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
         ids = [one for one in owners if one not in self._recent and 0 < len(one) <= LONGEST_ID][:_MOST_MADE]
@@ -181,11 +169,9 @@ class ResponseOwners:
         task.add_done_callback(self._writing.discard)
 
     async def sweep(self, now_ms: int) -> int:
-        """Delete the owners of expired responses. Return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_owners(now_ms - KEPT_MS)
 
     async def close(self) -> None:
-        """Wait until all pending owners are stored."""
         await asyncio.gather(*self._writing)
 
     async def _keep(self, owners: dict[str, ResponseOwner]) -> None:

@@ -34,7 +34,6 @@ class Route:
 
     Args:
         targets: every channel that may serve the request.
-        account: the id of the caller's account.
         affinity_key: see ``routing/selection.py``.
         graded: the channels differ in how much of the request they leave out, so ``Target.losses`` matters.
 
@@ -200,7 +199,6 @@ class Route:
 
     @property
     def digest(self) -> int:
-        """A digest of the prompt."""
         return self._inference.digest
 
     @property
@@ -301,10 +299,7 @@ class Route:
         return any(other.state is not target.state and self._is_open(other) for other in self.targets)
 
     def _find_reason(self) -> errors.NoHealthyChannel:
-        """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if all are rate limited.
-
-        Clients understand 429 as "slow down" and 503 as "broken".
-        """
+        """Return the error for a request that no channel takes now: 429 if all are rate limited, otherwise 503."""
         now = self._load_balancer.now
         waits, obstacles = [], set()
         for target in self.targets:

@@ -34,11 +34,7 @@ _MOST_REMEMBERED = 4_096
 
 
 class Router:
-    """Finds the channels that may serve a request, and their prices.
-
-    ``pricing`` can be replaced; running requests keep their prices. ``models`` are capabilities from the configuration
-    and can be replaced, too.
-    """
+    """Finds the channels for a request, and their prices. A running request keeps its prices if they are replaced."""
 
     def __init__(
         self,
@@ -98,18 +94,12 @@ class Router:
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
-        """Return the error for a request that failed with ``error`` because the provider lacks the path.
-
-        If the request asked a chat model for media, the error names models that make them. Otherwise it is ``error``.
-        """
+        """Return the error for a missing path at the provider: if a chat model should make media, it names others."""
         models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Return the targets that a caller may use, cached. The list must not be changed.
-
-        The cache is dropped when an object that it depends on is replaced. Raises if the caller may not use the model.
-        """
+        """Return the targets that a caller may use: a cached list, not to be changed. Raises if it may use none."""
         state, lines, pricing, models = self._known_of
         if (
             state is not self.catalog.state
@@ -131,7 +121,6 @@ class Router:
         return targets
 
     def _check_allowed(self, caller: Caller, model: str) -> None:
-        """Raise ``ModelNotAllowed`` if the key excludes the model."""
         try:
             caller.check_model(model)
         except ModelNotAllowed as error:
@@ -180,7 +169,6 @@ class Router:
         return options
 
     def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
-        """Return the known capability of a model, overridden by the configuration."""
         known = provider.find_capability(theirs)
         configured = find_capability(self.models, model, theirs)
         return configured.over(known) if configured else known or UNKNOWN

@@ -18,16 +18,9 @@ T = TypeVar("T")
 
 @frozen
 class Candidate(Generic[T]):
-    """An available channel.
+    """A candidate for ``choose``, which returns ``what``. ``sure`` False: its model list is unknown.
 
-    Attributes:
-        what: the value that ``choose`` returns for it.
-        name: the channel's name, for affinity.
-        sure: whether it certainly serves the model; a channel that has not been synchronised yet only may serve it.
-        priority: the highest priority is chosen first.
-        weight: its weight among channels of equal priority, times ``share``.
-        share: its share of the usual requests while it warms up after a failure; otherwise 1.
-        running: the number of running attempts.
+    ``share``: of its usual requests while it warms up after a failure; otherwise 1. ``weight`` is multiplied by it.
     """
 
     what: T

@@ -12,10 +12,7 @@ RETRY_EVERY_S = 60.0
 
 
 class ModelSyncer:
-    """Synchronises the models of channels. A failed listing removes nothing; see ``domain/model_info.py``.
-
-    ``interval``: returns the seconds between two rounds, which may change at run time.
-    """
+    """Synchronises the models of channels; a failed listing removes none. ``interval``: seconds, may change."""
 
     def __init__(self, catalog: ModelCatalog, channels: ChannelService, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog

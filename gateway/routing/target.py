@@ -89,11 +89,7 @@ class Target:
         return self.endpoint.one_choice and inference.choices > 1 and inference.operation == "chat"
 
     def bound(self, inference: InferenceRequest) -> Usage:
-        """Return the maximum usage of a request on this channel.
-
-        If several provider requests make the images or choices, each of them bills the prompt. The length of a video
-        defaults to the model's.
-        """
+        """Return the maximum usage of a request on this channel: each of several provider requests bills the prompt."""
         need, most = inference.need, self.capability.max_n
         if self.fans_out(inference):
             return attrs.evolve(
@@ -177,10 +173,8 @@ class Attempt:
         once: the request uses a new connection and is never sent twice; see ``HttpRequest``.
         pending: the request was written, and the provider has neither rejected nor completely answered it. It may
             still be processed, or may have been processed before the attempt failed.
-        images: the number of images requested from the provider so far.
         timeouts: the channel's timeouts, or shorter ones while another channel could serve the request.
         cancelled: the error if the request was cancelled, else None. It precedes any other error of the attempt.
-        response: the provider's response; None until its headers have arrived.
         abort_error: the error passed to ``abort``; None before.
         began_at: the start of the attempt, in loop time.
         failure: the outcome for the request log; None unless the attempt failed before the first byte.
@@ -219,7 +213,6 @@ class Attempt:
 
     @property
     def requests(self) -> int:
-        """The number of requests to the provider."""
         return 1 if self.several is None else self.several.choices
 
     @property
@@ -228,10 +221,7 @@ class Attempt:
         return self.translator.identity
 
     async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
-        """Await ``work`` until it finishes, ``timeout_s`` passes, or ``abort`` is called.
-
-        Raises ``ProviderTimeout`` if the time is up, or the ``ProviderError`` passed to ``abort``.
-        """
+        """Await ``work`` until ``timeout_s`` passes (``ProviderTimeout``) or ``abort`` is called with an error."""
         self._timeout = Timeout(timer, timeout_s)
         try:
             with self._timeout:
@@ -286,10 +276,7 @@ class Attempt:
         return body
 
     def build_request(self, inference: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
-        """Build the request to the provider; ``packed`` is the result of ``pack_aside``, if that was called.
-
-        Raises ``UnsupportedByProvider``.
-        """
+        """Build the request to the provider; ``packed`` comes from ``pack_aside``. Raises ``UnsupportedByProvider``."""
         endpoint, translator = self.target.endpoint, self.translator
         build = self._build_limited if self.output_limit else translator.write_body  # ``build_body``, without its call
         body, media_type = packed or pack(build, endpoint, self.target.model, translator.identity.id, translator)
@@ -338,10 +325,7 @@ class Attempt:
 
 @frozen
 class ProviderAccess:
-    """The address and credentials for requests to a channel: endpoint, model and API key.
-
-    ``model`` is the provider's name. ``mark`` is a string that no client can guess; see ``formats/request_body.py``.
-    """
+    """The address and credentials for requests to a channel. ``mark``: unguessable; see ``formats/request_body.py``."""
 
     channel: Channel
     endpoint: Endpoint
@@ -363,17 +347,13 @@ class ProviderAccess:
         return attrs.evolve(self._toward(provider_request.host).address(endpoint_request, now_s), once=once)
 
     def _toward(self, host: str | None) -> "ProviderAccess":
-        """Return the same access for another ``host`` of the vendor. Unchanged unless the host is in its domain.
-
-        Credentials must not reach a server of another domain.
-        """
+        """Return the access for another ``host`` of the vendor; unchanged in any other domain, to protect the key."""
         own = urlsplit(self.channel.base_url)
         if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
             return self
         return attrs.evolve(self, channel=attrs.evolve(self.channel, base_url=own._replace(netloc=host).geturl()))
 
     def address(self, endpoint_request: EndpointRequest, now_s: int) -> HttpRequest:
-        """Build the HTTP request."""
         provider = PROVIDERS[self.channel.provider]
         return provider.build_request(
             self.channel, self.endpoint, endpoint_request, model=self.model, key=self.key, now_s=now_s
@@ -386,10 +366,7 @@ def find_domain(host: str) -> str:
 
 
 def find_answered(received: bytes) -> str:
-    """Return the first model name in an answer or its beginning; empty if there is none.
-
-    Generated text cannot be mistaken for the field: in a JSON string, quotation marks are escaped with a backslash.
-    """
+    """Return the first model name in an answer, or empty. In generated text, the field's quotes are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
     found = _MODEL.search(received, start) if start >= 0 else None
     try:
@@ -407,10 +384,7 @@ def _is_same(answered: str, requested: str) -> bool:
 def pack(
     build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, translator: Translator | None = None
 ) -> Packed:
-    """Serialize the body that ``build`` returns. ``model`` is the provider's name. Raises ``UnsupportedByProvider``.
-
-    Fields changed by the vendor's quirks are added to ``translator.adapted``.
-    """
+    """Serialize the body that ``build`` returns. Records the vendor's quirks. Raises ``UnsupportedByProvider``."""
     try:
         body = build()
         if endpoint.quirks and not isinstance(body, RawFile):

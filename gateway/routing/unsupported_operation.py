@@ -45,10 +45,7 @@ class UnsupportedOperation(GatewayError):
 
 
 def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[Provider, str]]) -> UnsupportedOperation:
-    """Return the error for ``operation`` with a model that is served, but not for this operation.
-
-    ``serving``: the providers that serve the model, each with its own name of it.
-    """
+    """Return the error for an operation that a served model lacks. ``serving``: providers and their model names."""
     works = _find_working(list(serving), operation)
     hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
     return UnsupportedOperation(

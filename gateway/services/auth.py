@@ -117,6 +117,5 @@ def _make_members(
 
 
 def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:
-    """Return the groups that have their own prices or channels."""
     channels = [group for channel in catalog.channels for group in channel.groups]
     return {*channels, *(group.name for group in live_config.config.group)}

@@ -169,7 +169,6 @@ class Discovery:
         return found
 
     def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
-        """Return the demo. ``find_mode`` returns its setting."""
         return Demo(find_mode, self.start_demo, partial(_find_demo_use, request_log))
 
     async def start_demo(self) -> Channel:

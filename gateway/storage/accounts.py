@@ -18,10 +18,7 @@ from gateway.storage.schema import accounts
 
 
 class AccountRepository:
-    """The ``accounts`` table. Names are unique.
-
-    An ``audit`` row is written in the same commit as the change that it describes.
-    """
+    """The ``accounts`` table. Names are unique. An ``audit`` row is written in the commit of its change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,10 +32,7 @@ class AccountRepository:
         return [parse_account(row) for row in await self._database.read_first(wanted)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
-        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also receives.
-
-        Raises ``Conflict``: another account has the name.
-        """
+        """Store a new account and return it with its id, also set in ``audit``. Raises ``Conflict`` for its name."""
         statement = insert(accounts).values(build_account(account)).returning(accounts.c.id)
 
         async def work(connection: AsyncConnection) -> int:
@@ -78,8 +72,6 @@ class AccountRepository:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
-        """Delete the account and its keys; its requests keep their rows. Raises ``NotFound``."""
-
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:
                 await self._database.credit.remove(connection, ("account", account_id))

@@ -17,13 +17,10 @@ class AlertRepository:
         self._database = database
 
     async def list_alerts(self) -> Sequence[OpenAlert]:
-        """Return every stored alert."""
         rows = await self._database.read(select(alerts))
         return [OpenAlert(row.kind, row.subject, row.since_s, row.open) for row in rows]
 
     async def replace(self, gone: Sequence[Subject], changed: Sequence[OpenAlert]) -> None:
-        """Delete the alerts of ``gone`` and ``changed``, and store those of ``changed``, in one commit."""
-
         async def work(connection: AsyncConnection) -> None:
             for kind, subject in (*gone, *((one.kind, one.subject) for one in changed)):
                 await connection.execute(delete(alerts).where(alerts.c.kind == kind, alerts.c.subject == subject))

@@ -22,11 +22,7 @@ TAKEN = "This key's secret is in use already"
 
 
 class ApiKeyRepository:
-    """The ``keys`` table. Names are unique within an account.
-
-    A digest belongs to only one key, as its current or its former digest. An ``audit`` row is written in the same
-    commit as the change that it describes.
-    """
+    """The ``keys`` table. Names are unique per account, digests (current and former) in the whole table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,7 +31,6 @@ class ApiKeyRepository:
         return [parse_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
 
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
-        """Return the keys with these ids, and the keys of these accounts; missing keys are left out."""
         wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
         return [parse_key(row) for row in await self._database.read_first(wanted)]
 
@@ -89,8 +84,6 @@ class ApiKeyRepository:
             raise _read_broken(error, key) from None
 
     async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
-        """Delete the key; its requests keep their rows. Raises ``NotFound``."""
-
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:
                 await self._database.credit.remove(connection, ("key", key_id))
@@ -105,10 +98,7 @@ class ApiKeyRepository:
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
-    """Raise ``Conflict`` if another key has one of the key's digests.
-
-    The table's constraint covers two current digests; this check covers every pair with a former one.
-    """
+    """Raise ``Conflict`` if another key has one of the key's digests; the constraint has only current ones."""
     is_taken = keys.c.former_digest == key.digest
     if key.former_digest is not None:
         is_taken = or_(is_taken, keys.c.former_digest == key.former_digest, keys.c.digest == key.former_digest)
@@ -117,7 +107,6 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
 
 
 def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
-    """Return the error for the constraint that a key violated."""
     reason = describe_violation(error)
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")

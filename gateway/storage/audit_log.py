@@ -18,7 +18,6 @@ class AuditLogRepository:
         self._database = database
 
     async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        """Return the newest ``limit`` matching rows, newest first."""
         statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
         return [parse_audit(row) for row in await self._database.read(statement)]
 

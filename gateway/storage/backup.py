@@ -132,10 +132,7 @@ class _Archive:
 
 
 def write_backup(source: BackupSource, target: Path, *, passphrase: str | None = None) -> Mapping[str, Any]:
-    """Write a complete backup to the new file ``target``, or nothing; return its manifest.
-
-    Raises ``BackupFailed`` or ``OSError``.
-    """
+    """Write a complete backup to the new file ``target``, or nothing. Raises ``BackupFailed``, ``OSError``."""
     if target.exists():
         raise BackupFailed(f"{target} exists already; it is not replaced. Name another file")
     journal = _read_journals(source.folder)
@@ -157,7 +154,6 @@ def _write_archive(
     database: tuple[IO[bytes], str],
     passphrase: str | None,
 ) -> Mapping[str, Any]:
-    """Write the members and then the manifest; return the manifest."""
     sink = EncryptingWriter(file, passphrase) if passphrase is not None else file
     with (
         gzip.GzipFile("", "wb", LEVEL, sink, mtime=0) as packed,
@@ -203,7 +199,6 @@ def _read_journals(folder: Path) -> dict[str, bytes]:
 
 
 def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of every stored media file. Drafts, directly in the folders, are skipped."""
     folder = source.media_folder
     if folder is None:
         return
@@ -251,7 +246,6 @@ def _copy(database: Path, path: Path) -> str:
 
 
 def _copy_server(url: str, path: Path) -> str:
-    """Copy a database of a server into the empty file ``path``; return its schema's revision."""
     from gateway.storage.copying.archive import save_server  # noqa: PLC0415 - the driver is an extra
     from gateway.storage.copying.store_copy import CopyFailed  # noqa: PLC0415 - as above
 
@@ -277,7 +271,6 @@ def _open_to_read(database: Path) -> sqlite3.Connection:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the copies left by killed backups."""
     for path in folder.glob(f"{_COPY}*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

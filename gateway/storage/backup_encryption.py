@@ -77,7 +77,6 @@ class EncryptingWriter(io.RawIOBase):
         return len(data)
 
     def finish(self) -> None:
-        """Write the last chunk."""
         self._file.write(self._cipher.encrypt(bytes(self._pending), last=True))
 
 

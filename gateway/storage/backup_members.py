@@ -28,10 +28,7 @@ _CUT = "it is cut off"
 
 @attrs.define
 class BackupMember:
-    """A file of a backup. ``read_parts`` reads its content; otherwise the next member skips it.
-
-    ``mtime_s``: Unix seconds.
-    """
+    """A file of a backup (Unix time). ``read_parts`` reads its content; otherwise the next member skips it."""
 
     name: str
     size: int
@@ -43,7 +40,6 @@ class BackupMember:
         self._left = self.size
 
     def read_parts(self) -> Iterator[bytes]:
-        """Yield the content. Raises ``BackupUnreadable``."""
         while self._left:
             part = self._source.read(min(self._left, _PARTS_BYTES))
             if not part:
@@ -75,7 +71,6 @@ def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Backup
 
 
 def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
-    """Return the next header; None at the end of the archive."""
     block = source.read(_BLOCK)
     if len(block) != _BLOCK:
         raise BackupUnreadable("it ends before its manifest" if not block else _CUT)

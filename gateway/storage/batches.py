@@ -18,20 +18,14 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 
 
 class BatchRepository:
-    """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer.
-
-    ``find_process``: returns this process's node in its cluster; empty for a single process, which runs every batch.
-    """
+    """The ``batches`` table. ``find_process`` returns this process's name in claims; empty for a single one."""
 
     def __init__(self, database: Database, find_process: Callable[[], str] = lambda: "") -> None:
         self._database = database
         self._find_process = find_process
 
     async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
-        """Store a new batch. Raises ``NotFound`` if its account was deleted.
-
-        ``own``: whether this process runs it; otherwise the node that claims it does.
-        """
+        """Store a new batch. ``own``: this process runs it; otherwise a node claims it. Raises ``NotFound``."""
         row = {**_build_row(batch), "owner": self._find_process() if own else ""}
 
         async def add(connection: AsyncConnection) -> None:
@@ -43,11 +37,7 @@ class BatchRepository:
             raise NotFound("The account was deleted") from None
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Save a changed batch; return whether it still exists.
-
-        In a cluster, also return False if another node runs the batch, or if it was cancelled on another node and
-        ``batch`` does not say so.
-        """
+        """Save a changed batch; return False if it is deleted, or another node runs or has cancelled it."""
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         changed, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:
@@ -63,20 +53,15 @@ class BatchRepository:
         return rows[0][0] == owner if rows else None
 
     async def list_free(self) -> Sequence[Batch]:
-        """Return every unfinished batch that no node runs, oldest first."""
         unfinished = batches.c.status.not_in(sorted(ENDED))
         return await self._read(select(batches).where(unfinished, batches.c.owner == "").order_by(batches.c.sequence))
 
     async def list_cancelled(self) -> Sequence[str]:
-        """Return the ids of this node's batches that should be cancelled."""
         own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_process())
         return [row[0] for row in await self._database.read(own)]
 
     async def claim_batch(self, batch: Batch) -> Batch | None:
-        """Claim a batch that no node runs, and return it; None if another node was faster.
-
-        Nothing but the status can have changed: only the node that runs a batch changes its other fields.
-        """
+        """Claim a batch that no node runs; None if another node was faster. Only its status can have changed."""
         mine = attrs.evolve(batch, moves=batch.moves + 1)
         row = {"owner": self._find_process(), "detail": _build_row(mine)["detail"]}
         free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
@@ -88,13 +73,11 @@ class BatchRepository:
         return bool(await self._database.change(running.values(status="cancelling")))
 
     async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
-        """Return a batch, of one account if ``account_id`` is given; None if there is none."""
         wanted = select(batches).where(batches.c.id == batch_id)
         found = await self._read(wanted if account_id is None else wanted.where(batches.c.account_id == account_id))
         return found[0] if found else None
 
     async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        """Return the batches that match ``wanted``, newest first; with ``before``, oldest first."""
         number, found = batches.c.sequence, select(batches).limit(limit)
         own = true() if wanted.account_id is None else batches.c.account_id == wanted.account_id
         found = found.where(own)
@@ -118,17 +101,14 @@ class BatchRepository:
         return count, int(nanos)  # PostgreSQL sums to a decimal type
 
     async def delete_batch(self, batch_id: str) -> bool:
-        """Delete the row of a batch; return whether there was one."""
         return bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
 
     async def list_unfinished(self) -> Sequence[Batch]:
-        """Return every unfinished batch, oldest first."""
         return await self._read(
             select(batches).where(batches.c.status.not_in(sorted(ENDED))).order_by(batches.c.sequence)
         )
 
     async def sweep_batches(self, before_ms: int) -> int:
-        """Delete ended batches that were created before ``before_ms``; return their number."""
         ended = batches.c.status.in_(sorted(ENDED))
         return await self._database.change(delete(batches).where(ended, batches.c.created_ms < before_ms))
 

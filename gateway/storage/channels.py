@@ -29,10 +29,7 @@ _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
 class ChannelRepository:
-    """The ``channels`` table: channels added at run time. Names are unique; ``origin`` is always ``stored``.
-
-    An ``audit`` row is written in the same commit as the change that it describes.
-    """
+    """The ``channels`` table: channels added at run time. Names are unique; ``origin`` is ``stored``."""
 
     def __init__(self, database: Database, seal: SecretBox) -> None:
         self._database = database
@@ -44,10 +41,7 @@ class ChannelRepository:
         return [self._parse(row) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
-        """Store a new channel (its ``id`` is ignored) and return it with its id.
-
-        Raises ``Conflict`` if its name is taken.
-        """
+        """Store a new channel and return it with its id. Raises ``Conflict`` if its name is taken."""
 
         async def work(connection: AsyncConnection) -> int:
             # The encryption is bound to the row's id, which is known only after the insert.
@@ -76,10 +70,7 @@ class ChannelRepository:
     async def put_channels(
         self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
     ) -> None:
-        """Replace several channels in one commit; if a channel is in ``before``, only the fields that differ from it.
-
-        If one cannot be replaced, none is. Raises as ``put_channel`` does.
-        """
+        """Replace channels in one commit, all or none. Of those in ``before``, only differing fields change."""
         known = {channel.id: channel for channel in before}
 
         async def work(connection: AsyncConnection) -> None:
@@ -101,7 +92,6 @@ class ChannelRepository:
             raise _name_taken(channel) from None
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
-        """Delete the channel; requests keep its name. Raises ``NotFound``."""
         if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
             raise NotFound(f"No channel has the id {channel_id}")
 
@@ -123,7 +113,6 @@ def _name_taken(channel: Channel) -> Conflict:
 
 
 def _write_channel(channel: Channel) -> Values:
-    """Return every column except the id and the encrypted part."""
     values = attrs.asdict(channel)
     columns = {name: values[name] for name in _COLUMNS if name != "id"}
     return {**columns, "settings": {name: values[name] for name in _SETTINGS}}
@@ -142,5 +131,4 @@ def _pick(values: Values, names: Sequence[str]) -> Values:
 
 
 def _freeze(value: Any) -> Any:
-    """Convert JSON arrays to tuples."""
     return tuple(map(_freeze, value)) if isinstance(value, list) else value

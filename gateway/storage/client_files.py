@@ -21,10 +21,7 @@ LEAST_BYTES = 4096
 
 
 class ClientFileRepository:
-    """The tables ``files``, ``uploads`` and ``upload_parts``.
-
-    Every method raises ``StoreUnavailable`` if the database does not answer.
-    """
+    """The tables ``files``, ``uploads`` and ``upload_parts``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,13 +36,11 @@ class ClientFileRepository:
         await self._write(add)
 
     async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
-        """Return a file of that account; None if it has no such file."""
         own = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
         rows = await self._database.read(own)
         return _parse_file(rows[0]) if rows else None
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
-        """Return the files that match ``wanted``."""
         number = files.c.sequence
         lives = or_(files.c.expires_ms.is_(None), files.c.expires_ms > wanted.now_ms)
         own = select(*_FILE).where(files.c.account_id == wanted.account_id, lives).limit(wanted.limit)
@@ -59,7 +54,6 @@ class ClientFileRepository:
         return [_parse_file(row) for row in await self._database.read(own)]
 
     async def delete_file(self, file: ClientFile) -> bool:
-        """Delete the row of a file; return whether there was one."""
         return bool(await self._database.change(delete(files).where(files.c.id == file.id)))
 
     async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
@@ -72,22 +66,16 @@ class ClientFileRepository:
         await self._write(add)
 
     async def find_upload(self, upload_id: str, account_id: int) -> ClientUpload | None:
-        """Return an upload of that account; None if it has no such upload."""
         own = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
         rows = await self._database.read(own)
         return ClientUpload(**rows[0]._mapping) if rows else None  # noqa: SLF001 - the documented way to a row's names
 
     async def list_parts(self, upload_id: str) -> Sequence[UploadPart]:
-        """Return the parts of an upload."""
         rows = await self._database.read(select(upload_parts).where(upload_parts.c.upload_id == upload_id))
         return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
     async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
-        """Store a new part.
-
-        Raises ``Conflict``: the upload has ended. Raises ``RequestTooLarge``: the parts exceed the upload's declared
-        size.
-        """
+        """Store a new part. Raises ``Conflict`` if the upload has ended, ``RequestTooLarge``."""
 
         async def add(connection: AsyncConnection) -> None:
             sent = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(upload_parts.c.upload_id == upload.id)
@@ -111,8 +99,6 @@ class ClientFileRepository:
         await self._write(complete)
 
     async def end_upload(self, upload: ClientUpload, status: UploadStatus) -> None:
-        """End a pending upload without a file and delete its parts. Raises ``Conflict`` if it has ended."""
-
         async def end(connection: AsyncConnection) -> None:
             await _check_pending(connection, upload)
             await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
@@ -121,12 +107,10 @@ class ClientFileRepository:
         await self._write(end)
 
     async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
-        """Delete expired files, and uploads that expired before ``uploads_before_ms``; return their number."""
         gone = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
         return gone + await self._database.change(delete(uploads).where(uploads.c.expires_ms < uploads_before_ms))
 
     async def list_kept(self) -> set[str]:
-        """Return the ids of all files and parts, and of all unfinished batches."""
         running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
         return {row[0] for row in await self._database.read(ids)}
@@ -139,10 +123,7 @@ class ClientFileRepository:
 
 
 async def _check_room(connection: AsyncConnection, new: ClientFile | ClientUpload, max_total_bytes: int) -> None:
-    """Raise ``RequestTooLarge`` unless ``new`` fits next to the account's files and open uploads.
-
-    An open upload counts with its declared size. After its expiry its remaining parts count until they are deleted.
-    """
+    """Raise ``RequestTooLarge`` unless ``new`` fits next to the files and the declared sizes of uploads."""
     if not max_total_bytes:
         return
     own, opened = uploads.c.account_id == new.account_id, uploads.c.expires_ms > new.created_ms

@@ -49,10 +49,7 @@ class DataFolderDamaged(Exception):
 
 
 class DataFolder:
-    """An open, locked data folder, created if it does not exist. Closing it releases the lock.
-
-    ``killed``: whether the last process that served from this folder did not close it.
-    """
+    """An open, locked data folder. ``killed``: the last process that served from it did not close it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,15 +62,11 @@ class DataFolder:
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str, certificate: str = "") -> None:
-        """Write the address of this process into the lock file, where the command line finds it.
-
-        ``certificate``: the SHA-256 of the certificate used at the address; empty without TLS.
-        """
+        """Write this process's address into the lock file for the command line. ``certificate``: its SHA-256."""
         more = {"certificate": certificate} if certificate else {}
         self._write_holder({"pid": os.getpid(), "url": url, **more})
 
     def close(self) -> None:
-        """Release the lock."""
         os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
@@ -95,15 +88,12 @@ class DataFolder:
         return content
 
     def make_secret(self, name: str) -> None:
-        """Write 32 new random bytes into the file ``name``, replacing its content."""
         _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
     def put_secret(self, name: str, secret: bytes) -> None:
-        """Write a secret of another data folder into the file ``name``, replacing its content."""
         _write_private(self.path / name, secret)
 
     def admin_token(self) -> str:
-        """Return the command line's token for the admin API, stored in ``admin.token``."""
         path = self.path / ADMIN_TOKEN
         token = path.read_text().strip() if path.exists() else ""
         if not token:  # an empty file must not admit a request without a token
@@ -112,7 +102,6 @@ class DataFolder:
         return token
 
     def node_id(self) -> str:
-        """Return the id of the cluster node that this folder belongs to, stored in ``node.id``."""
         known = self.find_node_id()
         if known is None:
             known = secrets.token_hex(8)
@@ -120,7 +109,6 @@ class DataFolder:
         return known
 
     def find_node_id(self) -> str | None:
-        """Return the id of the node that this folder belongs to; None if it never belonged to one."""
         path = self.path / NODE_ID
         known = path.read_text().strip() if path.exists() else ""
         if known and _NODE_ID.fullmatch(known) is None:
@@ -208,7 +196,6 @@ def _lock(descriptor: int) -> bool:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read, completely or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
     try:

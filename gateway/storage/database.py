@@ -48,10 +48,8 @@ class Database(ABC):
     connection and the result.
 
     Attributes:
-        kind: the name of its dialect.
         name: the path of its file, or the address of its server without a password.
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
-        damage: the damage found since the database was opened; empty if none.
         credit: updates credit leases with every write; None for a single gateway.
     """
 
@@ -73,10 +71,7 @@ class Database(ABC):
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Like ``write``, for statements that stay correct while other processes write other rows.
-
-        Several may run at once, one per process, but none during a ``write``.
-        """
+        """Like ``write``, for statements that stay correct next to other processes' shared writes of other rows."""
         return await self.write(work)
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:

@@ -39,10 +39,7 @@ class Downgrade:
 
 
 def downgrade_database(folder: DataFolder, database: Path, version: str) -> Downgrade:
-    """Downgrade ``database`` to the schema of ``version`` (``0.7.0``), completely or not at all.
-
-    Raises ``DowngradeRefused`` or ``OSError``.
-    """
+    """Downgrade ``database`` to the schema of ``version`` (``0.7.0``) or not at all. Raises ``DowngradeRefused``."""
     wanted = RELEASES.get(".".join(version.split(".")[:2]))
     if wanted is None:
         raise DowngradeRefused(f"No version {version!r} is known; known: {', '.join(RELEASES)}")
@@ -74,7 +71,6 @@ def _read_schema(database: Path) -> str:
 
 
 def _copy(database: Path, copy: Path) -> None:
-    """Copy the database into the new file ``copy``. Raises ``DowngradeRefused`` if it exists or the copy fails."""
     if copy.exists():
         raise DowngradeRefused(f"{copy} exists already; it is not replaced. Move it away first")
     draft = copy.with_name(f".{copy.name}")

@@ -46,10 +46,7 @@ class SecretBox:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """Decrypt a value that is bound to the context ``about``.
-
-        Raises ``DecryptionFailed`` if the key, ``about`` or the ciphertext differ.
-        """
+        """Decrypt a value that is bound to the context ``about``. Raises ``DecryptionFailed``."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
         version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]

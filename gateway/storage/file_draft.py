@@ -25,12 +25,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileDraft:
-    """A file that arrives in pieces: listed only once it is kept.
-
-    A thread that writes after the client has disconnected finds the draft ended.
-
-    ``folder``: the media folder. ``check_room``: called before every piece.
-    """
+    """A file that arrives in pieces: listed only once it is kept. ``check_room``: called before every piece."""
 
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
         self._folder = folder
@@ -63,7 +58,6 @@ class FileDraft:
             self._remove(self._take())
 
     def write_now(self, piece: bytes) -> None:
-        """Like ``write``, in the calling thread."""
         with self._lock:
             if self._ended:
                 return
@@ -75,7 +69,6 @@ class FileDraft:
                 raise
 
     def keep_now(self) -> Media:
-        """Like ``keep``, in the calling thread."""
         with self._lock:
             file = self._take()
         media_type = sniff_media(self._head)
@@ -94,10 +87,7 @@ class FileDraft:
         return self._store(file, name, media_type)
 
     def end_now(self) -> tuple[Path, int, bytes]:
-        """End the draft, in the calling thread; return its path, its size in bytes and its first bytes.
-
-        The caller deletes the file. Raises ``StoreUnavailable`` if the draft was discarded.
-        """
+        """End the draft, whose file the caller deletes; return path, size and first bytes. Blocks."""
         self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._take()
@@ -141,7 +131,6 @@ class FileDraft:
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
     def _take(self) -> io.FileIO | None:
-        """End the draft and return its file, if it is still open."""
         file, self._file, self._ended = self._file, None, True
         return file
 

@@ -31,10 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileFolder:
-    """The folder, created if it does not exist. Raises ``OSError`` if that fails.
-
-    ``folder``: contains only clients' files. ``clock``: Unix seconds, the clock of the file system.
-    """
+    """A folder that contains only clients' files. ``clock``: that of the file system (Unix seconds)."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._media = MediaFiles(folder, clock=clock)
@@ -42,19 +39,15 @@ class FileFolder:
         self.path = folder.resolve()
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk is nearly full."""
         self._media.check_room()
 
     def open_draft(self) -> FileDraft:
-        """Return a draft for data that arrives in pieces; ``keep`` stores it."""
         return self._media.open_draft()
 
     async def keep(self, draft: FileDraft, object_id: str) -> int:
-        """Store a draft durably as the bytes of ``object_id``; return its size. Raises ``StoreUnavailable``."""
         return (await asyncio.to_thread(draft.keep_as, name_file(object_id), MEDIA_TYPE)).size
 
     async def find(self, object_id: str) -> Media:
-        """Return the stored bytes of a file or a part. Raises ``NotFound``, ``StoreUnavailable``."""
         return await asyncio.to_thread(self._find, object_id)
 
     def _find(self, object_id: str) -> Media:
@@ -68,7 +61,6 @@ class FileFolder:
         return Media(object_id, MEDIA_TYPE, status.st_size, status.st_mtime, path)
 
     async def remove(self, object_id: str) -> None:
-        """Delete the bytes of a file or a part. If that fails, the next sweep deletes them."""
         try:
             await asyncio.to_thread(self._find_path(object_id).unlink, missing_ok=True)
         except OSError as error:
@@ -76,28 +68,20 @@ class FileFolder:
 
     @asynccontextmanager
     async def open_local(self, object_id: str) -> AsyncIterator[Path]:
-        """Yield the path of a file's bytes. Raises ``NotFound``, ``StoreUnavailable``."""
         yield (await self.find(object_id)).path
 
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> FolderLines:
-        """Return the appended file ``name``."""
         return FolderLines(self.path / name, parse)
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name`` with a copy of the first existing file of ``before``.
-
-        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``.
-        """
+        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
         source = next((path for path in map(self.path.joinpath, before) if path.exists()), None)
         target = self.path / name
         if source is not None and not target.exists():
             copy_durably(source, target, self.path / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}")
 
     def adopt(self, name: str, object_id: str) -> int:
-        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
-
-        Blocks. An interrupted call can be repeated. Raises ``OSError``.
-        """
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
         path, target = self.path / name, self._find_path(object_id)
         if path.exists():
             target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -108,10 +92,7 @@ class FileFolder:
         return target.stat().st_size
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete the bytes of every id that is not in ``kept``, and old drafts.
-
-        A file younger than an hour stays, because its row may not be written yet.
-        """
+        """Delete old drafts, and the bytes of every id not in ``kept``, unless younger than an hour."""
         digits = {find_digits(one) for one in kept}
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
 

@@ -22,10 +22,7 @@ class IdempotencyRepository:
         self._database = database
 
     async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
-        """Store the record and return None, or return the stored record of the same name.
-
-        A stored record counts if it was created after ``expired_ms``; None means ``KEEP_MS`` before the new record.
-        """
+        """Store the record and return None, or return the record of the same name created after ``expired_ms``."""
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
@@ -40,12 +37,10 @@ class IdempotencyRepository:
         return await self._database.write_shared(work)
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
-        """Replace a record; return False if its state has changed meanwhile."""
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
         return bool(await self._database.change(unchanged.values(build_replay(after))))
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
-        """Store the answer to a request; do nothing if its record is deleted."""
         await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
@@ -58,7 +53,6 @@ class IdempotencyRepository:
         return await self._database.change(theirs.values(state="lost"))
 
     async def sweep_replays(self, before_ms: int) -> int:
-        """Delete records that were created before ``before_ms``; return their number."""
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
 
 

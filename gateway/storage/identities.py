@@ -20,26 +20,21 @@ class IdentityRepository:
         self._database = database
 
     async def find_identity(self, issuer: str, subject: str) -> Identity | None:
-        """Return an identity; None if it has never signed in."""
         own = (identities.c.issuer == issuer, identities.c.subject == subject)
         rows = await self._database.read(select(identities.c.member_id).where(*own))
         return Identity(issuer, subject, rows[0].member_id) if rows else None
 
     async def link(self, identity: Identity, audit: AuditRow) -> None:
-        """Link an identity to its member. Raises ``Conflict`` if it belongs to another member."""
-
         async def put(connection: AsyncConnection) -> None:
             await put_identity(connection, identity)
 
         await self._database.write(put, audit)
 
     async def list_issuers(self, member_id: int) -> set[str]:
-        """Return the issuers of a member's identities."""
         rows = await self._database.read(select(identities.c.issuer).where(identities.c.member_id == member_id))
         return {row.issuer for row in rows}
 
     async def unlink(self, issuer: str, member_id: int, audit: AuditRow) -> bool:
-        """Delete a member's identities at an issuer; return whether there were any."""
         own = (identities.c.issuer == issuer, identities.c.member_id == member_id)
         return bool(await self._database.change(delete(identities).where(*own), audit))
 
@@ -49,7 +44,6 @@ class IdentityRepository:
         await self._database.change(insert(provider_sessions).values(values))
 
     async def find_session(self, digest: bytes) -> tuple[str, bytes] | None:
-        """Return the provider that began a session, and the encrypted ID token; None if no provider began it."""
         wanted = select(provider_sessions.c.provider, provider_sessions.c.sealed)
         rows = await self._database.read(wanted.where(provider_sessions.c.digest == digest))
         return (rows[0].provider, rows[0].sealed) if rows else None

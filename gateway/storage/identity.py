@@ -39,16 +39,8 @@ async def check_secrets(
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create the files for a new database.
 
-    Args:
-        folder: the data folder.
-        database: its database.
-        master_key: the configured key, used instead of the file.
-        renew: files to create anew if they are missing or do not match the database.
-        beside: rows stored in the same commit as the fingerprints, so that other processes see both or neither.
-
-    Raises:
-        DataFolderDamaged: says what to restore.
-        StoreUnavailable: the database does not answer.
+    ``master_key`` replaces its file. Unusable files of ``renew`` are created anew. The rows ``beside`` are stored in
+    the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
     """
     known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
     if not known and database.kind == "postgresql":
@@ -70,10 +62,7 @@ async def check_secrets(
 
 
 def check_known(folder: DataFolder, database: str, known: Mapping[str, str], master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if a secret does not match the fingerprint ``known`` to ``database``.
-
-    ``master_key`` is used instead of the file. Nothing is created.
-    """
+    """Raise ``DataFolderDamaged`` if a secret differs from the fingerprint ``known`` to ``database``."""
     given = {MASTER: master_key}
     foreign = [
         name
@@ -114,7 +103,6 @@ def fingerprint(name: str, secret: bytes) -> str:
 
 
 async def _record(connection: AsyncConnection, found: Mapping[str, str], beside: Store | None) -> None:
-    """Store fingerprints, if there are any, and the rows that belong to the same commit."""
     if found:
         await connection.execute(delete(fingerprints))
         rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]

@@ -38,10 +38,7 @@ async def check_before_start(path: Path, within_s: float) -> None:
 
 
 async def find_damage(path: Path) -> list[str]:
-    """Return the problems of the database at ``path``, table by table, without a time limit.
-
-    Can be cancelled at once.
-    """
+    """Return the problems of the database at ``path``, table by table, without a time limit."""
     connection = sqlite3.connect(write_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
         work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
@@ -54,7 +51,6 @@ async def find_damage(path: Path) -> list[str]:
 
 
 def _check(path: Path, until: float) -> list[str]:
-    """Return the problems found before the deadline of the monotonic clock. Runs in a thread."""
     problems: list[str] = []
     if not path.exists():
         return problems

@@ -16,7 +16,6 @@ class IntegrityWorker:
         self._database = database
 
     async def run(self) -> None:
-        """Check soon after the start and then every ``CHECK_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.check()

@@ -41,11 +41,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class RequestJournal:
-    """The journal in the file ``path``. Close it after the last row is stored.
-
-    ``leftovers``: requests in the journal of an earlier process. ``failing``: whether the last entry could not be
-    written.
-    """
+    """The journal in the file ``path``. ``leftovers``: requests of an earlier process. ``failing``: no write works."""
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
         self._path = path
@@ -57,10 +53,7 @@ class RequestJournal:
         self._file = self._write_anew()
 
     def start_at_once(self, start: RequestStart) -> bool:
-        """Record a request that is about to be sent to a provider; return False if ``start`` must record it.
-
-        Raises ``StoreUnavailable``: the request must not be sent.
-        """
+        """Record a request to be sent; return False if ``start`` must record it. ``StoreUnavailable``: do not send."""
         note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
@@ -79,7 +72,6 @@ class RequestJournal:
         self.start_at_once(start)
 
     def withdraw(self, request_id: str) -> None:
-        """Drop a recorded request that will not be sent."""
         self.forget([request_id])
 
     def record_end(self, row: RequestRecord) -> None:
@@ -92,14 +84,12 @@ class RequestJournal:
             self._report(error)
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Drop requests that the database has stored."""
         for request_id in ids:
             self._open.pop(request_id, None)
         if self._size > self._rotate_at:
             self.renew()
 
     def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` if an entry could not be written now."""
         try:
             self._append(b"\n" * _NOTE_BYTES)
             os.ftruncate(self._file, self._size - _NOTE_BYTES)
@@ -177,7 +167,6 @@ def _write_note(left: UnfinishedRequest) -> bytes:
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
-    """Return the last entry of every request. A journal with unreadable lines is set aside."""
     try:
         found, skipped = parse_journal(path.read_bytes())
     except FileNotFoundError:
@@ -188,10 +177,7 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
-    """Return the last entry of every request, and the number of unreadable lines.
-
-    A truncated last line is not counted: a killed process leaves it, and its request was not answered.
-    """
+    """Return each request's last entry, and the number of unreadable lines, except a truncated last one."""
     found: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
     head, *lines = content.split(b"\n")
@@ -211,7 +197,6 @@ def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
 
 
 def _read_head(head: bytes) -> _Names:
-    """Return the field names; empty if the line is malformed."""
     try:
         fields = orjson.loads(head)
         return fields["fields"], fields.get("started", ())

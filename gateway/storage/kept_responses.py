@@ -46,10 +46,7 @@ class KeptResponseRepository:
         self._seal = seal.derive(_PURPOSE)
 
     async def put_response(self, response: KeptResponse) -> KeptResponse | None:
-        """Store a response, replacing an earlier state of it, and return it with its size.
-
-        None: the response that it continues no longer exists.
-        """
+        """Store a response or its new state, and return it with its size; None if the one before it is gone."""
         row = await asyncio.to_thread(self._pack, response)
         new = {name: value for name, value in row.items() if name != "id"}
         statement = insert_for(self._database.kind, _table).values(row)
@@ -67,12 +64,10 @@ class KeptResponseRepository:
         return attrs.evolve(response, stored_bytes=row["stored_bytes"]) if stored else None
 
     async def find_response(self, response_id: str) -> KeptResponse | None:
-        """Return a response without body and items."""
         found = await self.find_responses([response_id])
         return found[0] if found else None
 
     async def find_responses(self, ids: Iterable[str]) -> list[KeptResponse]:
-        """Return responses without bodies and items."""
         found = await self._database.read(select(*_FACTS).where(_table.c.id.in_(sorted(ids))))
         return [_parse(row) for row in found]
 
@@ -111,11 +106,9 @@ class KeptResponseRepository:
         await self._database.change(_delete_ended(now_ms).where(_table.c.id == response_id))
 
     async def sweep_responses(self, now_ms: int) -> int:
-        """Delete the expired responses that no other response continues; return their number."""
         return await self._sweep(_delete_ended(now_ms))
 
     async def sum_account(self, account_id: int) -> int:
-        """Return the bytes that an account's responses occupy in the database."""
         total = func.coalesce(func.sum(_table.c.stored_bytes), 0)
         return int((await self._database.read(select(total).where(_table.c.account_id == account_id)))[0][0])
 

@@ -107,10 +107,7 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows that an earlier process may have stored, perhaps so long ago that retention has deleted them.
-
-        Deleted rows are not charged again either. Otherwise like ``post``.
-        """
+        """Like ``post``, for rows that an earlier process may have stored and retention deleted since."""
         try:
             await self._post_again(rows)
         except RowRefused as error:
@@ -166,7 +163,6 @@ class LedgerRepository:
         await post_apart(rows, refused, post, self._set_aside)
 
     async def _set_aside(self, row: RequestRecord, reason: str) -> None:
-        """Write a row to the file, and charge it. Raises ``StoreUnavailable``."""
         if self._unstorable is not None:
             self._unstorable.add(row, reason)
         try:
@@ -255,11 +251,9 @@ class LedgerRepository:
         return await self._database.write(work)
 
     async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures] | None:
-        """Return the stored figures of balances shared by nodes; None for a single gateway."""
         return None if self._database.credit is None else await self._database.credit.find_figures(balances)
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
-        """Return the newest credits of a balance, newest first."""
         whose = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
         statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
         return [parse_entry(row) for row in await self._database.read(statement)]
@@ -330,10 +324,7 @@ class LedgerRepository:
         return [_parse_totals(row) for row in await self._database.read_long(_TOTALS)]
 
     async def audit_cluster(self) -> ClusterAudit | None:
-        """Return the stored state that nodes share, in one snapshot; None for a single gateway.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
         problems, found = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
@@ -354,7 +345,6 @@ def _place_of(entry: LedgerEntry) -> BalanceId:
 
 
 def _is_of(entry: LedgerEntry) -> ColumnElement[bool]:
-    """Match credits of the same balance."""
     return and_(
         entries.c.kind != "charge",
         entries.c.account_id == entry.account_id,

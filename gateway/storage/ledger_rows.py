@@ -36,10 +36,7 @@ UNSTORABLE_MODEL = "(unstorable)"
 
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Store rows with their charges as part of the current transaction.
-
-    Raises SQLAlchemy's ``IntegrityError`` if a row is already stored.
-    """
+    """Store rows and their charges in the current transaction. Raises ``IntegrityError`` for a stored row."""
     await _REQUESTS.run(connection, list(map(request_values, rows)))
     charges = [
         (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
@@ -53,10 +50,7 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
 
 async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Delete stored rows, and their part of every sum, as part of the current transaction.
-
-    Entries are only ever added: a charge is reversed by an entry of the opposite amount.
-    """
+    """Delete rows from every sum in the current transaction; opposite entries reverse their charges."""
     await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
     charges = [
         (row.settled_ms, "charge", row.account_id, row.key_id, -row.cost_nanos, row.id)
@@ -86,10 +80,7 @@ def select_charged(ids: Sequence[str]) -> Select[Any]:
 
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
-    """Charge a row that is not stored, once; return whether this call did.
-
-    For the reconciliation its cost counts as that of a deleted row.
-    """
+    """Charge a row once without storing it; return whether this call did. Reconciliation counts it as deleted."""
     known = select_charged([row.id]).limit(1)
     if not row.cost_nanos or (await connection.execute(known)).first() is not None:
         return False

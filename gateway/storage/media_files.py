@@ -51,7 +51,6 @@ class MediaFiles:
         self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> Media:
-        """Store ``data`` durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
         return await asyncio.to_thread(self._put, data)
 
     def _put(self, data: bytes) -> Media:
@@ -61,11 +60,9 @@ class MediaFiles:
         return draft.keep_now()
 
     def open_draft(self) -> FileDraft:
-        """Return a draft for data that arrives in pieces. The first piece creates its file."""
         return FileDraft(self._folder, self.check_room)
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the disk is nearly full. A positive result is reused for a second."""
         now = self._clock()
         if 0 <= now - self._room_seen_s < ROOM_KNOWN_S:
             return
@@ -76,7 +73,6 @@ class MediaFiles:
         self._room_seen_s = now
 
     async def find(self, media_id: str) -> Media | None:
-        """Return the file with that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         media_type = find_media_type(media_id)
         return await asyncio.to_thread(self._find, media_id, media_type) if media_type is not None else None
 
@@ -96,7 +92,6 @@ class MediaFiles:
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
     async def remove(self, media_id: str) -> bool:
-        """Delete a file; return whether there was one. Raises ``StoreUnavailable``."""
         media = await self.find(media_id)
         if media is None:
             return False
@@ -105,10 +100,7 @@ class MediaFiles:
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
-
-        Each step runs in a thread. A file that cannot be deleted is logged and stays.
-        """
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
         async with self._sweeping:
             return await self._sweep(before_s, max_bytes)
 
@@ -145,7 +137,6 @@ class OldestFiles:
             self._bytes -= heapq.heappop(self._heap)[1]
 
     def list_going(self) -> list[Stored]:
-        """Return the collected files, oldest first."""
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
@@ -157,7 +148,6 @@ class _FileCleanup:
         self.error = ""
 
     def sweep_drafts(self, folder: Path, before_s: float) -> list[Path]:
-        """Delete drafts left by a crash; return the subfolders."""
         shards = []
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
@@ -173,12 +163,10 @@ class _FileCleanup:
                 self.left_bytes += stored[1]
 
     def collect(self, shard: Path, oldest: OldestFiles) -> None:
-        """Add every file of the subfolder to ``oldest``."""
         for stored in self._list_media(shard):
             oldest.add(stored)
 
     def take_away(self, going: list[Stored]) -> None:
-        """Delete files whose sizes are included in ``left_bytes``."""
         for stored in going:
             if self._remove(stored):
                 self.left_bytes -= stored[1]

@@ -49,18 +49,12 @@ class MediaStore(Protocol):
         ...
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
-
-        A file that cannot be deleted is logged and stays.
-        """
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
         ...
 
 
 class ResultLines(Protocol):
-    """Lines appended to a file that is not complete yet.
-
-    Every method blocks, and raises ``OSError`` or ``StoreUnavailable``.
-    """
+    """Lines appended to an incomplete file. Methods block, and raise ``OSError`` or ``StoreUnavailable``."""
 
     @property
     def name(self) -> str: ...
@@ -77,16 +71,11 @@ class ResultLines(Protocol):
         """Make the last append permanent."""
         ...
 
-    def remove(self) -> None:
-        """Delete the file."""
-        ...
+    def remove(self) -> None: ...
 
 
 class FileStore(Protocol):
-    """Keeps the bytes of clients' files, of the parts of uploads, and of the results of running batches.
-
-    Implemented for a folder (``storage/file_folder.py``) and a bucket (``storage/bucket/files.py``).
-    """
+    """Keeps the bytes of clients' files, of uploads' parts and of batches' results, in a folder or bucket."""
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` if nothing can be stored now."""
@@ -105,10 +94,7 @@ class FileStore(Protocol):
         ...
 
     def open_local(self, object_id: str) -> AbstractAsyncContextManager[Path]:
-        """Yield the path of a local file with the bytes, valid as long as the context is open.
-
-        Raises ``NotFound``, ``StoreUnavailable``.
-        """
+        """Yield a local file with the bytes, valid during the context. Raises ``NotFound``."""
         ...
 
     async def remove(self, object_id: str) -> None:
@@ -120,23 +106,13 @@ class FileStore(Protocol):
         ...
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name`` with a copy of the first existing file of ``before``.
-
-        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
-        """
+        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
-        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
-
-        Blocks. An interrupted call can be repeated. Raises ``FileNotFoundError`` if neither file exists, ``OSError``
-        and ``StoreUnavailable``.
-        """
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
         ...
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete the bytes of every id that is not in ``kept``, and old drafts.
-
-        A file younger than an hour stays, because its row may not be written yet.
-        """
+        """Delete old drafts, and the bytes of every id not in ``kept``, unless younger than an hour."""
         ...

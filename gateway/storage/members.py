@@ -73,7 +73,6 @@ class MemberRepository:
         return row_mapping.parse_member(rows[0]) if rows else None
 
     async def is_administered(self) -> bool:
-        """Return whether an active member of an active account is an administrator."""
         return bool(await self._database.read(_ADMINISTRATORS))
 
     async def add_member(
@@ -84,17 +83,10 @@ class MemberRepository:
         link: bytes | None = None,
         identity: Identity | None = None,
     ) -> Member:
-        """Store a new member (its ``id`` is ignored) and return it with its id.
+        """Store a new member and return it with its id. ``link`` is used up; ``identity`` belongs to the member.
 
-        Args:
-            member: the new member.
-            audit: the audit row of the change.
-            link: the digest of the invitation link, which the same commit uses up.
-            identity: belongs to the member from now on; its ``member_id`` is ignored.
-
-        Raises:
-            Conflict: the name is taken, or the identity belongs to another member.
-            NotFound: the account or the link does not exist.
+        Raises ``Conflict`` if the name is taken or the identity belongs to another member, ``NotFound`` for the account
+        or link.
         """
 
         async def add(connection: AsyncConnection) -> int:
@@ -149,10 +141,7 @@ class MemberRepository:
             raise _read_broken(error, after) from None
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
-        """Delete a member with its sessions and links.
-
-        Raises ``NotFound``: the member does not exist. Raises ``Conflict``: no administrator would be left.
-        """
+        """Delete a member with its sessions and links. Raises ``Conflict`` for the last administrator."""
 
         async def remove(connection: AsyncConnection) -> None:
             administered = await _is_administered(connection)
@@ -166,17 +155,10 @@ class MemberRepository:
     async def add_session(
         self, session: Session, proof: Credential, audit: AuditRow | None = None, *, replaces: bytes | None = None
     ) -> None:
-        """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``.
+        """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``. ``replaces`` is deleted.
 
-        Args:
-            session: the new session.
-            proof: the credential that the member signed in with.
-            audit: the audit row of the change.
-            replaces: the digest of the browser's previous session.
-
-        Raises:
-            WrongPassphrase: the proof is not valid, or no longer.
-            Forbidden: the proof is valid, but the member or its account is disabled.
+        Raises ``WrongPassphrase`` if the proof is not valid any more, ``Forbidden`` if the member or account is
+        disabled.
         """
         own = members.c.id == session.member_id
 
@@ -217,17 +199,14 @@ class MemberRepository:
         await self._database.change(older.values(seen_ms=seen_ms))
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
-        """Return a member's sessions, newest first."""
         own = _SESSIONS.where(sessions.c.member_id == member_id)
         rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
         return [row_mapping.parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
-        """Delete sessions; return their number. ``audit`` is written if there was a session."""
         return await self._database.change(delete(sessions).where(sessions.c.digest.in_(digests)), audit)
 
     async def sweep_sessions(self, now_ms: int) -> int:
-        """Delete expired sessions and links; return their number."""
         over = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
 
         async def sweep(connection: AsyncConnection) -> int:
@@ -238,7 +217,6 @@ class MemberRepository:
         return await self._database.write(sweep)
 
     async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
-        """Store a new link. Raises ``NotFound`` if its account or its member does not exist."""
         statement = insert(links).values(row_mapping.build_link(link))
         try:
             await self._database.change(statement, audit)
@@ -246,17 +224,14 @@ class MemberRepository:
             raise NotFound("The account or the member that the link is for is not there any more") from None
 
     async def find_link(self, digest: bytes) -> InviteLink | None:
-        """Return a link, even if it is expired."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
         return row_mapping.parse_link(rows[0]) if rows else None
 
     async def list_links(self) -> Sequence[InviteLink]:
-        """Return every link, newest first."""
         newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
         return [row_mapping.parse_link(row) for row in await self._database.read(newest_first)]
 
     async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
-        """Delete a link; return whether there was one."""
         return bool(await self._database.change(delete(links).where(links.c.digest == digest), audit))
 
 
@@ -281,13 +256,11 @@ async def _is_administered(connection: AsyncConnection) -> bool:
 
 
 async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
-    """Delete the link used for a sign-up. Raises ``NotFound`` if it does not exist."""
     if link is not None and not (await connection.execute(delete(links).where(links.c.digest == link))).rowcount:
         raise NotFound(LINK_GONE)
 
 
 def _read_broken(error: IntegrityError, member: Member) -> Exception:
-    """Return the error for the constraint that a member violated."""
     if "foreign key" in describe_violation(error):
         return NotFound(f"No account has the id {member.account_id}")
     return Conflict(f"A member called {member.name!r} exists already", param="name")

@@ -19,10 +19,7 @@ T = TypeVar("T", Account, ApiKey, Channel)
 
 
 def merge_change(before: T, after: T, now: T) -> T:
-    """Return ``now`` with the fields that differ between ``before`` and ``after``; other fields keep their value.
-
-    Raises ``ChangedMeanwhile`` if one of these fields was changed since ``before`` was read.
-    """
+    """Return ``now`` with the change from ``before`` to ``after``. Raises ``ChangedMeanwhile`` on conflict."""
     names = [field.name for field in attrs.fields(type(before)) if field.init]
     changes = {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
     if any(getattr(now, name) not in (getattr(before, name), change) for name, change in changes.items()):

@@ -44,10 +44,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
 async def list_nodes(database: Database) -> Sequence[Node]:
-    """Return nodes that are live or dead, ended within a day, or have credit set aside; empty on SQLite.
-
-    The ``url`` of a node is empty if it is for another machine. Raises ``StoreUnavailable``.
-    """
+    """Return nodes that are live or dead, ended within a day, or have credit; empty on SQLite."""
     if database.kind != "postgresql":
         return ()
     return [_build_node(row) for row in await database.read(_LIST)]
@@ -86,10 +83,7 @@ def _parse_detail(detail: str) -> dict[str, Any]:
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
-    """Wait until every live node has applied the changes committed so far, for at most ``wait_s``.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Wait, at most ``wait_s``, until every live node has applied the changes committed so far."""
     began_s = time.monotonic()
     change = (await database.read(_NEWEST))[0][0]
     statement, pause_s = _COUNT.bindparams(change=change), _FIRST_PAUSE_S

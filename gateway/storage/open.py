@@ -4,10 +4,7 @@ from gateway.storage.database import Database
 
 
 async def open_database(url: str) -> Database:
-    """Open ``url`` (``sqlite:///path`` or ``postgresql://...``) and bring its schema up to date.
-
-    Raises ``DatabaseStartupError``, which says what to do.
-    """
+    """Open ``url`` (``sqlite:///path``, ``postgresql://...``) and upgrade it. Raises ``DatabaseStartupError``."""
     # ruff: noqa: PLC0415 - see above
     if is_postgres(url):
         from gateway.storage.postgres.database import open_postgres

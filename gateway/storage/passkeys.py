@@ -24,7 +24,6 @@ class PasskeyRepository:
         self._database = database
 
     async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
-        """Return a member's passkeys, oldest first."""
         own = select(passkeys).where(passkeys.c.member_id == member_id).order_by(passkeys.c.id)
         return [_parse(row) for row in await self._database.read(own)]
 
@@ -56,21 +55,16 @@ class PasskeyRepository:
             raise Conflict("This passkey is registered already") from None
 
     async def rename_passkey(self, passkey: Passkey, name: str, audit: AuditRow | None = None) -> None:
-        """Change the name of a passkey. Raises ``NotFound``."""
         if not await self._database.change(update(passkeys).where(_own(passkey)).values(name=name), audit):
             raise NotFound("This passkey was removed")
 
     async def delete_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> None:
-        """Delete a passkey. Raises ``NotFound``."""
         if not await self._database.change(delete(passkeys).where(_own(passkey)), audit):
             raise NotFound("This passkey was removed")
 
 
 async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyUse, session: Session) -> bool:
-    """Record the use of a passkey that begins a session. Return False if its signature counter did not increase.
-
-    A counter that is always 0 is accepted.
-    """
+    """Record a sign-in; return False if the signature counter did not increase. A constant 0 is accepted."""
     count = passkeys.c.sign_count
     goes_on = or_(count < use.sign_count, (count == 0) & (use.sign_count == 0))
     own = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, goes_on)

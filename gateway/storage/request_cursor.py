@@ -175,7 +175,6 @@ def _parse_number(text: str) -> int:
 
 
 def _parse_database_snapshot(text: str) -> Snapshot:
-    """Parse PostgreSQL's ``xmin:xmax:running``, such as ``10:20:10,14,15``."""
     _, end, running = text.split(":")
     return Snapshot(int(end), tuple(sorted(map(int, filter(None, running.split(","))))))
 

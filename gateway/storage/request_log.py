@@ -42,10 +42,7 @@ class _PageQuery:
 
 
 class RequestLogRepository:
-    """The ``requests`` table, read in the order of writing. ``LedgerRepository`` writes it.
-
-    ``in_order``: rows that one list may read sequentially. ``by_index``: rows that one list may read through an index.
-    """
+    """The ``requests`` table, read in writing order. At most ``in_order`` or ``by_index`` rows per list are read."""
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
         self._database = database
@@ -57,10 +54,7 @@ class RequestLogRepository:
         return parse_request(found[0]) if found else None
 
     async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
-        """Return at most ``limit`` requests whose id begins with ``prefix``, of one account if ``account_id`` is given.
-
-        Hexadecimal digits follow ``prefix``: ``g`` sorts after all of them, so the index on ids covers the range.
-        """
+        """Return at most ``limit`` requests by id prefix. ``g`` sorts after all hexadecimal digits."""
         found = select(requests).where(_C.id >= prefix, _C.id < f"{prefix}g").order_by(_C.id).limit(limit)
         if account_id is not None:
             found = found.where(_C.account_id == account_id)
@@ -71,10 +65,7 @@ class RequestLogRepository:
         return bool(await self._database.read(select(_sequence).where(_C.model.in_(models)).limit(1)))
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        """Return the newest ``limit`` matching rows, oldest first; with ``after``, the oldest matching rows after it.
-
-        Raises ``InvalidRequest`` if ``after`` is not a cursor of this database, ``StoreUnavailable``.
-        """
+        """Return the newest ``limit`` matching rows, oldest first; with the cursor ``after``, the next ones."""
         window = await open_window(self._database, wanted.after)
         if window is None:
             return RequestPage(next=wanted.after)
@@ -129,7 +120,6 @@ class RequestLogRepository:
         return query
 
     async def _search(self, query: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
-        """Return a range that contains the rows settled around ``at_ms``."""
         while query.high - query.low > PROBES:
             step = (query.high - query.low) / (PROBES + 1)
             places = [query.low + int(step * number) for number in range(1, PROBES + 1)]
@@ -167,7 +157,6 @@ _Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 
 def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
-    """Return the range between the last row that is too early and the first that is late enough."""
     low = query.low
     for sequence, late in rows:
         if late:
@@ -177,7 +166,6 @@ def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQue
 
 
 def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
-    """Return the range between the last row that is early enough and the first that is too late."""
     high = query.high
     for sequence, late in reversed(rows):
         if not late:
@@ -214,7 +202,6 @@ def write_list(wanted: RequestFilter, query: _PageQuery) -> Select[Any]:
 
 
 def _write_index(wanted: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
-    """Return the condition on the chosen index."""
     if index == "wrong":
         return WRONG
     return _C[index or ""] == (wanted.request_id if index == "id" else getattr(wanted, index or ""))

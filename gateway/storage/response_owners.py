@@ -24,14 +24,11 @@ class ResponseOwnerRepository:
         await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
 
     async def find_owners(self, ids: Collection[str]) -> dict[str, ResponseOwner]:
-        """Return the owners of those ids that have one."""
         found = await self._database.read(select(response_owners).where(response_owners.c.id.in_(ids)))
         return {row.id: ResponseOwner(row.account_id, row.channel, row.tokens) for row in found}
 
     async def delete_owner(self, response_id: str) -> None:
-        """Delete the owner of a response."""
         await self._database.change(delete(response_owners).where(response_owners.c.id == response_id))
 
     async def sweep_owners(self, before_ms: int) -> int:
-        """Delete the owners of responses that were created before ``before_ms``; return their number."""
         return await self._database.change(delete(response_owners).where(response_owners.c.created_ms < before_ms))

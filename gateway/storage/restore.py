@@ -71,17 +71,8 @@ def is_encrypted(backup: Path) -> bool:
 def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: str = "") -> Mapping[str, Any]:
     """Restore ``backup`` as the data folder ``target``, which must be empty or missing; return the manifest.
 
-    On failure nothing is left behind.
-
-    Args:
-        backup: the backup file.
-        target: the data folder.
-        passphrase: the passphrase of an encrypted backup.
-        server: the URL of an empty database on a PostgreSQL server, for the rows; empty: they stay in the folder.
-
-    Raises:
-        RestoreRefused: the target is in use or has data, or the backup is damaged or of a newer version.
-        OSError: a file cannot be read or written.
+    The rows go to the empty database at the URL ``server``, if given. On failure nothing is left behind. Raises
+    ``RestoreRefused`` or ``OSError``.
     """
     _check_target(target)
     with _make_draft(target) as draft:
@@ -103,7 +94,6 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
 
 
 def _fill_server(database: Path, url: str) -> None:
-    """Move the rows of a restored file to a server."""
     from gateway.storage.copying.archive import fill_server  # noqa: PLC0415 - the driver is an extra
     from gateway.storage.copying.store_copy import CopyFailed  # noqa: PLC0415 - as above
     from gateway.storage.database import DatabaseStartupError  # noqa: PLC0415 - as above
@@ -154,10 +144,7 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
 
 
 def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
-    """Read a whole backup without writing anything; return the manifest, which describes the members.
-
-    Raises ``BackupUnreadable`` if members differ from the manifest, or exceed the ``limits``.
-    """
+    """Read a whole backup; return its manifest. Raises ``BackupUnreadable`` if members differ from it."""
     sizes: dict[str, int] = {}
     manifest: dict[str, Any] | None = None
     for member in read_members(source):
@@ -180,7 +167,6 @@ def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
 
 
 def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
-    """Write every member below ``draft``. Raises ``BackupUnreadable`` if one differs from the manifest."""
     left = dict(members)
     for member in read_members(source):
         if member.name != MANIFEST:
@@ -194,7 +180,6 @@ def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
 
 
 def _write_member(member: BackupMember, path: Path) -> str:
-    """Write a file; return its SHA-256."""
     for folder in (path.parent.parent, path.parent):  # with ``parents=True`` the first would be open to others
         folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
     digest = hashlib.sha256()
@@ -210,10 +195,7 @@ def _write_member(member: BackupMember, path: Path) -> str:
 
 @attrs.define
 class _Limits:
-    """Limits on the total size of a backup's files.
-
-    ``packed``: bytes of the backup. ``free``: bytes available on the disk. ``total``: bytes of the members so far.
-    """
+    """Limits on a backup's size in bytes: ``packed``, the disk's ``free`` ones, and the members' ``total`` so far."""
 
     packed: int
     free: int
@@ -251,10 +233,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
 
 
 def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Drop the triggers and views of the database.
-
-    Raises ``RestoreRefused``: it is not a gateway's, it is damaged, or the manifest names a newer schema.
-    """
+    """Drop triggers and views. Raises ``RestoreRefused`` if the database is foreign, damaged, or newer."""
     if (schema := str(manifest["schema"])) > REVISION:
         raise RestoreRefused(f"The backup is {describe_newer(schema, str(manifest['version']))}. Nothing was restored")
     try:

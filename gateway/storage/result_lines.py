@@ -16,10 +16,7 @@ _OWNER_ONLY = 0o600
 
 
 class FolderLines:
-    """A file of results in a folder. ``_size``: its bytes, excluding those of a failed append.
-
-    Every method blocks, and raises ``OSError``.
-    """
+    """A file of results. ``_size`` excludes a failed append. Methods block, and raise ``OSError``."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], Any]) -> None:
         self.path = path
@@ -31,7 +28,6 @@ class FolderLines:
         return self.path.name
 
     def recover(self) -> list[Any]:
-        """Cut an incomplete line off the end; return the results of ``parse`` for all other lines."""
         found: list[Any] = []
         self._size = 0
         if not self.path.exists():
@@ -64,7 +60,6 @@ class FolderLines:
         self._written = self._size + sum(map(len, lines))
 
     def mark(self) -> None:
-        """Make the last append permanent."""
         self._size = self._written
 
     def remove(self) -> None:

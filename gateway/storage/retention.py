@@ -23,11 +23,7 @@ _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 @frozen
 class RetentionBatch:
-    """The result of one commit.
-
-    ``retired``: the deleted rows. ``last``: the sequence of the last row checked. ``ended``: whether no later row is
-    old enough.
-    """
+    """The result of a commit. ``last``: the last sequence checked. ``ended``: no later row is old enough."""
 
     retired: int
     last: int
@@ -78,10 +74,7 @@ class RetentionRepository:
         return await self._database.write(work)
 
     async def retire_hours(self, before: int) -> int:
-        """Delete the traffic of the oldest hour before ``before``; return the number of deleted sums.
-
-        Sums of days stay.
-        """
+        """Delete the traffic of the oldest hour before ``before``, not of days; return the number of sums."""
         oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
         doomed = delete(usage_hours).where(
             usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before

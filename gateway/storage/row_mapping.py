@@ -211,10 +211,7 @@ def build_video(job: VideoJob) -> Values:
 
 
 def build_progress(job: VideoJob) -> Values:
-    """Return the columns that change while a job runs or when it ends, except its receipt.
-
-    Unchanged columns are left out, so that their indexes need no update.
-    """
+    """Return the columns that change while a job runs or when it ends; unchanged indexes need no update."""
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
     del values["id"]
     values["over_ms"] = job.over_ms
@@ -227,10 +224,7 @@ def build_receipt(job: VideoJob) -> Values:
 
 
 def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
-    """Parse ``VIDEO_COLUMNS`` of a row of ``videos``.
-
-    Fields of the receipt that this version does not know are dropped.
-    """
+    """Parse ``VIDEO_COLUMNS`` of a row of ``videos``. Unknown fields of the receipt are dropped."""
     *values, receipt = row
     return VideoJob(
         receipt=parse_record(orjson.loads(receipt)), prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True))

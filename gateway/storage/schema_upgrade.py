@@ -53,7 +53,6 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
 
 
 async def _read_version(connection: AsyncConnection) -> str:
-    """Return the version that last migrated the database; empty if it is unknown."""
     found = await connection.exec_driver_sql(read_user_version(connection.dialect.name))
     return parse_user_version(int(found.scalar_one() or 0))
 

@@ -12,23 +12,16 @@ from gateway.storage.schema import settings
 
 
 class SettingRepository:
-    """The ``settings`` table.
-
-    An ``audit`` row is written in the same commit as the change that it describes. Every method raises
-    ``StoreUnavailable`` if the database does not answer.
-    """
+    """The ``settings`` table. An ``audit`` row is written in the commit of its change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_settings(self) -> Sequence[Setting]:
-        """Return every setting, by path."""
         rows = await self._database.read_first(select(settings).order_by(settings.c.path))
         return [Setting(row.path, row.value, row.changed_ms) for row in rows]
 
     async def put_setting(self, setting: Setting, audit: AuditRow | None = None) -> None:
-        """Store a setting, or replace the one at its path."""
-
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(delete(settings).where(settings.c.path == setting.path))
             values = {"path": setting.path, "value": setting.value, "changed_ms": setting.changed_ms}
@@ -37,5 +30,4 @@ class SettingRepository:
         await self._database.write(work, audit)
 
     async def delete_setting(self, path: str, audit: AuditRow | None = None) -> bool:
-        """Delete a setting; return whether there was one."""
         return bool(await self._database.change(delete(settings).where(settings.c.path == path), audit))

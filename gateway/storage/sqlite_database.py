@@ -51,15 +51,12 @@ class SqliteDatabase(Database):
         return Path(self.name)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        """Run ``work`` and store ``audit`` in one transaction on the single writer. Raises as ``Database.write``."""
         return await self._finish(self._write(work, audit))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Return every row of a statement. Raises ``StoreUnavailable``."""
         return await self._finish(self._read(statement))
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` if a write would fail now, or the file is damaged."""
         if self.damage:
             raise StoreUnavailable("The gateway's store is damaged; its log says how", retry_after_s=60)
         await self.write(_touch)
@@ -69,7 +66,6 @@ class SqliteDatabase(Database):
         return StoreSize(*(_find_bytes(path) for path in (self.path, self.path.with_name(f"{self.path.name}-wal"))))
 
     async def close(self) -> None:
-        """Close every connection; SQLite merges its WAL into the file."""
         await self._end_work()
         await self._reader.dispose()
         await self._writer.dispose()
@@ -128,11 +124,7 @@ def _find_bytes(path: Path) -> int:
 
 
 async def open_sqlite(url: str) -> SqliteDatabase:
-    """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
-
-    Raises ``DatabaseStartupError``: says what to do. A database that is corrupt, locked by another process or of a
-    newer version is never recreated.
-    """
+    """Open ``sqlite:///path`` and upgrade it. Raises ``DatabaseStartupError``; a database is never recreated."""
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}
     writer = create_async_engine(driver_url, pool_size=1, max_overflow=0, module=Driver(), connect_args=arguments)

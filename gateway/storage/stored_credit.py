@@ -19,10 +19,7 @@ class StoredCredit(Protocol):
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return what ``balances`` have spent, been credited and hold in their period; without a limit, in all time.
-
-        ``connection``: that of a write in progress; None: read separately. Raises ``StoreUnavailable``.
-        """
+        """Return the figures of ``balances``. ``connection``: of a write in progress; None: read separately."""
         ...
 
     async def list_problems(

@@ -43,10 +43,7 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
 
 
 class TrafficRepository:
-    """Reads the ``usage_hours`` table, which ``LedgerRepository.post`` writes.
-
-    ``most_counted``: facets are counted from at most this many sums of days.
-    """
+    """Reads the ``usage_hours`` table, which ``LedgerRepository.post`` writes. ``most_counted``: sums of a facet."""
 
     def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:
         self._database = database
@@ -92,7 +89,6 @@ class TrafficRepository:
 
 
 def _find(stretches: Iterable[TimeRange], wanted: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
-    """Select the sums of all ranges."""
     parts = [
         select(*columns).where(
             _C.span == one.span, _C.hour >= one.since, _C.hour < one.until, *_write_conditions(wanted)

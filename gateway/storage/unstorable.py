@@ -22,17 +22,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class UnstorableFile:
-    """The file ``path``, created for the first row: each line is a JSON object with a row and the reason for refusal.
-
-    ``count``: how many rows this process has set aside.
-    """
+    """The file ``path``: one JSON object with a row and the reason for its refusal in each line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.count = 0
 
     def add(self, row: RequestRecord, reason: str) -> None:
-        """Write a row to the disk. Raises ``StoreUnavailable``."""
         # Unlike orjson, json serializes any number and any text.
         line = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr) + "\n"
         try:
@@ -70,10 +66,7 @@ async def post_apart(
     post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
     set_aside: Callable[[RequestRecord, str], Awaitable[None]],
 ) -> None:
-    """Store rows that were ``refused`` together: halve them until each refused row is isolated, and set that aside.
-
-    Raises ``StoreUnavailable``; rows stored by then are not stored again when the rows are posted again.
-    """
+    """Store rows that were ``refused`` together: halve them until each refused one is isolated and set aside."""
     if len(rows) == 1:
         await set_aside(rows[0], refused.reason)
         return

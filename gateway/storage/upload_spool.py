@@ -46,7 +46,6 @@ class UploadSpool:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that the open files hold."""
         return self._held
 
     def find_share(self, account_id: int) -> "SpoolQuota":
@@ -75,7 +74,6 @@ class UploadSpool:
         self._held -= count
 
     def open_nameless(self) -> int:
-        """Return the descriptor of a new nameless file. Blocks. Raises ``OSError``."""
         with self._prepared:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._swept:
@@ -99,7 +97,6 @@ class SpoolQuota:
         self._places = asyncio.Semaphore(PLACES)
 
     def open(self) -> "SpooledFile":
-        """Return a new, empty file, which the caller closes."""
         return SpooledFile(self)
 
     @asynccontextmanager
@@ -118,7 +115,6 @@ class SpoolQuota:
             self._places.release()
 
     def acquire(self, count: int) -> None:
-        """Reserve bytes. Raises ``Overloaded`` or ``RateLimited``."""
         self._spool.acquire(count, self._held)
         self._held += count
 
@@ -127,7 +123,6 @@ class SpoolQuota:
         self._held -= count
 
     def open_nameless(self) -> int:
-        """Return the descriptor of a new nameless file. Blocks. Raises ``OSError``."""
         return self._spool.open_nameless()
 
 
@@ -174,10 +169,7 @@ class SpooledFile:
             ) from error
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
-
-        Raises ``StoreUnavailable``, or ``ValueError`` if the file is closed.
-        """
+        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end. ``ValueError`` after ``close``."""
         self._check_open()
         if self._disk is None:
             return bytes(self._memory[offset : offset + size])
@@ -210,10 +202,7 @@ class SpooledSlice:
     size: int
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
-
-        Raises as reading the whole file does.
-        """
+        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end."""
         return await self.whole.read(self.start + offset, max(min(size, self.size - offset), 0))
 
 
@@ -234,7 +223,6 @@ class _Disk:
         self._closed = False
 
     def write(self, data: bytes, offset: int) -> None:
-        """Write all of ``data`` at ``offset``. Raises ``OSError``, or ``ValueError`` if the file is closed."""
         left = memoryview(data)
         with self._use() as descriptor:
             while left:
@@ -242,10 +230,7 @@ class _Disk:
                 left, offset = left[written:], offset + written
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes, fewer only at the end.
-
-        Raises ``OSError``, or ``ValueError`` if the file is closed.
-        """
+        """Return at most ``size`` bytes, fewer only at the end. Raises ``OSError``, ``ValueError``."""
         with self._use() as descriptor:
             data = os.pread(descriptor, size, offset)
             while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):

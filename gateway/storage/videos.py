@@ -71,7 +71,6 @@ def _write_claim(*, fetching: bool) -> Update:
 
 
 def _write_sweep(before_ms: int, most: int) -> Delete:
-    """Delete the jobs that ended first, with their prompts."""
     old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
     old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(most)
     return delete(videos).where(videos.c.sequence.in_(old))
@@ -92,10 +91,7 @@ class VideoRepository:
         self._database = database
 
     async def create(self, job: VideoJob, most_open: int = _ANY_NUMBER) -> bool:
-        """Store a job with its reservation.
-
-        In a cluster, store nothing and return False if its account has ``most_open`` unfinished jobs.
-        """
+        """Store a job with its reservation; return False in a cluster if its account has ``most_open`` others."""
         of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
         async def work(connection: AsyncConnection) -> bool:
@@ -142,10 +138,7 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
-        """Delete a job that no provider accepted, and store its request, in one commit.
-
-        Return False if the job was submitted, has ended or is deleted.
-        """
+        """Delete a job that no provider accepted and store its request; return False if it was submitted."""
 
         async def work(connection: AsyncConnection) -> bool:
             unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))
@@ -191,10 +184,7 @@ class VideoRepository:
         return await self._database.change(mine.values(lease_until_ms=until_ms))
 
     async def release(self, process: str, *, others: bool = False) -> int:
-        """Release the claims of an ended process, or with ``others`` of every other process; return their number.
-
-        ``others`` requires that the process is the database's only user.
-        """
+        """Release the claims of an ended process, or of all ``others``; return their number."""
         whose = videos.c.owner != process if others else videos.c.owner == process
         return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
 
@@ -202,33 +192,25 @@ class VideoRepository:
         return await self._find(videos.c.id == video_id)
 
     async def find_by_request(self, request_id: str) -> VideoJob | None:
-        """Return the job that a request created; None if there is none."""
         return await self._find(videos.c.request_id == request_id)
 
     async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
-        """Return at most ``limit`` jobs in the order of creation."""
         rows = await self._database.read(_list(wanted).limit(limit))
         return [parse_video(row[:-1], row[-1]) for row in rows]
 
     async def list_open(self) -> Sequence[VideoJob]:
-        """Return every job that has not ended, without its prompt."""
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [parse_video(row) for row in await self._database.read(statement)]
 
     async def count_open(self) -> int:
-        """Return the number of jobs that have not ended."""
         ((number,),) = await self._database.read(select(func.count()).select_from(videos).where(LIVE))
         return int(number)
 
     async def list_due_channels(self) -> Sequence[str]:
-        """Return the channels of the jobs that have not ended."""
         return [channel for (channel,) in await self._database.read(select(videos.c.channel).where(DUE).distinct())]
 
     async def find_next_due(self, only: frozenset[str] | None = None) -> int | None:
-        """Return when the next job is due, in Unix milliseconds, claimed or not; None if all have ended.
-
-        ``only``: consider only these channels.
-        """
+        """Return when the next job (of the channels ``only``) is due, in Unix ms, claimed or not; None without one."""
         next_due = select(func.min(videos.c.due_ms)).where(DUE)
         if only is not None:
             next_due = next_due.where(videos.c.channel.in_(sorted(only)))
@@ -249,10 +231,7 @@ class VideoRepository:
         return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
-        """Delete at most ``most`` jobs that ended (``VideoJob.over_ms``) before ``before_ms``, oldest first.
-
-        Their requests, charges and webhook deliveries stay. Return the number of deleted jobs.
-        """
+        """Delete at most ``most`` jobs that ended before ``before_ms``, oldest first; return their number."""
         return await self._database.change(_write_sweep(before_ms, most))
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:

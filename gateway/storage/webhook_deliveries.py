@@ -18,10 +18,7 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 
 
 def _write_choice() -> Select[tuple[int]]:
-    """Select the deliveries that may be claimed.
-
-    Positions are counted per account. Claimed deliveries are also due, and take the first positions.
-    """
+    """Select claimable deliveries by their position per account. Claimed ones, also due, take the first positions."""
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     place = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
@@ -57,13 +54,8 @@ class WebhookDeliveryRepository:
     ) -> Sequence[WebhookDelivery]:
         """Claim due deliveries on which no live process works, longest due first.
 
-        Args:
-            process: the process that claims them.
-            now_ms: Unix milliseconds.
-            claim_ms: how long the claim lasts.
-            most: the limit over all accounts. If more are due, accounts with fewer deliveries in progress come first.
-            each: the limit per account, including deliveries on which a live process already works.
-            only: the accounts in this node's share; None for a single process.
+        ``most`` limits all, ``each`` those of an account in progress. If too many are due, accounts with few deliveries
+        in progress come first. ``only``: the accounts in this node's share; None for a single process.
         """
         if only is not None:
             return await self._claim_share(
@@ -99,10 +91,7 @@ class WebhookDeliveryRepository:
         return [(row[0], bool(row[1])) for row in rows]
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
-        """Store the result of an attempt.
-
-        A delivery that has ended stays ended, so that a late attempt cannot reopen it.
-        """
+        """Store the result of an attempt. A delivery that has ended is not reopened."""
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery(delivery)})
@@ -112,7 +101,6 @@ class WebhookDeliveryRepository:
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None
     ) -> Sequence[WebhookDelivery]:
-        """Return the newest deliveries, newest first: of one job, of one account, or all."""
         statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
         if video_id is not None:
             statement = statement.where(deliveries.c.video_id == video_id)
@@ -121,10 +109,7 @@ class WebhookDeliveryRepository:
         return [parse_delivery(row) for row in await self._database.read(statement)]
 
     async def find_next_delivery(self, only: frozenset[int] | None = None) -> int | None:
-        """Return when the next delivery is due, in Unix milliseconds, claimed or not; None if none is pending.
-
-        ``only``: consider only these accounts.
-        """
+        """Return when the next delivery (of the accounts ``only``) is due, in Unix ms, claimed or not, or None."""
         next_due = select(func.min(deliveries.c.due_ms)).where(DUE)
         if only is not None:
             next_due = next_due.where(deliveries.c.account_id.in_(sorted(only)))
@@ -137,5 +122,4 @@ class WebhookDeliveryRepository:
         return await self._database.change(foreign.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:
-        """Delete deliveries that ended before ``before_ms``; return their number."""
         return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

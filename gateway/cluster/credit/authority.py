@@ -54,12 +54,10 @@ class PostgresCreditAuthority:
         self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
-        """Request credit for all ``wants`` in one transaction. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
     async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        """Return credit that the node has given up. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
             if amounts:
                 await return_credit(connection, self._node, amounts)
@@ -67,20 +65,15 @@ class PostgresCreditAuthority:
                 await self._notify(connection, "returned", reported)
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
-        """Tell the other nodes that this one has no idle credit of recalled balances. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             await self._notify(connection, "kept", balances)
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
-        """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             await self._notify(connection, "recall", balances)
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Give this node the exclusive right to exceed all of ``balances``, or none. Raises ``StoreUnavailable``.
-
-        An overdraft is an advisory lock of the connection, so the server ends the overdrafts of a dead node.
-        """
+        """Get overdrafts of all ``balances``, or of none. They are advisory locks: the server ends a dead node's."""
         async with self._work() as connection:
             locked = [each for each in sorted(balances) if await _lock(connection, each)]
             if len(locked) < len(balances):
@@ -90,7 +83,6 @@ class PostgresCreditAuthority:
             return True
 
     async def end_overdrafts(self, balances: Collection[BalanceId]) -> None:
-        """End this node's overdrafts of ``balances``. Raises ``StoreUnavailable``."""
         ended = self._overdrafts.intersection(balances)
         self._overdrafts -= ended
         if ended:
@@ -98,23 +90,19 @@ class PostgresCreditAuthority:
                 await _unlock(connection, ended)
 
     async def find_leases(self) -> Sequence[StoredLease]:
-        """Return every lease of the node. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
             await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
             return await find_leases(connection, self._node)
 
     async def end_leases(self) -> None:
-        """End every lease of the node. Raises ``StoreUnavailable``."""
         async with self._work(FOLD_S) as connection:
             await end_leases(connection, self._node)
 
     async def listen(self) -> None:
-        """Connect to receive recalls, unless the node is connected. Raises ``StoreUnavailable``."""
         async with self._work():
             pass
 
     async def close(self) -> None:
-        """Close the connection."""
         async with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:

@@ -26,7 +26,6 @@ class LeasedBalances(Balances):
         return True
 
     def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` from the credit of this node; None if it has too little."""
         now_s = self._clock()
         day = self._day
         if not day.start_s <= now_s < day.end_s:
@@ -34,10 +33,7 @@ class LeasedBalances(Balances):
         return self._try_reserve(self._find_pair(caller), nanos, day, now_s)
 
     async def reserve(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve ``nanos`` as soon as the store has granted the credit.
-
-        Raises ``QuotaExceeded``: the limit does not cover them. Raises ``StoreUnavailable``: the store does not answer.
-        """
+        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
         pair = self._find_pair(caller)
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
@@ -74,10 +70,6 @@ class LeasedBalances(Balances):
         return True
 
     async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
-        """Collect the remaining credit of the ``short`` balances for the only request that may exceed them.
-
-        If another such request exists, this one needs all of ``nanos``. Raises ``QuotaExceeded``, ``StoreUnavailable``.
-        """
         if self._take_overdrafts(reservation, short) and await self._keeper.take_overdrafts(
             [each.id for each in short]
         ):
@@ -121,7 +113,6 @@ class LeasedBalances(Balances):
         return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` or ``StoreUnavailable`` if the store has just reported that nothing is left."""
         now_s = self._clock()
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
@@ -140,11 +131,7 @@ class LeasedBalances(Balances):
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
-        """Hand a reservation over to the job that the block stores, so that any node can end it.
-
-        If the block fails, the reservation stays open. The leases are then read again, because the job may or may not
-        be stored.
-        """
+        """Hand a reservation over to the job that the block stores. If the block fails, the leases are read again."""
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
         async with self._keeper.correcting:
             for balance in balances:
@@ -173,13 +160,11 @@ class LeasedBalances(Balances):
         return reservation
 
     def _raise_if_refused(self, pair: Pair, nanos: int) -> None:
-        """Raise ``QuotaExceeded`` if the store has just refused this amount."""
         now_s = self._clock()
         day = self._find_day(now_s)
         reserve([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
-        """Return the balances for which the store has just refused this amount."""
         day, at_s = self._day, self._keeper.now()
         return [
             each
@@ -216,7 +201,6 @@ class LeasedBalances(Balances):
 
 
 def _take(reservation: Reservation, nanos: int) -> None:
-    """Reserve up to ``nanos`` in total from the node's credit."""
     reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
     reservation.extend(nanos)
 

@@ -45,16 +45,12 @@ class CreditKeeper:
     """The leases of this node.
 
     Args:
-        find_unposted: see ``FindUnposted``.
-        today: returns the current day.
-        now: seconds of a monotonic clock.
         reach: advances the node's clock to a time (Unix seconds) if it is behind, so that the credit of a window is
             spent in that window.
 
     Attributes:
         now: seconds of a monotonic clock.
         correcting: locked while leases are read again. A job's reservation leaves its lease under this lock, too.
-        wait_s: how long a request waits for a store that does not answer.
         release: releases a reservation whose request no longer waits for it.
     """
 
@@ -125,10 +121,7 @@ class CreditKeeper:
             raise
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Get the right to exceed ``balances`` until ``end_overdrafts``. Return whether the store gave it.
-
-        Raises ``StoreUnavailable`` if the store does not answer in time.
-        """
+        """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._wanted_overdrafts.append((balances, answer))
         self._wake.set()
@@ -139,12 +132,10 @@ class CreditKeeper:
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
 
     def end_overdrafts(self, balances: Iterable[BalanceId]) -> None:
-        """End the overdrafts of ``balances``, or cancel the request for them."""
         self._ended_overdrafts.update(balances)
         self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
-        """Request more credit soon, unless a request was just made."""
         if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.no_credit_until_s):
             self._known[balance.id] = balance
             self._low.add(balance)
@@ -170,7 +161,6 @@ class CreditKeeper:
         self._wake.set()
 
     def reread_leases(self) -> None:
-        """Read every lease again before the next statement: the store has set aside at least the known amount."""
         self._lost = True
         self._wake.set()
 
@@ -181,10 +171,7 @@ class CreditKeeper:
         self.reread_leases()
 
     async def check(self) -> Sequence[str]:
-        """Return errors in the leases: more held than granted, or less set aside in the store than granted here.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Return errors in the leases: more held than granted, or less set aside in the store than granted here."""
         async with self.correcting, self._find_unposted() as add_up:
             stored = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
             unposted = {} if self._lost else add_up()
@@ -197,7 +184,6 @@ class CreditKeeper:
         return problems
 
     async def run(self) -> None:
-        """Serve waiting requests and recalls of other nodes, forever."""
         while True:
             await self._sleep()
             try:
@@ -209,10 +195,7 @@ class CreditKeeper:
                 await asyncio.sleep(RETRY_S)
 
     async def step(self) -> None:
-        """Do the pending work: read leases again, return credit, and ask once for all waiting requests.
-
-        Raises ``StoreUnavailable``: the operation may or may not have taken effect in the store.
-        """
+        """Do the pending work. Raises ``StoreUnavailable``: it may or may not have taken effect in the store."""
         self._wake.clear()
         if self._lost or self._queue.unsure:
             await self._read_back()
@@ -254,7 +237,6 @@ class CreditKeeper:
         return {grant.balance: grant for grant in grants}
 
     def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:
-        """Return the credit to request ahead of need."""
         low, self._low = self._low, set()
         wants = []
         for balance in low:
@@ -340,7 +322,6 @@ class CreditKeeper:
         self._lost = False
 
     async def _sleep(self) -> None:
-        """Wait until there is work."""
         next_s = self._queue.find_next_s()
         until_s = min(self._sweep_s, self._sweep_s if next_s is None else next_s)
         with suppress(TimeoutError):

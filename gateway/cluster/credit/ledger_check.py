@@ -17,17 +17,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerCheck:
-    """Reconciles regularly and reports differences without correcting them.
-
-    ``problems``: the number of differences in the last run; 0 while another node runs the check.
-    """
+    """Reconciles regularly and reports ``problems``, without correcting them; 0 while another node runs the check."""
 
     def __init__(self, reconcile: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         self._reconcile = reconcile
         self.problems = 0
 
     async def run(self) -> None:
-        """Check soon after the start, and then every day, forever."""
         try:
             await asyncio.sleep(FIRST_AFTER_S)
             while True:
@@ -37,7 +33,6 @@ class LedgerCheck:
             self.problems = 0  # the new leader reports the differences
 
     async def check(self) -> None:
-        """Check once. If the database fails, wait for the next run."""
         try:
             problems = (await self._reconcile())["problems"]
         except StoreUnavailable as error:

@@ -62,10 +62,7 @@ class NodeCredit:
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
-        """Count the spending of every write from now on, ``recover`` the last process's rows, and end its leases.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Count the spending of every write from now on, ``recover`` the last process's rows, and end its leases."""
         database.credit = PostgresCredit(database, self._node.id, self._find_today)
         await database.write(database.credit.open_missing)
         await recover()

@@ -33,14 +33,9 @@ class OrphanStore(Protocol):
 
 
 class OrphanWorker:
-    """Settles the leases of ended nodes, while its own node leads.
+    """Ends the leases of other nodes ``after_s`` seconds after their end (0: never), while its own node leads.
 
-    Args:
-        store: the leases of all nodes.
-        node: this node.
-        after_s: seconds between the end of a node and the settlement of its leases; 0: never.
-        verdict: whether they are released or charged.
-        has_posted: whether this node has stored everything that it settled.
+    ``has_posted`` returns whether this node has stored everything that it settled.
     """
 
     def __init__(
@@ -54,7 +49,6 @@ class OrphanWorker:
         self._process = node.process
 
     async def run(self) -> None:
-        """Do the pending work, forever. If the store does not answer, try again later."""
         pause_s = min(MOST_PAUSE_S, max(LEAST_PAUSE_S, self._after_s / 8)) if self._after_s else MOST_PAUSE_S
         while True:
             await asyncio.sleep(pause_s)
@@ -64,7 +58,6 @@ class OrphanWorker:
                 log.warning("orphans_not_settled", error=error.message)
 
     async def step(self) -> None:
-        """Reverse the charges for this node, and settle the leases that are due. Raises ``StoreUnavailable``."""
         owner = self._node.process
         if owner != self._process and self._has_posted():  # this node was declared dead
             await self._store.reverse_charges()
@@ -73,7 +66,6 @@ class OrphanWorker:
             await self.end_due()
 
     async def end_due(self) -> None:
-        """Settle the leases of every node that ended long enough ago. Raises ``StoreUnavailable``."""
         for node in await self._store.list_orphaned(self._after_s):
             try:
                 nanos = await self._store.end_leases(node, self._verdict)

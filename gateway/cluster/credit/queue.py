@@ -23,8 +23,6 @@ class WaitingRequest:
     """A request that waits until all of its balances have room.
 
     Attributes:
-        balances: the balances of its key and its account.
-        nanos: the amount to reserve.
         reserve: makes the reservation; None if a balance is short.
         answer: the reservation; None if the store has too little.
         partial: any amount granted by the store is useful.
@@ -46,7 +44,6 @@ class WaitingRequest:
 
     @property
     def short(self) -> list[LeasedBalance]:
-        """The balances with too little room."""
         return [each for each in self.balances if not each.covers(self.nanos)]
 
 
@@ -69,10 +66,7 @@ class Verdict:
 
 
 class CreditQueue:
-    """The waiting requests.
-
-    ``pauses_s``: how long to wait after each recall for nodes that do not answer; then the request is refused.
-    """
+    """The waiting requests. ``pauses_s``: the waits after each recall; after the last one, the request is refused."""
 
     def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:
         self._pauses_s = pauses_s
@@ -90,11 +84,9 @@ class CreditQueue:
         )
 
     def find_balances(self) -> set[LeasedBalance]:
-        """Return the balances of the waiting requests."""
         return {balance for request in self._list_waiting() for balance in request.balances}
 
     def find_next_s(self) -> float | None:
-        """Return when to ask the store next; None without requests."""
         return min((request.after_s for request in self._list_waiting()), default=None)
 
     def serve(self) -> None:
@@ -110,7 +102,6 @@ class CreditQueue:
         self._waiting = list(self._list_waiting())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
-        """Return the requests for which the store should be asked now."""
         return [request for request in self._list_waiting() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
@@ -122,11 +113,7 @@ class CreditQueue:
     def judge(
         self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
     ) -> Verdict:
-        """Decide about those of the ``requested`` requests that still wait.
-
-        A request that the store refused is refused, unless other nodes have credit. Those are asked to return it first,
-        and all of them must answer twice.
-        """
+        """Refuse the requests that the store refused, unless other nodes have credit, which is then recalled."""
         verdict = Verdict()
         for request in requested:
             if request.answer.done():

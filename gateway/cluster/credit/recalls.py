@@ -13,11 +13,7 @@ _KEPT_S = 5.0
 
 @attrs.define
 class Recall:
-    """The last recall of a balance.
-
-    ``sent_s``: when it was sent, by the keeper's clock. ``holders``: how many live nodes had credit of the balance
-    then. ``answered``: the nodes that have returned their idle credit since.
-    """
+    """The last recall of a balance: live nodes with credit (``holders``), and those that have ``answered`` since."""
 
     sent_s: float
     holders: int
@@ -35,7 +31,6 @@ class Recalls:
         self._last: dict[LeasedBalance, Recall] = {}
 
     def find_next_s(self, balance: LeasedBalance) -> float:
-        """Return when a balance may be recalled again."""
         last = self._last.get(balance)
         return 0.0 if last is None else last.sent_s + EVERY_S
 
@@ -44,7 +39,6 @@ class Recalls:
         self._last |= {balance: Recall(now_s, count) for balance, count in holders.items()}
 
     def note_answer(self, balance: LeasedBalance, node: str) -> bool:
-        """Record a node's answer; return whether all nodes have answered."""
         last = self._last.get(balance)
         if last is None:
             return False
@@ -57,5 +51,4 @@ class Recalls:
         return last is not None and last.sent_s >= since_s and last.complete
 
     def sweep(self, now_s: float) -> None:
-        """Forget old recalls."""
         self._last = {balance: last for balance, last in self._last.items() if last.sent_s + _KEPT_S > now_s}

@@ -28,15 +28,7 @@ Connection: TypeAlias = Any
 async def take_credit(
     connection: Connection, node: str, live: int, day: UtcDay, wants: Iterable[CreditWant]
 ) -> Sequence[CreditGrant]:
-    """Request credit for all ``wants`` in one transaction; return the answers in the order of the balances.
-
-    Args:
-        connection: outside any transaction.
-        node: the owner of the leases.
-        live: the number of live nodes, at least 1.
-        day: the current day by the store's clock.
-        wants: one entry per balance.
-    """
+    """Request credit for all ``wants``, outside any transaction. Return the answers in the order of balances."""
     requested = sorted(wants, key=lambda want: _place(want.balance))
     rows = await connection.fetch(
         _TAKE,

@@ -110,10 +110,7 @@ _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
 class PostgresCredit:
-    """The changes of credit leases in a node's writes. Each holds ``LIMITS_LOCK``, so that no limit changes meanwhile.
-
-    ``node``: the owner of the leases. ``today``: returns the current day.
-    """
+    """The changes of a node's leases in its writes. Each holds ``LIMITS_LOCK``: no limit changes meanwhile."""
 
     def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:
         self._database = database
@@ -123,7 +120,6 @@ class PostgresCredit:
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return the stored figures of some balances, inside a write or not. Raises ``StoreUnavailable``."""
         day = self._today()
         values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
         statement = _FIGURES.params(**values, day=day.number, month=day.month_number)
@@ -137,7 +133,6 @@ class PostgresCredit:
     async def list_problems(
         self, beside: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        """Return the errors found, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
         found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
         problems = [
             f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
@@ -156,10 +151,7 @@ class PostgresCredit:
         return problems, others
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows``, separately for each day.
-
-        All locks are taken with the newest day's statement: it also covers balances with charges on earlier days only.
-        """
+        """Count the charges of ``rows`` by day. The newest day's statement comes first, and locks every balance."""
         days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
         for row in rows:
             if row.cost_nanos:
@@ -172,7 +164,6 @@ class PostgresCredit:
             await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Reverse the charges of ``rows`` that belong to no lease any more, because their node was declared dead."""
         driver = await _find_driver(connection)
         for row in rows:
             if row.cost_nanos:
@@ -180,20 +171,17 @@ class PostgresCredit:
                 await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
 
     async def open_missing(self, connection: AsyncConnection) -> None:
-        """Create the missing balances of accounts and keys that have a limit."""
         driver = await _find_driver(connection)
         day = self._today()
         await driver.execute(_OPEN_ALL, day.number, day.month_number)
 
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
-        """Create, change or delete the balance of an owner whose new quota is ``quota``."""
         day, (owner, owner_id) = self._today(), balance
         period = _PERIODS[quota.period] if quota.capped else None
         driver = await _find_driver(connection)
         await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
 
     async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
-        """Delete the balances and leases of an account and its keys, or those of a single key."""
         owners: list[BalanceId] = [owner]
         if owner[0] == "account":
             found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
@@ -204,19 +192,16 @@ class PostgresCredit:
             await driver.execute(_END_LEASES, OWNER_NUMBERS[each[0]], each[1])
 
     async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
-        """Count a credit entry before it is stored."""
         day = parse_day(entry.at_ms / 1000)
         place = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
         driver = await _find_driver(connection)
         await driver.execute(_ADD, *place, day.number, day.month_number, entry.amount_nanos)
 
     async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
-        """Move the reservation of a new job from the node's leases to the job."""
         driver = await _find_driver(connection)
         await driver.execute(_RESERVE, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
 
     async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        """Release the reservation of a job, and count its charge."""
         day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
         driver = await _find_driver(connection)
         await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
@@ -246,7 +231,6 @@ async def delete_leases(connection: AsyncConnection, node: str) -> None:
 
 
 async def _find_driver(connection: AsyncConnection) -> Connection:
-    """Return the driver's connection, in the transaction that has begun."""
     driver = (await connection.get_raw_connection()).driver_connection
     if driver is None or not driver.is_in_transaction():
         raise RuntimeError("credit outside of a transaction would commit by itself")

@@ -108,10 +108,7 @@ async def end_orphans(
 
 
 async def reverse_orphan_charges(database: Database, node: str) -> int:
-    """Reverse the charges for a node that was lost: it is back, and has posted its spending.
-
-    Return the number of entries added. Raises ``StoreUnavailable``.
-    """
+    """Reverse the charges for a lost node that came back and posted its spending. Return the number of entries."""
 
     async def work(connection: AsyncConnection) -> int:
         added = (await connection.execute(_TAKE_BACK.bindparams(node=node, note=_RETURNED))).all()

@@ -13,10 +13,7 @@ from gateway.storage.ledger import LedgerRepository
 async def find_unposted(
     queue: WriteQueue, ledger: LedgerRepository
 ) -> AsyncIterator[Callable[[], Mapping[BalanceId, int]]]:
-    """Keep rows from being stored; yield a function that adds up the charges that are not stored at that moment.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Keep rows from being stored; yield a function that adds up the charges not stored at that moment."""
     async with queue.writing:
         # After a failed batch some rows may be stored: the answer to its commit may have been lost.
         stored = await ledger.find_stored([row.id for row in queue.list_rows()]) if queue.failing else frozenset()

@@ -44,7 +44,6 @@ class KeptJournal(RequestJournal):
         return [path for path, _ in self._kept]
 
     def select_stored(self, rows: Sequence[RequestRecord]) -> Sequence[RequestRecord]:
-        """Return those of ``rows`` that the store has or had."""
         return [row for row in rows if row.id not in self._open]
 
     def close(self) -> None:

@@ -39,7 +39,6 @@ class EndedNodeNotes:
         self._today = today
 
     async def find_nodes(self) -> Sequence[str]:
-        """Return dead nodes without a disk of their own, and ended nodes with notes. Raises ``StoreUnavailable``."""
         return [row.id for row in await self._database.read(_ENDED)]
 
     async def interrupt_requests(

@@ -61,7 +61,6 @@ class NoteCollector:
                     log.warning("notes_not_collected", error=error.message)
 
     async def step(self) -> None:
-        """Settle the records of every dead node. Raises ``StoreUnavailable``."""
         for node in await self._ended.find_nodes():
             end = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
             rows = await self._ended.interrupt_requests(node, end)

@@ -79,10 +79,7 @@ class NoteWriter:
         self._failing = False
 
     async def write(self, start: RequestStart) -> None:
-        """Return once the note of ``start`` is committed.
-
-        Raises ``StoreUnavailable``: there is no note. If it was written nevertheless, it will be deleted.
-        """
+        """Return once the note of ``start`` is committed. ``StoreUnavailable``: if written, it will be deleted."""
         written = self.write_soon(start)
         try:
             async with asyncio.timeout(WAIT_S):
@@ -94,19 +91,16 @@ class NoteWriter:
             raise
 
     def withdraw(self, request_id: str) -> None:
-        """Delete the note of a request that will not be sent."""
         self._withdrawn.add(request_id)
         self._woken.set()
 
     def write_soon(self, start: RequestStart) -> "asyncio.Future[None]":
-        """Write the note of ``start`` with the next statement."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), written))
         self._woken.set()
         return written
 
     async def run(self) -> None:
-        """Write notes as they arrive, forever."""
         while True:
             await self._woken.wait()
             try:
@@ -195,11 +189,9 @@ class PostgresNotes:
     """The changes of notes in transactions that store rows."""
 
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
-        """Delete the notes of requests whose rows are stored in the same transaction."""
         await connection.execute(_DELETE_SOME, {"ids": list(ids)})
 
     async def keep_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
-        """Keep a row that the database refuses, unchanged, in place of its note."""
         # Unlike orjson, json serializes any number and any text; the column accepts any bytes.
         note = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr).encode()
         values = {"id": row.id, "node": REFUSED, "note": note, "at_ms": row.settled_ms}

@@ -21,11 +21,9 @@ class StoreJournal(RequestJournal):
         self._jobs = JobRunner()
 
     def run(self) -> None:
-        """Start to write notes."""
         self._jobs.start("write_notes", self._writer.run)
 
     async def stop(self) -> None:
-        """Stop writing notes."""
         await self._jobs.stop()
         await self._writer.close()
 
@@ -33,7 +31,6 @@ class StoreJournal(RequestJournal):
         return False
 
     async def start(self, start: RequestStart) -> bool:
-        """Return True once the note of a request is committed. Raises ``StoreUnavailable``."""
         await self._writer.write(start)
         return True
 

@@ -27,7 +27,6 @@ class LimitBatch:
         self._ahead: list[tuple[str, int, int, int, int]] = []
 
     def report(self, name: str, running: int) -> None:
-        """Report how many requests of ``name`` are running here."""
         self._running[name] = running
 
     def add_fix(self, name: str, what: int, units: int, limit: int) -> None:
@@ -45,7 +44,6 @@ class LimitBatch:
         self._ahead.append((name, what, units, *rate))
 
     def build(self, head: dict[str, object]) -> bytes:
-        """Return the command as JSON; ``head`` contains its first fields."""
         names = sorted(self._running)
         place = {name: number for number, name in enumerate(names, 1)}
         return orjson.dumps(

@@ -28,9 +28,7 @@ MOST_CHANNELS = 1_000
 class ChannelLimiter(RateLimiter, Protocol):
     """A rate limiter that several gateways share."""
 
-    def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
-        """Count requests, whether or not the limits allow them."""
-        ...
+    def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None: ...
 
 
 class SharedChannelLimits:
@@ -74,7 +72,6 @@ class SharedChannelLimits:
         return taken
 
     def release(self, slot: ChannelSlot) -> None:
-        """Release the places of an attempt."""
         permits, slot.permits = slot.permits, ()
         for permit in permits:
             self._limiter.release(permit, 0)
@@ -96,10 +93,7 @@ class SharedChannelLimits:
             return None
 
     def _find_subjects(self, channel: Channel) -> _Subjects | None:
-        """Return the channel's subject, the same object for the same limits; None if it has no limits.
-
-        Gateways identify a channel by its name: its number differs between gateways unless it comes from the database.
-        """
+        """Return the channel's subject, the same object for the same limits; None without limits."""
         rpm, most = channel.rpm, channel.max_concurrency
         if rpm is None and most is None:
             return None

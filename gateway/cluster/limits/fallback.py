@@ -48,7 +48,6 @@ class LocalFallbackLimiter:
         self._ahead_of_clock = ahead_of_clock
 
     def take(self, caller: SharedCaller, tokens: int, *, places: bool) -> RateLimitPermit:
-        """Admit a request that uses ``tokens``. Raises ``RateLimited``, ``Overloaded``."""
         if places:
             self._check_places(caller, lambda _: 0)
         elif self._when_down == "closed":
@@ -59,7 +58,6 @@ class LocalFallbackLimiter:
         return permit
 
     async def check(self, caller: SharedCaller) -> None:
-        """Raise ``RateLimited`` or ``Overloaded`` if ``take`` would for any number of tokens."""
         self._check_places(caller, lambda _: 0)
         await self._limiter.check(self._find_shares(caller))
 
@@ -69,7 +67,6 @@ class LocalFallbackLimiter:
         self._limiter.check_spare(self._find_shares(caller), tokens)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
-        """End a request that used ``tokens``."""
         self._limiter.release(permit, tokens)
 
     @property

@@ -40,7 +40,6 @@ class SharedRateLimiter:
     Args:
         clock: monotonic seconds.
         prefix: the same for all gateways that share limits.
-        timeout_s: how long a request waits for the server.
         node: the id of this gateway, which survives restarts. Without an id, its former process counts as another
             gateway until the server forgets it.
         count_live: returns the number of live gateways, if another source knows it.
@@ -124,7 +123,6 @@ class SharedRateLimiter:
             raise build_refusal(caller.buckets, tokens, now, spare=find_spare)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
-        """Count requests, whether or not the limits allow them."""
         for name, limits in self._find_caller(subjects).named:
             if limits.rpm is not None and requests:
                 self._fixes.append((name, REQUESTS, requests, limits.rpm))
@@ -154,7 +152,6 @@ class SharedRateLimiter:
             self.sender.wake_within(LINGER_S)
 
     async def _ask(self, kind: int, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """Wait for the server's decision."""
         caller = self._find_caller(subjects)
         if not caller.limited:
             return self._admit(caller, kind, tokens, RateLimitStatus())
@@ -210,11 +207,9 @@ class SharedRateLimiter:
         return RateLimitPermit(tokens, permit.limit_status, PermitHolder(caller, counted, permit))
 
     def begin_absence(self) -> None:
-        """Continue without the server; see ``LimitWork``."""
         self._alone.begin_absence(self._ahead_of_clock)
 
     def collect(self, *, leaves: bool = False) -> bytes:
-        """Return a command with all waiting work; see ``LimitWork``."""
         batch, now = LimitBatch(), self._clock()
         self._asked, self._waiting = self._waiting, []
         reported, self._reports = self._reports, set()
@@ -254,7 +249,6 @@ class SharedRateLimiter:
         )
 
     def deliver(self, answer: bytes) -> None:
-        """Use the answer to the command; see ``LimitWork``."""
         state, known, self._heard_of, there, answers, granted = orjson.loads(answer)
         self._replaces = ""
         now = self._clock()
@@ -271,13 +265,11 @@ class SharedRateLimiter:
             self._announce()
 
     def drop(self) -> None:
-        """Forget the batch; see ``LimitWork``. Running requests are reported again."""
         self._asked = []
         self._reports |= self._reported
         self._server_state = None
 
     def decide_locally(self) -> None:
-        """Decide the waiting requests without the server; see ``LimitWork``."""
         late, self._waiting = self._waiting, []
         for waiting in (*self._asked, *late):
             if waiting.outcome.done():
@@ -324,7 +316,6 @@ class SharedRateLimiter:
             self.sender.wake()
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject]) -> SharedCaller:
-        """Return the cached caller of these subjects with their present limits."""
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
@@ -358,7 +349,6 @@ class SharedRateLimiter:
         return shared
 
     def _sweep(self) -> None:
-        """Drop every cached caller, and subjects without state."""
         now = self._clock() + self._ahead_of_clock
         self._callers.clear()
         self._subjects = {

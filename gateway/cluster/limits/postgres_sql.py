@@ -189,10 +189,7 @@ END $$
 
 
 def build_functions(clock: str) -> tuple[str, Sequence[str]]:
-    """Return the functions' version, with which their names end, and the statements that create them.
-
-    ``clock``: the SQL of the function that reads the time.
-    """
+    """Return the version that ends the functions' names, and their statements. ``clock``: SQL of the time function."""
     statements = (clock, _WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
     version = hashlib.sha256("".join(statements).encode()).hexdigest()[:12]
     return version, [statement.replace("VERSION", version) for statement in statements]

@@ -24,13 +24,9 @@ log = structlog.stdlib.get_logger(__name__)
 class LimitWork(Protocol):
     """The source and receiver of a sender's batches. A batch runs from ``collect`` to ``deliver`` or ``drop``."""
 
-    def collect(self, *, leaves: bool = False) -> bytes:
-        """Return a command with all waiting work."""
-        ...
+    def collect(self, *, leaves: bool = False) -> bytes: ...
 
-    def deliver(self, answer: bytes) -> None:
-        """Apply the answer to the command."""
-        ...
+    def deliver(self, answer: bytes) -> None: ...
 
     def decide_locally(self) -> None:
         """Decide the waiting requests, in the batch and outside it, without the server."""
@@ -40,9 +36,7 @@ class LimitWork(Protocol):
         """Forget the batch: it is unknown whether the server has decided it."""
         ...
 
-    def begin_absence(self) -> None:
-        """Continue without the server."""
-        ...
+    def begin_absence(self) -> None: ...
 
 
 class LimitSender:
@@ -72,7 +66,6 @@ class LimitSender:
 
     @property
     def server_name(self) -> str:
-        """The address of the server, without a password."""
         return self._server.name
 
     def wake(self) -> None:
@@ -85,7 +78,6 @@ class LimitSender:
             self._linger = asyncio.get_running_loop().call_later(seconds, self._end_linger)
 
     async def run(self) -> None:
-        """Connect and send until cancelled; then tell the server that this gateway leaves."""
         try:
             while True:
                 if await self._connect():
@@ -126,7 +118,6 @@ class LimitSender:
                 return
 
     async def _send(self) -> bool:
-        """Send one command; return whether the server answered at all."""
         self._wake.clear()
         command = self._work.collect()
         self._late = False

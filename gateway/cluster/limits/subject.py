@@ -11,10 +11,7 @@ from gateway.frozen import frozen
 
 
 class SharedSubject:
-    """A subject: its buckets as the server last reported them, and its requests at this gateway.
-
-    ``buckets`` uses the server's time; its ``running`` counts the requests at all gateways.
-    """
+    """A subject: its buckets as the server last reported them (in its time), and its requests at this gateway."""
 
     __slots__ = ("buckets", "mine", "name", "requests", "tokens")
 
@@ -26,7 +23,6 @@ class SharedSubject:
         self.mine = 0
 
     def learn(self, requests: float, tokens: float, running: int) -> None:
-        """Copy the server's state."""
         self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
 
 
@@ -35,11 +31,9 @@ class SharedCaller:
     """A caller's subjects, looked up once.
 
     Attributes:
-        limited: whether any limit applies.
         crowded: the subjects with a limit of concurrent requests, and that limit.
         named: names and limits, as sent to the server.
         alone: the number of gateways for which ``shares`` are computed.
-        shares: the subjects with this gateway's share of the rates.
         absence: the absence of the server for which the debts of ``shares`` are known.
     """
 
@@ -63,11 +57,7 @@ class SharedCaller:
 
 @frozen
 class PermitHolder:
-    """The resources that a permit holds.
-
-    ``counted``: the subjects whose concurrent requests include this permit's. ``alone``: the permit of the local
-    limiter, if the server was not asked.
-    """
+    """What a permit holds. ``alone``: the permit of the local limiter, if the server was not asked."""
 
     caller: SharedCaller
     counted: tuple[SharedSubject, ...]

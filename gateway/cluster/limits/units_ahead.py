@@ -40,10 +40,8 @@ class UnitsAhead:
         return units if units >= cost else 0
 
     def put(self, units: int, limit: int, now: float) -> None:
-        """Store ``units`` taken under ``limit``."""
         self.units, self.limit, self.until = units, limit, now + KEPT_S
 
     def give_up(self, now: float) -> int:
-        """Return the units that may be returned to the server, and keep none."""
         units, self.units = self.units, 0
         return units if self.until > now else 0

@@ -38,10 +38,7 @@ Connection: TypeAlias = Any
 
 
 def number_node(node: str) -> int:
-    """Return the number of the lock held by a node's process; no node has ``LEADER``.
-
-    An id that is not a hexadecimal number, which no gateway makes, gets -1, which no lock has.
-    """
+    """Return the number of the lock of a node's process. It is never ``LEADER``; -1 if the id is not hexadecimal."""
     try:
         return int(node[:7], 16) + 1
     except ValueError:

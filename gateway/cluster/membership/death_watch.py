@@ -9,10 +9,7 @@ Registration = tuple[str, int]
 
 
 class DeathWatch:
-    """The beats of every node as seen by this node.
-
-    Every node watches, not only the leader, because the leader may be the dead node.
-    """
+    """The beats of every node as seen by this node; the leader may be the dead one, so every node watches."""
 
     def __init__(self, times: ClusterTimes) -> None:
         self._times = times
@@ -20,7 +17,6 @@ class DeathWatch:
         self._last_s = float("-inf")
 
     def forget(self) -> None:
-        """Start anew."""
         self._seen.clear()
 
     def observe(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:

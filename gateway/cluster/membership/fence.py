@@ -21,10 +21,7 @@ def read_boot_time() -> float:
 
 
 class FencedWriteQueue(WriteQueue):
-    """The write queue of a node. It refuses requests behind the fence, and some time after a batch has failed.
-
-    ``valid_until_s``: until then the node takes requests, by ``read_boot_time``.
-    """
+    """The write queue of a node. It refuses requests after ``valid_until_s`` (by ``read_boot_time``)."""
 
     def __init__(self, most: int = MAX_WAITING, times: ClusterTimes = TIMES) -> None:
         self._failing_since_s: float | None = None
@@ -38,7 +35,6 @@ class FencedWriteQueue(WriteQueue):
 
     @property
     def failing(self) -> bool:
-        """Whether the last batch could not be stored."""
         return self._failing_since_s is not None
 
     @failing.setter
@@ -50,24 +46,17 @@ class FencedWriteQueue(WriteQueue):
 
     @property
     def full(self) -> bool:
-        """Whether new requests are refused."""
         return self.fenced or len(self._rows) >= self._most or (self.failing and self._is_failing_long)
 
     @property
     def crowded(self) -> bool:
-        """Whether optional work should wait: half of the queue is for requests in progress."""
         return self.fenced or 2 * len(self._rows) >= self._most or (self.failing and self._is_failing_long)
 
     @property
     def may_clear(self) -> bool:
-        """Whether a full queue may have room in a moment.
-
-        Behind the fence no request waits: its key may be revoked by the time the node reaches the store again.
-        """
         return not self.failing and not self.fenced
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the queue is full."""
         if self.fenced:
             raise StoreUnavailable("The gateway has lost touch with its store", retry_after_s=_RETRY_AFTER_S)
         super().check_room()

@@ -35,15 +35,9 @@ class ClusterNode:
     The fence moves forward only after all changes committed before the beat are applied: the memory of a serving node
     is at most ``ClusterTimes.fence_s`` old.
 
-    Args:
-        queue: receives the time until which the node may take requests.
-        count_requests: returns the number of requests in progress.
-
     Attributes:
         times: the times of the cluster.
         members: the live nodes as of the last beat: id to epoch.
-        leadership: runs the jobs of the leader.
-        notifications: wake waiting code on other nodes.
     """
 
     def __init__(
@@ -86,7 +80,6 @@ class ClusterNode:
 
     @property
     def live(self) -> int:
-        """The number of live nodes."""
         return max(1, len(self.members))
 
     @property
@@ -95,7 +88,6 @@ class ClusterNode:
 
     @property
     def figures(self) -> NodeFigures:
-        """The values of the node's metrics."""
         return NodeFigures(
             live=self.live,
             dead=self._dead,
@@ -106,11 +98,7 @@ class ClusterNode:
         )
 
     def owns(self, name: str) -> bool:
-        """Return whether this node is responsible for ``name``, as of the last beat.
-
-        A node whose beats are late is responsible for nothing: other nodes take over its share before it is declared
-        dead.
-        """
+        """Return whether this node is responsible for ``name``; never if its beats are late: others take over then."""
         return pick_node(name, self._sharing) == self.id
 
     def may_live(self, process: str) -> bool:
@@ -119,10 +107,7 @@ class ClusterNode:
         return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
 
     async def open(self) -> None:
-        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen."""
         self._seen = await self._session.register()
         self._generation = self._session.generation
         await self._beat()
@@ -154,18 +139,13 @@ class ClusterNode:
             raise StoreUnavailable("The gateway's store does not answer") from None
 
     def start_alone(self) -> AbstractAsyncContextManager[None]:
-        """Keep other nodes from starting, or declaring the accounts and keys of their files, during the block.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Keep other nodes from starting and from declaring their files' accounts and keys during the block."""
         return self._session.start_alone()
 
     async def put_digest(self, config_digest: str) -> None:
-        """Publish the digest of this node's configuration to the other nodes. Raises ``StoreUnavailable``."""
         await self._session.put_digest(config_digest)
 
     async def close(self) -> None:
-        """Leave the cluster in an orderly stop, after everything is stored."""
         self._queue.valid_until_s = 0.0
         await self._jobs.stop()
         self.leadership.leads = False
@@ -257,7 +237,6 @@ class ClusterNode:
         return orjson.dumps(detail).decode()
 
     async def _catch_up(self) -> int:
-        """Apply all changes committed so far; return the number of the newest applied change."""
         if self._apply is None or self._reload is None:
             return self._seen
         if self._stale:
@@ -280,10 +259,7 @@ class ClusterNode:
         log.error("node_outdated", node=self.process, schema=self._session.node.schema, reason=why)
 
     async def _beat_outdated(self) -> None:
-        """Beat while a request is in progress or not stored, because a node that is declared dead cannot store rows.
-
-        The fence is not moved and no change is applied: an outdated node may misread the database.
-        """
+        """Beat, without moving the fence, until every request is stored: a dead node cannot store rows."""
         if self.count_requests() or self._queue or self._queue.failing:
             await self._session.heartbeat(self._seen, self._describe(), serves=False)
 
@@ -297,10 +273,7 @@ class ClusterNode:
         self._woken.set()
 
     async def _bring_back(self) -> None:
-        """Store the rows that the store may have lost, and read everything again: it is another database than before.
-
-        Until then the fence stays where it is: requests continue as during an outage of the store.
-        """
+        """Store what the store may have lost, and read everything again. Meanwhile the fence does not move."""
         generation = self._session.generation
         log.warning("store_replaced", node=self.process)
         if self._restore is not None:

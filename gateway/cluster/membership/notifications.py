@@ -35,7 +35,6 @@ class NodeNotifications:
         self._pending = asyncio.Event()
 
     def subscribe(self, kind: str, handler: Callable[[str], object]) -> None:
-        """Call ``handler`` with the name of each notification of ``kind``."""
         self._handlers[kind].append(handler)
 
     def publish(self, kind: str, name: str = "") -> None:
@@ -44,19 +43,16 @@ class NodeNotifications:
         self._pending.set()
 
     def deliver(self, kind: str, name: str = "") -> None:
-        """Call the handlers of this node."""
         for handler in self._handlers.get(kind, ()):
             handler(name)
 
     def receive(self, message: str) -> None:
-        """Deliver the notifications of a message, unless this node sent it."""
         sender, *notifications = message.split("\n")
         if sender != self._node:
             for notification in notifications:
                 self.deliver(*notification.split(" ", 1))
 
     async def run(self) -> None:
-        """Send published notifications until cancelled."""
         while True:
             await self._pending.wait()
             await asyncio.sleep(PAUSE_S)

@@ -6,10 +6,7 @@ from gateway.cluster.membership.store_clock import StoreClock
 
 
 class RegisteredNode(Protocol):
-    """A node: its id, its registration, the number of live nodes, whether it leads them, and the shared clock.
-
-    ``process`` changes when the node registers again; ``leads`` is true for one node of the cluster.
-    """
+    """A node as the credit needs it. ``process`` changes when it registers again; ``leads`` is true for one node."""
 
     @property
     def id(self) -> str: ...

@@ -202,10 +202,7 @@ class NodeSession:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
-        """Declare a node dead and free its claims; return False if it has registered again or stopped.
-
-        Its connections are ended first: otherwise a write during which the node froze would block this one.
-        """
+        """Declare a node dead, free its claims, and end its connections first: a frozen write would block this one."""
         async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
@@ -243,7 +240,6 @@ class NodeSession:
             return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
 
     async def leave(self) -> None:
-        """Sign this node off from the cluster, and close the connection."""
         node, self.node = self.node, attrs.evolve(self.node, epoch=0)
         try:
             if node.epoch:
@@ -255,13 +251,11 @@ class NodeSession:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, which frees their locks."""
         self._log.close()
         self._own.close()
 
     @asynccontextmanager
     async def start_alone(self) -> AsyncIterator[None]:
-        """Keep other nodes from starting during the block."""
         try:
             connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
         except FAILURES as error:

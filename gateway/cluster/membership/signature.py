@@ -38,10 +38,7 @@ class NodeRequest:
 
 
 class NodeSigner:
-    """Signs the requests of a node, and checks the requests it receives.
-
-    ``master_key``: the secret shared by all nodes of the cluster. ``clock``: Unix seconds by the store.
-    """
+    """Signs a node's requests and checks those it receives, by the cluster's ``master_key`` and the store's clock."""
 
     def __init__(self, master_key: bytes, clock: Callable[[], float]) -> None:
         self._key = hmac.digest(master_key, _PURPOSE, hashlib.sha256)

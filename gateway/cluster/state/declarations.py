@@ -19,21 +19,16 @@ INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO U
 
 
 class Declarations:
-    """Digests of the files' declarations, in the order in which they came into force.
-
-    Every method raises ``StoreUnavailable``. The caller ensures that no other node declares meanwhile.
-    """
+    """Digests of the files' declarations, oldest first. The caller ensures that no other node declares meanwhile."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_digests(self) -> Sequence[str]:
-        """Return the digests, oldest first; the last one is in force."""
         for row in await self._database.read(_READ):
             return list(orjson.loads(bytes(row.value)))
         return []
 
     async def add(self, digest: str) -> None:
-        """Append a digest, or move it to the end."""
         kept = [known for known in await self.list_digests() if known != digest]
         await self._database.change(_PUT.bindparams(value=orjson.dumps([*kept, digest][-_MOST:])))

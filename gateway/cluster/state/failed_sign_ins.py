@@ -34,10 +34,7 @@ Counts = Mapping[bytes, Failures]
 
 
 class FailedSignIns:
-    """The ``failed_sign_ins`` table. Any method may raise ``StoreUnavailable``.
-
-    ``kept_ms``: how long failures count after the last one.
-    """
+    """The ``failed_sign_ins`` table. ``kept_ms``: how long failures count after the last one."""
 
     def __init__(self, database: Database, kept_ms: int) -> None:
         self._database = database
@@ -45,7 +42,6 @@ class FailedSignIns:
         self._purged_ms = 0
 
     async def find(self, names: Collection[bytes], now_ms: int) -> Counts:
-        """Return the counts of some names."""
         rows = await self._database.read(_FIND.bindparams(names=list(names), since_ms=now_ms - self._kept_ms))
         return _read(rows)
 
@@ -81,7 +77,6 @@ class FailedSignIns:
         await self._database.write(work)
 
     async def forget(self, name: bytes) -> None:
-        """Delete the failures of a name."""
         await self._database.change(_DELETE.bindparams(names=[name]))
 
     async def _find(self, connection: AsyncConnection, names: Collection[bytes], now_ms: int) -> Counts:

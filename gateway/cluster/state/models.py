@@ -59,7 +59,6 @@ class SharedModelLists:
         self._seen_s: dict[Channel, float] = {}
 
     async def load(self, names: Collection[str] | None = None) -> None:
-        """Load the stored lists of some channels, or of all. Raises ``StoreUnavailable``."""
         for listed in await self._store.list_models(names):
             channel = self._catalog.find_channel(listed.channel)
             if channel is not None and (channel.provider, channel.base_url) == (listed.provider, listed.base_url):
@@ -84,7 +83,6 @@ class SharedModelLists:
             self._catalog.note_failure(channel, listed.error)
 
     def note(self, channel: Channel, answer: Answer) -> None:
-        """Store a provider's answer to this node, in the background."""
         now_ms = int(self._clock() * 1000)
         self._asked_ms[channel.name] = now_ms
         if channel.origin in _OWN:
@@ -100,17 +98,14 @@ class SharedModelLists:
             log.warning("models_not_stored", channel=listed.channel, error=error.message)
 
     async def run(self, sync: Sync) -> None:
-        """Ask the providers whose lists are old, forever."""
         while True:
             await self.ask(sync)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def ask(self, sync: Sync) -> None:
-        """Ask the providers whose lists are old, concurrently."""
         await asyncio.gather(*map(sync, self._list_due()))
 
     async def sweep(self) -> None:
-        """Delete the lists of removed channels every hour, forever."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             try:

@@ -18,10 +18,7 @@ _HOME_MS = 30 * 24 * 3_600_000
 
 
 class SharedThrottle:
-    """Attempts by name and address, in the database of a cluster.
-
-    ``clock``: Unix seconds. ``space``: separates these counts from others in the same table.
-    """
+    """Attempts by name and address, in the cluster's database. ``space`` separates the counts of several throttles."""
 
     def __init__(
         self, failures: FailedSignIns, values: ShortLived, clock: Callable[[], float], *, space: str = ""

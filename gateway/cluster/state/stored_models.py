@@ -36,14 +36,12 @@ class ModelListRepository:
         self._database = database
 
     async def list_models(self, channels: Collection[str] | None = None) -> Sequence[ModelList]:
-        """Return the lists of some channels, or of all."""
         if channels is not None and not channels:
             return []
         wanted = _ALL if channels is None else _SOME.bindparams(names=sorted(channels))
         return [_parse(row) for row in await self._database.read(wanted)]
 
     async def put_list(self, listed: ModelList) -> None:
-        """Store a provider's answer, unless a later one is stored."""
         models = None if listed.models is None else [attrs.astuple(model)[:3] for model in listed.models]
         values = {
             "channel": listed.channel,
@@ -60,8 +58,6 @@ class ModelListRepository:
         await self._database.write(put)
 
     async def sweep(self, now_ms: int) -> None:
-        """Delete lists that were not renewed for ``KEPT_MS``."""
-
         async def sweep(connection: AsyncConnection) -> None:
             await connection.execute(_SWEEP, {"before_ms": now_ms - KEPT_MS})
 

@@ -25,10 +25,7 @@ FROM shared_values WHERE kind = :kind AND expires_ms > :now_ms
 
 
 class SharedValues:
-    """The ``shared_values`` table.
-
-    ``seal``: encrypts the values, each bound to its kind and name. ``clock``: Unix seconds.
-    """
+    """The ``shared_values`` table. ``seal`` encrypts the values, each bound to its kind and name."""
 
     def __init__(self, database: Database, seal: SecretBox, clock: Callable[[], float]) -> None:
         self._database = database
@@ -36,7 +33,6 @@ class SharedValues:
         self._clock = clock
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Store a value unless the name has one; return whether it was stored."""
         sealed = self._seal.seal(value, about=_write_about(kind, name))
         row = {"kind": kind, "name": name, "key_id": key_id, "value": sealed, "expires_ms": expires_ms}
 
@@ -47,7 +43,6 @@ class SharedValues:
         return await self._database.write(work)
 
     async def find(self, kind: str, name: bytes) -> bytes | None:
-        """Return a value; None if there is none, or it was encrypted with another master key."""
         wanted = _FIND.bindparams(kind=kind, name=name, now_ms=self._now_ms())
         for row in await self._database.read(wanted):
             try:
@@ -57,11 +52,9 @@ class SharedValues:
         return None
 
     async def remove(self, kind: str, name: bytes) -> bool:
-        """Delete a value; return whether there was one."""
         return bool(await self._database.change(_REMOVE.bindparams(kind=kind, name=name, now_ms=self._now_ms())))
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return how many values a key has, how many exist in total, and when the first of them expires (Unix ms)."""
         statement = _MEASURE.bindparams(kind=kind, key_id=key_id, now_ms=self._now_ms())
         (found,) = await self._database.read(statement)
         return found.own, found.total, found.first_ms

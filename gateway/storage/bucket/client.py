@@ -74,7 +74,6 @@ class Bucket:
             await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     async def find(self, name: str) -> StoredObject | None:
-        """Return the object under ``name``; None if there is none."""
         async with self._calling("find"):
             try:
                 meta = await obstore.head_async(self._store, name)
@@ -83,7 +82,6 @@ class Bucket:
         return StoredObject(name, meta["size"], meta["last_modified"].timestamp())
 
     async def read(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return the bytes from ``start`` to ``stop``; None if there is no object ``name``."""
         if start == stop:
             return b""
         async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / LEAST_RATE):
@@ -93,12 +91,10 @@ class Bucket:
                 return None
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; a missing object is no error."""
         async with self._calling("delete"):
             await obstore.delete_async(self._store, list(names))
 
     async def list_objects(self, folder: str) -> AsyncIterator[list[StoredObject]]:
-        """Yield the objects below ``folder`` in groups."""
         listed = obstore.list(self._store, folder)
         while True:
             async with self._calling("list"):
@@ -109,17 +105,14 @@ class Bucket:
             yield [StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in batch]
 
     def put_now(self, name: str, data: bytes | Path) -> None:
-        """Store bytes, or a local file, under ``name``, completely or not at all."""
         with self._watching("put"):
             obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     def read_now(self, name: str) -> bytes:
-        """Return the bytes under ``name``."""
         with self._watching("read"):
             return bytes(obstore.get(self._store, name).bytes())
 
     def find_size_now(self, name: str) -> int | None:
-        """Return the size of the object under ``name``; None if there is none."""
         with self._watching("find"):
             try:
                 return obstore.head(self._store, name)["size"]
@@ -127,12 +120,10 @@ class Bucket:
                 return None
 
     def list_now(self, folder: str) -> list[str]:
-        """Return the names below ``folder``, in order."""
         with self._watching("list"):
             return sorted(one["path"] for batch in obstore.list(self._store, folder) for one in batch)
 
     def delete_now(self, names: Sequence[str]) -> None:
-        """Delete objects; a missing object is no error."""
         with self._watching("delete"):
             if names:
                 obstore.delete(self._store, list(names))
@@ -145,7 +136,6 @@ class Bucket:
 
     @contextmanager
     def _watching(self, operation: str) -> Iterator[None]:
-        """Raise ``StoreUnavailable`` for errors of the store, such as a missing bucket."""
         try:
             yield
         except (BaseError, OSError) as error:  # time-outs are OSErrors; for some errors obstore raises Python's own

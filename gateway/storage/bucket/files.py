@@ -32,11 +32,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class BucketFiles:
-    """The bytes of clients' files.
-
-    ``drafts``: the store of drafts in ``local``. ``local``: a folder of this machine, for data that arrives in pieces
-    and for copies that are read line by line. ``clock``: Unix seconds.
-    """
+    """The bytes of clients' files. ``local``: a folder for drafts, and for copies that are read by line."""
 
     def __init__(
         self, bucket: Bucket, drafts: MediaFiles, local: Path, *, clock: Callable[[], float] = time.time
@@ -47,16 +43,13 @@ class BucketFiles:
         self._clock = clock
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the bucket failed moments ago, or the disk for drafts is nearly full."""
         self._bucket.check_up()
         self._drafts.check_room()
 
     def open_draft(self) -> FileDraft:
-        """Return a draft for data that arrives in pieces; it stays on this machine until ``keep`` stores it."""
         return self._drafts.open_draft()
 
     async def keep(self, draft: FileDraft, object_id: str) -> int:
-        """Store a draft as the bytes of ``object_id``; return its size. Raises ``StoreUnavailable``."""
         path, size, _ = await asyncio.to_thread(draft.end_now)
         try:
             await self._bucket.put(find_name(object_id), path, size)
@@ -65,7 +58,6 @@ class BucketFiles:
         return size
 
     async def find(self, object_id: str) -> RemoteMedia:
-        """Return the stored bytes of a file or a part. Raises ``NotFound``, ``StoreUnavailable``."""
         stored = await self._bucket.find(find_name(object_id))
         if stored is None:
             raise NotFound("The gateway no longer has the content of this file", should_retry=False)
@@ -73,7 +65,6 @@ class BucketFiles:
 
     @asynccontextmanager
     async def open_local(self, object_id: str) -> AsyncIterator[Path]:
-        """Copy a file to this machine, and yield the path of the copy. Raises ``NotFound``, ``StoreUnavailable``."""
         media = await self.find(object_id)
         self._drafts.check_room()
         path = self._name_copy()
@@ -85,21 +76,16 @@ class BucketFiles:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def remove(self, object_id: str) -> None:
-        """Delete the bytes of a file or a part. If that fails, the next sweep deletes them."""
         try:
             await self._bucket.delete([find_name(object_id)])
         except StoreUnavailable as error:
             log.warning("file_not_removed", error=error.message)
 
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> "BucketLines":
-        """Return the appended file ``name``."""
         return BucketLines(self._bucket, name, parse)
 
     def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name`` with a copy of the first existing file of ``before``, as one object.
-
-        Blocks. Does nothing if ``name`` exists, so a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
-        """
+        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
         pieces = next(filter(None, (self._bucket.list_now(_find_folder(one)) for one in before)), None)
         if pieces is not None and not self._bucket.list_now(_find_folder(name)):
             self._join(pieces, _name_piece(name, 0))
@@ -136,10 +122,7 @@ class BucketFiles:
         return self._local / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete the bytes of every id that is not in ``kept``. Raises ``StoreUnavailable``.
-
-        A file younger than an hour stays, because its row may not be written yet.
-        """
+        """Delete the bytes of every id not in ``kept``, unless younger than an hour: the row may be missing yet."""
         digits, before_s = {find_digits(one) for one in kept}, self._clock() - STALE_DRAFT_S
         going: list[str] = []
         files = freed = left = 0
@@ -168,20 +151,17 @@ class BucketLines:
         self._appended = False
 
     def recover(self) -> list[Any]:
-        """Return the parsed lines."""
         names = self._bucket.list_now(_find_folder(self.name))
         self._next = 1 + int(names[-1].rpartition("/")[2]) if names else 0
         found = (self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True))
         return [one for one in found if one is not None]
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines. Until ``mark``, a repeated call replaces them."""
         self._appended = bool(lines)
         if lines:
             self._bucket.put_now(_name_piece(self.name, self._next), b"".join(lines))
 
     def mark(self) -> None:
-        """Make the last append permanent."""
         self._next += self._appended
         self._appended = False
 

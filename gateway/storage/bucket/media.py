@@ -18,11 +18,7 @@ DELETE_AT_ONCE = 500
 
 
 class BucketMedia:
-    """The media in one folder of the bucket.
-
-    ``folder``: the name of the folder. ``drafts``: a folder of this machine, for files that arrive in pieces.
-    ``clock``: Unix seconds.
-    """
+    """The media in one folder of the bucket. ``drafts``: a local folder for files that arrive in pieces."""
 
     def __init__(
         self, bucket: Bucket, folder: str, drafts: MediaFiles, *, clock: Callable[[], float] = time.time
@@ -34,11 +30,9 @@ class BucketMedia:
         self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> media.RemoteMedia:
-        """Store ``data`` under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
         return await self.store(data, data, len(data))
 
     async def store(self, head: bytes, data: bytes | Path, size: int) -> media.RemoteMedia:
-        """Store ``data``, which begins with ``head``, under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
         media_type = media.sniff_media(head)
         if media_type is None:
             raise media.UnknownMedia("The gateway does not keep files of this type")
@@ -48,16 +42,13 @@ class BucketMedia:
         return make_remote(self._bucket, StoredObject(name, size, self._clock()), media_id, media_type)
 
     def open_draft(self) -> "BucketDraft":
-        """Return a draft for data that arrives in pieces; it stays on this machine until it is complete."""
         return BucketDraft(self, self._drafts.open_draft())
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if the bucket failed moments ago, or the disk for drafts is nearly full."""
         self._bucket.check_up()
         self._drafts.check_room()
 
     async def find(self, media_id: str) -> media.RemoteMedia | None:
-        """Return the file with that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         media_type = media.find_media_type(media_id)
         stored = await self._bucket.find(self._name(media_id)) if media_type is not None else None
         if media_type is None or stored is None:
@@ -65,17 +56,13 @@ class BucketMedia:
         return make_remote(self._bucket, stored, media_id, media_type)
 
     async def remove(self, media_id: str) -> bool:
-        """Delete a file; return whether there was one. Raises ``StoreUnavailable``."""
         if await self.find(media_id) is None:
             return False
         await self._bucket.delete([self._name(media_id)])
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
-        """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
-
-        If the bucket does not answer, nothing is deleted; the client has logged the reason.
-        """
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
         async with self._sweeping:
             try:
                 return await self._sweep(before_s, max_bytes)

@@ -9,19 +9,13 @@ from gateway.storage.sqlite_database import open_sqlite
 
 
 async def save_server(url: str, path: Path) -> None:
-    """Copy a database as of this moment into the new file ``path``. A gateway may write to it meanwhile.
-
-    Raises ``CopyFailed``.
-    """
+    """Copy a database, even one in use, as of this moment into the new file ``path``. Raises ``CopyFailed``."""
     async with open_snapshot(url) as source, make_target(path) as target:
         await copy_store(source, target, _show_nothing)
 
 
 async def fill_server(path: Path, url: str) -> None:
-    """Upgrade the file ``path`` to this version's schema, and copy it into an empty database that no gateway uses.
-
-    Raises ``CopyFailed``, ``DatabaseStartupError``; then nothing was written to the server.
-    """
+    """Upgrade the file ``path``, and copy it into an empty, unused database: completely or not at all."""
     await (await open_sqlite(f"sqlite:///{path}")).close()
     with open_source(path) as source:
         async with open_target(url) as target:

@@ -32,7 +32,6 @@ class StoreLocation:
         return Path(self.text)
 
     def describe(self) -> str:
-        """Return the folder, or the address without its password."""
         if not self.is_server:
             return self.text
         from gateway.storage.postgres.address import describe_url
@@ -138,7 +137,6 @@ async def _check_secrets(folder: Path, source: CopySource) -> None:
 
 
 def _remove_folder(folder: Path, missing: list[Path]) -> None:
-    """Remove the folders created for a failed copy."""
     if missing:
         with suppress(OSError):
             (folder / "gateway.lock").unlink()

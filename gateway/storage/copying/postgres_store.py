@@ -96,10 +96,7 @@ async def open_source(url: str) -> AsyncIterator[PostgresStore]:
 
 @asynccontextmanager
 async def open_target(url: str) -> AsyncIterator[PostgresStore]:
-    """Open a database that no gateway uses, with this version's tables. The block's writes are committed at its end.
-
-    Raises ``CopyFailed``; then nothing was written.
-    """
+    """Open an unused database with this version's tables. The block's writes are committed at its end."""
     address = Address(url)
     with _explain(address):
         database = await open_postgres(url)

@@ -71,10 +71,7 @@ def open_source(path: Path) -> Iterator[SqliteStore]:
 
 @asynccontextmanager
 async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
-    """Create a database at ``path``, where at most an empty file exists; at the end it is complete and on the disk.
-
-    If the block fails, nothing is left.
-    """
+    """Create a database at ``path``. It is complete and on the disk after the block; nothing is left if it fails."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         await (await open_sqlite(f"sqlite:///{path}")).close()

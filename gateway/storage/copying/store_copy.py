@@ -21,21 +21,15 @@ class CopySource(Protocol):
 
     name: str
 
-    async def read_schema(self) -> str:
-        """Return the schema's revision; empty if there is no schema."""
-        ...
+    async def read_schema(self) -> str: ...
 
-    def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
-        """Yield every row in the order of ``table``, in groups."""
-        ...
+    def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]: ...
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
         """Return the last number assigned in each counted table, even if its row is deleted."""
         ...
 
-    async def fetch(self, statement: str) -> list[Row]:
-        """Return the rows of a statement that is valid in both databases."""
-        ...
+    async def fetch(self, statement: str) -> list[Row]: ...
 
 
 class CopyTarget(CopySource, Protocol):
@@ -43,9 +37,7 @@ class CopyTarget(CopySource, Protocol):
 
     strict: bool
 
-    async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None:
-        """Insert rows. Raises ``CopyFailed`` if the target refuses one."""
-        ...
+    async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None: ...
 
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
         """Let each table continue after its last number."""
@@ -54,14 +46,7 @@ class CopyTarget(CopySource, Protocol):
 
 @frozen
 class CopyReport:
-    """The result of a copy.
-
-    Attributes:
-        rows: the number of rows of each table.
-        mended: rows stored in the target with U+0000 removed from a text.
-        charged_nanos: the charges of all keys, in nano-USD.
-        agrees: whether entries, days and requests have the same charges in source and target.
-    """
+    """The result of a copy. ``mended``: rows from which U+0000 was removed. ``agrees``: the charges are equal."""
 
     rows: Mapping[str, int]
     mended: int
@@ -86,15 +71,9 @@ class _Sum:
 
 
 async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
-    """Copy every row of ``source``, and compare row counts, checksums and charges with the contents of ``target``.
+    """Copy every row of ``source``, and compare counts, checksums and charges. The caller commits ``target``.
 
-    Args:
-        source: is not changed.
-        target: has this version's schema and no rows; its transaction is not committed here.
-        progress: called with a table and the number of its rows written.
-
-    Raises:
-        CopyFailed: the target must not be committed.
+    ``progress`` is called with a table and the number of its rows written. Raises ``CopyFailed``: do not commit.
     """
     tables = list_tables()
     await _check_schema(source)
@@ -132,7 +111,6 @@ async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> Non
 async def _copy_table(
     source: CopySource, target: CopyTarget, table: CopiedTable, progress: Callable[[str, int], None]
 ) -> tuple[_Sum, int]:
-    """Return the sum of the written rows, and the number of mended rows."""
     written, mended = _Sum(), 0
     async for read in source.read_rows(table):
         rows = read

@@ -32,8 +32,6 @@ class CopiedTable:
     """A table of the schema.
 
     Attributes:
-        columns: the column names, in the order of a row's values.
-        order: the columns of the primary key.
         flags: the positions of booleans, which SQLite stores as numbers.
         documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
         counted: the column whose values the database assigns; None without one.
@@ -55,7 +53,6 @@ class CopiedTable:
 
     @property
     def insert(self) -> str:
-        """The statement that inserts a row into SQLite."""
         marks = ", ".join("?" * len(self.columns))
         return f"INSERT INTO {self.name} ({_join(self.columns)}) VALUES ({marks})"  # noqa: S608 - our own
 
@@ -96,7 +93,6 @@ def _may_be_large(column: Column[Any]) -> bool:
 
 
 def _write_document(value: Any) -> Any:
-    """Return the text of a JSON value; equal numbers get the same text."""
     if isinstance(value, str):
         if value[:1] not in _NUMBER_STARTS:
             return value

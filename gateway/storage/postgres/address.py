@@ -24,10 +24,6 @@ class Address:
     The name of a connection (``application_name``) is always the gateway's own, because nodes find each other's
     connections by it.
 
-    Args:
-        url: the URL of the database.
-        node: the id of this process's node, if any.
-
     Attributes:
         name: the address without user, password and options.
         user: the name of this process's connections (``application_name``).

@@ -81,10 +81,7 @@ class PostgresDatabase(Database):
         event.listen(self._writer.sync_engine, "before_cursor_execute", _mend_parameters, retval=True, named=True)
 
     async def migrate(self, check: Check | None = None) -> None:
-        """Bring the schema up to date, unless ``check`` raises.
-
-        Raises ``DatabaseStartupError``, SQLAlchemy's errors, ``OSError``, and what ``check`` raises.
-        """
+        """Bring the schema up to date, unless ``check`` raises. Raises ``DatabaseStartupError``, ``OSError``."""
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
@@ -97,15 +94,12 @@ class PostgresDatabase(Database):
                 await connection.execute(_PUT_OLDEST)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""
         return await self._finish(self._write(work, audit))
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run ``work`` in one transaction, concurrently with other processes'. Raises as ``Database.write``."""
         return await self._finish(self._write(work, None, alone=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Return every row of a statement. Raises ``StoreUnavailable``."""
         return await self._finish(self._read(statement, self._reader, WORK_S))
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
@@ -125,7 +119,6 @@ class PostgresDatabase(Database):
         return await self._finish(self._read(statement, self._first_reader, WORK_S))
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
         await self.write_shared(_touch)
 
     async def measure(self) -> StoreSize:
@@ -139,7 +132,6 @@ class PostgresDatabase(Database):
         return self._size
 
     async def close(self) -> None:
-        """Wait for operations in progress, close every connection, and let another gateway use the database."""
         await self._end_work()
         await self._reader.dispose()
         await self._long_reader.dispose()
@@ -172,7 +164,6 @@ class PostgresDatabase(Database):
 
     @asynccontextmanager
     async def _begin(self, *, alone: bool) -> AsyncIterator[AsyncConnection]:
-        """Begin the transaction of a write; commit it unless the block raises."""
         connection, locked = await self._start(self._writer, self._user.lock(alone=alone))
         try:
             with self._limit(await _find_driver(connection)):
@@ -210,10 +201,7 @@ class PostgresDatabase(Database):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
-        """Return a connection that has executed its ``first`` statement, and the row that this returned.
-
-        A broken connection is replaced.
-        """
+        """Return a connection and the result of ``first`` on it. A broken connection is replaced."""
         for is_last in (False, True):
             connection = await engine.connect()
             try:
@@ -246,19 +234,13 @@ _FAILURES = (DBAPIError, PoolTimeout, *FAILURES)
 
 
 async def open_postgres(url: str) -> PostgresDatabase:
-    """Open ``url`` (``postgresql://user:password@host/name``) for a single gateway and upgrade its schema.
-
-    Raises ``DatabaseStartupError``: says what to do, without the password.
-    """
+    """Open ``postgresql://user:password@host/name`` for a single gateway. Raises ``DatabaseStartupError``."""
     address = Address(url)
     return await open_address(address, SoleUser(address))
 
 
 async def open_address(address: Address, user: DatabaseUser, check: Check | None = None) -> PostgresDatabase:
-    """Open a database for ``user`` and upgrade its schema, unless ``check`` raises ``DataFolderDamaged``.
-
-    Raises ``DatabaseStartupError``, and the errors of ``check``; then nothing was written.
-    """
+    """Open and upgrade a database for ``user``, or write nothing if ``check`` raises ``DataFolderDamaged``."""
     database = PostgresDatabase(address, user)
     try:
         await user.acquire(wait_s=_START_LOCK_S)
@@ -322,11 +304,7 @@ def _is_broken(error: BaseException) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether the server, or its driver, refused a value.
-
-    Classes of SQLSTATE: 22 data exception, 23 integrity constraint violation, 54 program limit exceeded (an index has
-    no room for a long text).
-    """
+    """Return whether a value was refused: SQLSTATE 22 data, 23 constraint, 54 index entry too long."""
     reason = getattr(error, "orig", None) or error
     if isinstance(reason, asyncpg.DataError) or isinstance(reason.__cause__, asyncpg.DataError):
         return True
@@ -334,6 +312,5 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the reason in one line."""
     reason = getattr(error, "orig", None) or error
     return str(reason).partition("\n")[0] or type(reason).__name__

@@ -23,10 +23,7 @@ Connection: TypeAlias = Any
 
 
 async def read_generation(connection: Connection) -> str:
-    """Return a text that changes with each restore and each promotion of a standby.
-
-    A server that hides its timeline from this user, as some managed services do, reveals only restores.
-    """
+    """Return a text that changes with each restore and, if the timeline is visible, each promotion of a standby."""
     found = []
     for statement in (_READ, _PLACE):
         try:

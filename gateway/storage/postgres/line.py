@@ -26,7 +26,6 @@ class DedicatedConnection:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect. Raises as ``connect``."""
         self._connection = await self._connect()
 
     @asynccontextmanager
@@ -47,7 +46,6 @@ class DedicatedConnection:
                 raise
 
     def close(self) -> None:
-        """Close the connection; the server then frees its locks."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()

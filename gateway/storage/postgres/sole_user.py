@@ -37,19 +37,12 @@ class DatabaseUser(Protocol):
     """The user of the database: a single gateway, or a node of a cluster."""
 
     def lock(self, *, alone: bool) -> Executable:
-        """Return a write's first statement, which takes the user's lock; ``alive`` is null if the user may not write.
-
-        ``alone``: whether the write excludes all others; otherwise it excludes only those that are ``alone``.
-        """
+        """Return a write's first statement, which locks; ``alive`` null: no write is allowed. ``alone``: exclusive."""
         ...
 
-    async def acquire(self, wait_s: float = 0.0) -> None:
-        """Keep other users out, and reconnect if the connection is lost. Raises ``DatabaseInUse``."""
-        ...
+    async def acquire(self, wait_s: float = 0.0) -> None: ...
 
-    async def close(self) -> None:
-        """Let other users in."""
-        ...
+    async def close(self) -> None: ...
 
 
 class SoleUser:
@@ -60,15 +53,10 @@ class SoleUser:
         self._connection: asyncpg.Connection | None = None
 
     def lock(self, *, alone: bool) -> Executable:
-        """See ``DatabaseUser``."""
         return WRITE_ALONE if alone else WRITE_SHARED
 
     async def acquire(self, wait_s: float = 0.0) -> None:
-        """Take the lock, unless the connection still holds it; retry for ``wait_s`` seconds.
-
-        Raises ``DatabaseInUse``: another gateway holds it. Raises ``OSError`` (the server does not answer) or asyncpg's
-        errors.
-        """
+        """Take the lock unless it is held; retry for ``wait_s`` seconds. Raises ``DatabaseInUse``, asyncpg's errors."""
         if self._connection is not None and not self._connection.is_closed():
             return
         connection = await self._address.connect()
@@ -82,7 +70,6 @@ class SoleUser:
         self._connection = connection
 
     async def close(self) -> None:
-        """Release the lock by closing its connection."""
         if self._connection is not None and not self._connection.is_closed():
             try:
                 await self._connection.close(timeout=1)

@@ -38,10 +38,7 @@ async def widen_columns(connection: AsyncConnection) -> None:
 
 
 def mend(row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a row in a form that PostgreSQL can store; the row itself if nothing changes.
-
-    U+0000 is removed from texts, lone surrogates become ``?``, and numbers are clamped to 64 bits.
-    """
+    """Return a row that PostgreSQL can store: no U+0000, ``?`` for lone surrogates, numbers clamped to 64 bits."""
     return row if all(map(_is_storable, row)) else tuple(map(_mend, row))
 
 

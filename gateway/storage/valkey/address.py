@@ -29,7 +29,6 @@ class ValkeyAddress:
         self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     async def find_url(self) -> str:
-        """Return the URL of the server. Raises ``OSError``, ``ValueError``, ``ValkeyError``."""
         parts = self._parts
         if not self._behind_sentinels:
             return parts._replace(scheme=self._scheme).geturl()
@@ -40,7 +39,6 @@ class ValkeyAddress:
         return SplitResult(self._scheme, netloc, f"/{database or 0}", parts.query, "").geturl()
 
     async def _ask(self, hosts: str, service: str) -> tuple[str, int]:
-        """Return host and port of the primary server of ``service``."""
         sentinels = [urlsplit(f"//{one}") for one in hosts.split(",")]
         requested = Sentinel(  # type: ignore[no-untyped-call]
             [(one.hostname, one.port or _SENTINEL_PORT) for one in sentinels],

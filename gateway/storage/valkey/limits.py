@@ -18,10 +18,7 @@ CONNECT_S = 3.0
 
 
 class ValkeyLimitServer:
-    """A ``LimitServer`` in Valkey 7.2, Redis 7 or newer. A restart may lose its state.
-
-    ``url``: see ``ValkeyAddress``. ``script``: the rules with a clock.
-    """
+    """A ``LimitServer`` in Valkey 7.2, Redis 7 or newer. A restart may lose its state."""
 
     def __init__(self, url: str, script: str = SCRIPT) -> None:
         self._address = ValkeyAddress(url)
