@@ -44,5 +44,5 @@ _PAGE = "/help/reference/errors"
 
 
 def find_page(code: str | None, address: str) -> str | None:
-    """Return the documentation page for an error code, or None. Without ``address``, the result is a path."""
+    """Return the URL of the documentation page for an error code, or None. Empty ``address``: only the path."""
     return f"{address}{_PAGE}#{code}" if code in STATUS else None

@@ -318,7 +318,7 @@ class ProviderTimeout(ProviderError):
 
 
 class ProviderRejected(ProviderError):
-    """The provider rejects the request; the client gets its 4xx status, and its error if in OpenAI's format."""
+    """The provider rejects the client's request; the provider's 4xx status goes to the client."""
 
     retryable = False
     failure_scope: FailureScope = "nobody"

@@ -64,7 +64,7 @@ class Borrower(Protocol):
 
 
 class MemoryBudget:
-    """Counts the bytes that requests have borrowed: at most ``most`` together, and half of that each."""
+    """Counts the memory that requests have borrowed, in bytes. One request may borrow half of ``most``."""
 
     def __init__(self, most: int) -> None:
         self.most = most

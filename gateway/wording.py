@@ -37,7 +37,7 @@ def mask_name(name: str) -> str:
 
 
 def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
-    """Return the entry of ``words`` most similar to ``word``, with a ratio of at least ``least``, or None."""
+    """Return the entry of ``words`` nearest to ``word``, or None. ``least``: the smallest accepted similarity."""
     if not 1 < len(word) <= _LONGEST_NAME:
         return None
     compared = heapq.nsmallest(_MOST_NAMES, words, key=lambda known: abs(len(known) - len(word)))

@@ -112,7 +112,7 @@ class AccountService:
         return changed
 
     async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
-        """Delete an account and its keys. The only account and the actor's own need their name as ``confirm``."""
+        """Delete an account and its keys. ``confirm`` must be its name for the only or the actor's own account."""
         async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")

@@ -41,7 +41,7 @@ class ClientSecret:
 
 
 class ClientSecrets:
-    """Creates and finds client secrets, whose digests are those of ``api_keys``."""
+    """Creates and finds client secrets."""
 
     def __init__(self, api_keys: ApiKeyAuthenticator, values: ShortLived, clock: Callable[[], float]) -> None:
         self._api_keys = api_keys

@@ -115,7 +115,7 @@ class OidcProvider:
             self._refuse(str(error))
 
     async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
-        """Return the provider's sign-out URL, which redirects to ``back``, or None (OIDC RP-Initiated Logout 1.0)."""
+        """Return the provider's URL for RP-Initiated Logout 1.0, which redirects to ``back``; None if it has none."""
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
             return None

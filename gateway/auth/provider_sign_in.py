@@ -105,7 +105,7 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, signed: CurrentUser, back: str | None) -> str | None:
-        """Return the URL that also ends the session at the provider, or None. ``back``: the page to return to."""
+        """Return the URL at which the provider ends its session, too, and returns to ``back``; None without one."""
         found = await self._identities.find_session(signed.session.digest)
         provider = None if found is None else self._providers.get(found[0])
         if found is None or provider is None:

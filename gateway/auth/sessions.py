@@ -59,7 +59,7 @@ class CurrentUser:
 
 @frozen
 class ClientInfo:
-    """The client. ``reference``: that of its current session, which a new session replaces."""
+    """The client of a request. ``reference``: of its current session, which a new session replaces."""
 
     address: str = ""
     agent: str = ""

@@ -18,7 +18,10 @@ class ShortLived(Protocol):
     async def remove(self, kind: str, name: bytes) -> bool: ...
 
     async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return the number of a key's values, the number of all values, and the earliest expiry."""
+        """Return the number of a key's values, the number of all values, and the earliest expiry in Unix ms.
+
+        The expiry is that of the key's values if it has any, else of all values; 0 without any value.
+        """
         ...
 
 

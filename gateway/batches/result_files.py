@@ -16,7 +16,7 @@ ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch, named by ``moves``, too. Methods block; they raise ``OSError``, ``StoreUnavailable``."""
+    """The files of one batch. ``moves`` is part of their names. Methods block."""
 
     def __init__(self, folder: FileStore, batch_id: str, parse: ParseResult = parse_result, moves: int = 0) -> None:
         self._folder = folder

@@ -215,7 +215,7 @@ class Batches:
         await self._services.store.delete_batch(batch.id)
 
     async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
-        """Return a batch. Raises ``NotFound`` without that ``prefix``, or for another account's batch."""
+        """Return a batch. Raises ``NotFound`` if its id lacks ``prefix`` or another account owns it."""
         store, fits = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
         found = await store.find_batch(batch_id, account_id) if fits else None
         if found is None:

@@ -52,7 +52,7 @@ class BillLine:
 
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
-    """Return the lines of a request. ``prices``: of the model requested and of the one that answered."""
+    """Return the lines of a request. ``prices``: of the requested model and of the model that answered."""
     usage = parse_charged(row)
     price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)
     if price is not None:

@@ -168,7 +168,7 @@ def _find_nanos(usd: Decimal | None) -> int | None:
 
 
 def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
-    """Return a price in USD as JSON for ``PriceSpec``, times a multiplier. Null: the text rate applies."""
+    """Return a price, times a multiplier, as JSON for ``PriceSpec``. Null means that the rate of text applies."""
     usd = partial(_find_usd, multiplier_ppm)
     rates = _build_amounts(price, usd)
     tiers = [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers]

@@ -210,7 +210,7 @@ class QuotaService:
         return True
 
     def _check_again(self, ctx: RequestContext) -> None:
-        """Check that the caller may still send the request, after waiting for the database. Raises ``GatewayError``."""
+        """Check that the caller may still send the request after the wait for the database. Raises ``GatewayError``."""
         self._write_queue.check_room()
         caller = self._refresh(ctx.caller)
         if caller is not ctx.caller:
@@ -287,7 +287,7 @@ async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderRe
 
 
 def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
-    """Return the highest cost of ``inference``, with the longest possible prompt and answers."""
+    """Return the highest cost of ``inference``, with the longest prompt and answers that are possible."""
     models = (target.model, *target.named)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
     if not longest and OPERATIONS[inference.operation].output_limit:

@@ -77,7 +77,7 @@ def build_refusal(
 def list_refusals(
     caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
 ) -> list[rate_limit.LimitExceeded]:
-    """Return every limit that refuses one more request. ``spare``: how much of a limit must be left free."""
+    """Return every limit that refuses one more request. ``spare`` returns how much must stay free of a limit."""
     refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits

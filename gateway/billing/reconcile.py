@@ -72,7 +72,7 @@ async def reconcile(
 async def reconcile_node(
     balances: Balances, queue: WriteQueue, jobs: Jobs | None, stored: ClusterAudit, problems: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the report of a cluster node. Only ``open_holds`` and ``waiting_rows`` are this node's own."""
+    """Return the report of a cluster node. ``open_holds`` and ``waiting_rows`` count only this node's."""
     found = [*stored.problems, *problems, *_check_reservations(balances), *_compare_totals(stored.totals)]
     found += [] if jobs is None else await _list_contradictions(jobs)
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))

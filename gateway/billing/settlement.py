@@ -84,7 +84,7 @@ class Settlement:
         return record
 
     def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
-        """Store the record of a refused request, unless a client in a loop would then crowd out other records."""
+        """Store the record of a refused request unless the database is behind: refusals must not crowd out charges."""
         ctx.record = record
         self.ended.append(record)
         if not self._write_queue.crowded and not self._journal.failing:

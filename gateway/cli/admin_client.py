@@ -83,7 +83,7 @@ class CliContext:
 
 
 class AdminClient:
-    """A client of the admin API. ``certificate``: the only one to accept. ``offline``: started for this command."""
+    """A client of the admin API. ``certificate``: the only certificate to accept; True: verify as usual."""
 
     def __init__(
         self, session: "aiohttp.ClientSession", url: str, certificate: "aiohttp.Fingerprint | bool", *, offline: bool

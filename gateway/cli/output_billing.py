@@ -114,7 +114,7 @@ def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
 
 
 def find_decimals(costs: Sequence[float]) -> int:
-    """Return the number of decimals for the costs of a table, whose last entry is the total."""
+    """Return the number of decimals for a table's costs. The last cost is the total; larger totals get fewer."""
     total = costs[-1]
     most = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
     if any(0 < cost < 10**-most for cost in costs):

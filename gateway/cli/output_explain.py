@@ -10,7 +10,7 @@ _UNITS = (("image", "per image"), ("second", "per second"), ("million_characters
 
 
 def format_price(price: Json | None, multiplier: float) -> str:
-    """Format a price per million input and output tokens, ``$0.25/$2.00``, else per unit. ``+``: it has tiers."""
+    """Format a price: ``$0.25/$2.00`` per million input and output tokens. ``+``: long prompts cost more."""
     if price is None:
         return ABSENT
     tokens = [price[f"{kind}_usd_per_million"] * multiplier for kind in ("input", "output")]

@@ -57,7 +57,7 @@ class PeerAnswer:
 
 @frozen
 class PeerAnswers:
-    """The other live nodes' answers by node id. ``unanswered``: ids of nodes without an answer or a known URL."""
+    """The answers of the other live nodes by id. ``unanswered``: nodes without an answer or a known URL."""
 
     found: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class PeerAnswers:
 
 
 class Peers:
-    """The other live nodes. ``notifications`` reach those without a known URL. ``insecure``: use plain HTTP, too."""
+    """The other live nodes. ``notifications`` reach nodes without a known URL. ``insecure``: plain HTTP is allowed."""
 
     def __init__(
         self,

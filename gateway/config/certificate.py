@@ -29,7 +29,7 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate, read with its key. ``fingerprint``: its SHA-256 (hex). ``content``: SHA-256 of both files."""
+    """A certificate and its key. ``fingerprint``: its SHA-256. ``content``: the SHA-256 of both files."""
 
     context: ssl.SSLContext
     fingerprint: str

@@ -27,7 +27,7 @@ _NOTHING_STORED: Stored = {}
 
 @frozen
 class FileConfig:
-    """The configuration from file and environment. ``sources``: by path, where each setting comes from."""
+    """The configuration from file and environment. ``sources``: the source of each setting, by its path."""
 
     config: Config
     sources: Mapping[str, Source] = _NO_SOURCES

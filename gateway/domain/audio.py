@@ -249,7 +249,7 @@ def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
 
 
 def find_ogg_rate(head: bytes) -> tuple[int, int] | None:
-    """Return an Ogg file's samples per second, and those before the audio (RFC 7845, 5.1; Vorbis I, 4.2.2)."""
+    """Return an Ogg file's samples per second and the samples before its audio (RFC 7845, 5.1; Vorbis I, 4.2.2)."""
     if len(head) <= OGG_PAGE_BYTES:
         return None
     packet = head[OGG_PAGE_BYTES + head[26] :][:30]

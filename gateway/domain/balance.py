@@ -303,7 +303,7 @@ class Reservation:
 
 
 def reserve(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
-    """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the one that stays exhausted the longest."""
+    """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
     left: int | None = None
     if nanos:
         for balance in balances:

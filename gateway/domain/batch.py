@@ -83,7 +83,7 @@ class BatchLine:
 
 @frozen
 class BatchTally:
-    """The lines with a result and their tokens. ``cancelled`` and ``expired`` lines are failed ones, never sent."""
+    """The numbers of lines with a result, and their tokens. ``cancelled`` and ``expired``: lines never sent."""
 
     completed: int = 0
     failed: int = 0
@@ -102,7 +102,7 @@ class BatchTally:
 
 @frozen
 class LineResult:
-    """The result of one line. ``line``: the file's line, with its end. ``in_output``: it is no error."""
+    """The result of one line. ``line``: the line to write. ``in_output``: it belongs to the output file."""
 
     line: bytes = attrs.field(repr=False)
     tally: BatchTally

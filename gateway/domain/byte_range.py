@@ -36,7 +36,7 @@ class PreconditionFailed(GatewayError):
 
 @frozen
 class ByteRange:
-    """A range of bytes. Negative ``first``: that many bytes at the end. ``last`` None: to the end."""
+    """One range of bytes. A negative ``first`` means that many bytes at the end; ``last`` None means to the end."""
 
     first: int
     last: int | None = None
@@ -56,7 +56,7 @@ class ByteRange:
 
 
 def read_range(lines: Iterable[str]) -> ByteRange | None:
-    """Parse a ``Range`` header. None, also if the header is invalid or lists several: send the whole file."""
+    """Parse a ``Range`` header. None means the whole file, also for invalid or several ranges (RFC 9110, 14.2)."""
     found = _RANGE.match(", ".join(lines))
     if found is None:
         return None

@@ -85,7 +85,7 @@ UNKNOWN = Capability("*")
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
-    """Return a model's entry by any of its names: an exact one, else the longest glob; the first among equals."""
+    """Return the entry of a model by any of its names: an exact match, else the longest glob."""
     for name in names:
         for entry in entries:
             if entry.name == name:

@@ -65,7 +65,7 @@ class Circuit:
         return own
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
-        """Record a failed prompt; return whether it is a repetition to ignore: each but the ``SAME_PROMPTS``-th."""
+        """Record a failed prompt. Return whether to ignore it as a repetition; each ``SAME_PROMPTS``-th one counts."""
         before, times = self.prompts.pop(account, (None, 0))
         if prompt is None:
             return False

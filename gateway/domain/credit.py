@@ -22,7 +22,7 @@ BalanceId = tuple[Owner, int]
 
 @quick_frozen
 class CreditWant:
-    """A node's request for credit: for its smallest waiting reservation, for all of them, and some more."""
+    """A node's request for credit: ``least`` for the smallest reservation, ``need`` for all, ``want`` for more."""
 
     balance: BalanceId
     least_nanos: int
@@ -56,7 +56,7 @@ class CreditGrant:
 
 @quick_frozen
 class StoredLease:
-    """A node's lease of one balance. ``late_nanos`` were posted in the previous period."""
+    """A node's lease of one balance. ``late_nanos``: the amount posted in the previous period."""
 
     balance: BalanceId
     granted_nanos: int
@@ -70,7 +70,7 @@ class StoredLease:
 
 @quick_frozen
 class CreditFigures:
-    """The store's figures of one balance. ``held_nanos``: set aside for nodes and jobs, unposted spending included."""
+    """The figures of one balance in the store. ``held_nanos``: set aside for nodes and jobs."""
 
     spent_nanos: int
     credit_nanos: int

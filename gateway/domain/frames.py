@@ -54,7 +54,7 @@ def find_mpeg_frames(block: bytes) -> Frames:
 
 
 def _parse_mpeg_seconds(header: bytes) -> float:
-    """Return the seconds of a frame. 0: this is no header."""
+    """Return the seconds of a frame; 0 if ``header`` is no frame header."""
     version, layer, rate = header[1] >> 3 & 3, header[1] >> 1 & 3, header[2] >> 2 & 3
     samples = _MPEG_SAMPLES[layer][version == _FIRST_VERSION]
     return samples * _MPEG_DIVISORS[version] / _MPEG_RATES[rate] if rate < len(_MPEG_RATES) else 0.0
@@ -94,7 +94,7 @@ def make_flac_finder(head: bytes) -> FindFrames:
 
 
 def _parse_flac_seconds(header: bytes, usual: int) -> float:
-    """Return the seconds of a frame. 0: this is no header."""
+    """Return the seconds of a frame; 0 if ``header`` is no frame header."""
     size_code, rate_code = header[2] >> 4, header[2] & 15
     at = 4 + _count_coded_bytes(header[4:5])
     size = _FLAC_SIZES.get(size_code, 0)

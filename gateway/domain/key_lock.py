@@ -18,7 +18,7 @@ _UNSET: Mapping[str, Any] = build_key(ApiKey(0, 0, "", b"", ""), "")
 
 
 def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
-    """Return ``key`` with the restricting fields in ``named`` locked, those that were reset unlocked."""
+    """Return ``key`` with the fields in ``named`` locked if they restrict the key, unlocked if they were reset."""
     names = set(named)
     if names & set(_TOGETHER):
         names |= set(_TOGETHER)

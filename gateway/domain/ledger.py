@@ -111,7 +111,7 @@ def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
 
 @frozen
 class UnfinishedRequest:
-    """A request of an earlier process that may be missing in the ledger. ``ended``: the request had ended."""
+    """A request of an earlier process that may be missing in the ledger. ``ended`` False: it was interrupted."""
 
     row: RequestRecord
     ended: bool

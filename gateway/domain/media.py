@@ -140,7 +140,7 @@ class Media:
 
 @frozen
 class RemoteMedia:
-    """One stored file of a bucket (Unix time). ``read`` may raise ``NotFound`` and ``StoreUnavailable``."""
+    """One stored file of a bucket. ``read`` returns a range of bytes; raises ``NotFound``, ``StoreUnavailable``."""
 
     id: str
     media_type: str

@@ -189,7 +189,7 @@ class Session:
 
 @frozen
 class InviteLink:
-    """A link for one use. ``member_id``: whose passphrase it resets; None: it creates a member with ``role``."""
+    """A link for one use. With a ``member_id`` it resets that member's passphrase, otherwise it creates a member."""
 
     digest: bytes = attrs.field(repr=False)
     kind: LinkKind

@@ -94,7 +94,7 @@ class Heartbeat:
 
 @quick_frozen
 class InForce:
-    """The spread of a change: in force at ``nodes`` of ``total`` live nodes, ``ms`` after its commit."""
+    """How far a change has spread: to ``nodes`` of ``total`` live nodes, ``ms`` after its commit."""
 
     nodes: int
     total: int

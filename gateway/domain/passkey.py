@@ -51,7 +51,7 @@ class PasskeyUse:
 
 @frozen
 class Assertion:
-    """An authenticator's answer to a sign-in challenge. ``user_handle`` None: it has stored none."""
+    """An authenticator's answer to a sign-in challenge. ``user_handle`` None: the authenticator has none."""
 
     credential_id: bytes
     client_data: bytes = attrs.field(repr=False)
@@ -73,14 +73,14 @@ class Attestation:
 
 @frozen
 class RelyingParty:
-    """The site at which browsers use its passkeys. ``id``: its host."""
+    """The site whose passkeys a browser uses. ``id``: its host."""
 
     id: str
     origin: str
 
 
 def find_relying_party(address: str) -> RelyingParty | None:
-    """Return the site at ``address``; None if browsers allow no passkeys: they need a host name, and TLS."""
+    """Return the site at ``address``. None if browsers allow no passkeys there: an IP address, or no TLS."""
     try:
         parsed = urlsplit(address)
         host = parsed.hostname or ""

@@ -31,7 +31,7 @@ _SLACK_S = 1e-6  # tolerates float rounding: a client that waits exactly as long
 
 @frozen
 class Limits:
-    """Limits; None means unlimited. ``burst``: requests that may start at once, at most ``rpm``; None: ``rpm``."""
+    """The limits of one subject; None means unlimited. ``burst``: requests that may start at once; None: ``rpm``."""
 
     rpm: int | None = None
     tpm: int | None = None

@@ -44,7 +44,7 @@ def _clean(code: str) -> str:
 
 @frozen
 class FailedAttempt:
-    """An attempt: its channel, its code (``ok`` or an error's public code, made safe for headers), its duration."""
+    """An attempt: its channel, its code (``ok`` or an error's code, safe for headers) and its duration."""
 
     channel: str
     code: str = attrs.field(converter=_clean)
@@ -235,7 +235,7 @@ class RequestFilter:
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only rows that ``went_wrong`` can match, which have their own index. 499 is a disconnected client."""
+        """Whether only rows that ``went_wrong`` can match. They have their own index."""
         return (
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)

@@ -114,7 +114,7 @@ def cover(since: int, until: int) -> list[TimeRange]:
 
 
 def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
-    """Return what rows add to the sums, in a fixed order to prevent deadlocks. Unserved names count as no model."""
+    """Return the amounts to add to the sums, in a fixed order against deadlocks. Unserved names count as no model."""
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)

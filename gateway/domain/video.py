@@ -261,13 +261,11 @@ class VideoRules:
 
 @frozen
 class Claim:
-    """A claim of a process on due jobs.
+    """The due jobs that a process wants to claim.
 
-    Attributes:
-        most: the number of jobs; ``each``: of one channel.
-        fetching: only jobs whose file is to be fetched; else all others.
-        full: channels of which no job is claimed.
-        only: the channels in this node's share; None in a single process.
+    ``most`` limits all of them, ``each`` those of one channel; channels in ``full`` get none. ``fetching``: only jobs
+    whose file is to be fetched, otherwise all others. ``only``: the channels in this node's share; None in a single
+    process.
     """
 
     process: str

@@ -33,7 +33,7 @@ Fields = dict[str, Any]
 
 
 class EventLoopLag:
-    """The delays of the event loop's timers in the last five minutes. ``histogram``: all since the start."""
+    """The delays of the event loop's timers in the last five minutes; ``histogram`` has all since the start."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(LAG_BOUNDS)

@@ -175,7 +175,7 @@ class RequestMetrics:
         self.errors[key] += 1
 
     def _find(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
-        """Return the sums and histograms for a record. Keys with a client's own text are not always cached."""
+        """Return the sums and histograms for a record, cached unless the labels contain a client's own text."""
         operation, model, channel, outcome, code = key
         label = self._find_model(model)
         sum_key = (operation, label, channel or "", outcome)

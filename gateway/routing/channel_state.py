@@ -247,7 +247,7 @@ class ChannelState:
         return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
     def find_witness(self, endpoint_key: EndpointKey) -> int:
-        """Return an account for which this model is rate limited, or tripped without a later success; 0 without one."""
+        """Return an account for which this model is rate limited, or tripped since the last success; 0 if none."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
@@ -262,7 +262,7 @@ class ChannelState:
         return [breaker for breaker in found if breaker.state != "closed"]
 
     def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
-        """Return the seconds until a request may ignore failures if no other channel serves it; None: it may not."""
+        """Return the seconds until a request may be sent despite failures; None if it may not."""
         if not self.offered or self._find_limit(now) is not None:
             return None
         if all(key.find_limit_s(endpoint_key[1], account, now) for key in self.keys):

@@ -28,7 +28,7 @@ _SHOWABLE = 16
 
 @frozen
 class Answer:
-    """A provider's answer: its models (None: not listed), or the error. ``requested`` False: it has no model list."""
+    """A provider's answer: its models, or the error. ``requested`` False: it says nothing about the channel."""
 
     listing: Sequence[ModelInfo] | None = None
     error: ProviderError | None = None

@@ -85,7 +85,7 @@ class KeptResponses:
     def note(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
-        """Keep a response or its new state, stored in the background. ``turn``: its part of a conversation."""
+        """Keep a response or its new state, stored in the background. ``turn``: the request's new items."""
         size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")

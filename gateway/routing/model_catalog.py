@@ -108,7 +108,7 @@ class ModelCatalog:
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
-        """List the channels for ``model`` and ``caller`` (None: any). False: not certain, its list is unknown."""
+        """List the channels for ``model`` and ``caller`` (None: any), each with whether it certainly serves it."""
         serving = []
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name)

@@ -13,7 +13,7 @@ from gateway.routing.pricing_policy import PricingPolicy
 
 @frozen
 class Offer:
-    """A model, its channels by priority, and its first price. ``multiplier_ppm``: of channel and group together."""
+    """A model with its channels, best first, and its price. ``multiplier_ppm``: of channel and group together."""
 
     listed: ModelInfo
     channels: Sequence[Channel]

@@ -41,7 +41,7 @@ def allows(channel: Channel, name: str) -> bool:
 
 
 def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
-    """Keep the channels that accept ``foreign`` ids (each with the field that allows it). Raises ``NotFound``."""
+    """Keep the channels that accept objects not made through the gateway. Raises ``NotFound``."""
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
         kept = [target for target in targets if any(allows(target.channel, name) for name in names)]

@@ -27,7 +27,7 @@ async def ask_provider(
     below: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer to a request for ``below`` (``/input_items?limit=2``). Raises ``NotFound``."""
+    """Return the provider's answer. ``below``: the end of the path, such as ``/input_items``, with its query."""
     endpoints = PROVIDERS[channel.provider].endpoints
     endpoint = next((one for one in endpoints if one.wire == "openai_responses"), None)
     if endpoint is None:

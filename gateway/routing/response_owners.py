@@ -63,7 +63,7 @@ class ResponseOwners:
         return found
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
-        """Return the account's response kept here, or the owner record of one at a provider; None if unknown."""
+        """Return an account's response: the kept one, or the owner record of one at a provider; None if unknown."""
         for pause_s in (None, *self.pauses_s):
             if pause_s is not None:
                 await asyncio.sleep(pause_s)

@@ -94,12 +94,12 @@ class Router:
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
-        """Return the error for a missing path at the provider: if a chat model should make media, it names others."""
+        """Return the error for a request whose path the provider lacks. It names models that do what is wanted."""
         models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Return the targets that a caller may use: a cached list, not to be changed. Raises if it may use none."""
+        """Return the targets that a caller may use. The list is cached and must not be changed."""
         state, lines, pricing, models = self._known_of
         if (
             state is not self.catalog.state

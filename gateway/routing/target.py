@@ -347,7 +347,7 @@ class ProviderAccess:
         return attrs.evolve(self._toward(provider_request.host).address(endpoint_request, now_s), once=once)
 
     def _toward(self, host: str | None) -> "ProviderAccess":
-        """Return the access for another ``host`` of the vendor; unchanged in any other domain, to protect the key."""
+        """Return the access for another host of the vendor's domain. For other domains it is unchanged."""
         own = urlsplit(self.channel.base_url)
         if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
             return self
@@ -366,7 +366,7 @@ def find_domain(host: str) -> str:
 
 
 def find_answered(received: bytes) -> str:
-    """Return the first model name in an answer, or empty. In generated text, the field's quotes are escaped."""
+    """Return the first model name in an answer. In generated text, the quotation marks are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
     found = _MODEL.search(received, start) if start >= 0 else None
     try:

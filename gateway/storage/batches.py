@@ -37,7 +37,7 @@ class BatchRepository:
             raise NotFound("The account was deleted") from None
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Save a changed batch; return False if it is deleted, or another node runs or has cancelled it."""
+        """Save a changed batch. Return False if it is deleted, or in a cluster not this node's any more."""
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         changed, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:

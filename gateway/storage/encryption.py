@@ -37,7 +37,7 @@ class SecretBox:
         self._purpose = purpose
 
     def derive(self, purpose: str) -> "SecretBox":
-        """Return a box for ``purpose``; neither box can decrypt the other's values."""
+        """Return a ``SecretBox`` for ``purpose``. It cannot decrypt values of this box, nor this box its values."""
         return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
     def seal(self, plain: bytes, *, about: str) -> bytes:

@@ -92,7 +92,7 @@ class FileFolder:
         return target.stat().st_size
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete old drafts, and the bytes of every id not in ``kept``, unless younger than an hour."""
+        """Delete old drafts and the bytes of ids not in ``kept``. Files younger than an hour stay."""
         digits = {find_digits(one) for one in kept}
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
 

@@ -41,7 +41,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class RequestJournal:
-    """The journal in the file ``path``. ``leftovers``: requests of an earlier process. ``failing``: no write works."""
+    """The journal in the file ``path``. ``leftovers``: requests of an earlier process."""
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class RequestJournal:
         self._file = self._write_anew()
 
     def start_at_once(self, start: RequestStart) -> bool:
-        """Record a request to be sent; return False if ``start`` must record it. ``StoreUnavailable``: do not send."""
+        """Record a request before it is sent; False: ``start`` must. Raises ``StoreUnavailable``: do not send it."""
         note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)

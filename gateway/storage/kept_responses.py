@@ -46,7 +46,7 @@ class KeptResponseRepository:
         self._seal = seal.derive(_PURPOSE)
 
     async def put_response(self, response: KeptResponse) -> KeptResponse | None:
-        """Store a response or its new state, and return it with its size; None if the one before it is gone."""
+        """Store a response and return it with its size. None if the response that it continues does not exist."""
         row = await asyncio.to_thread(self._pack, response)
         new = {name: value for name, value in row.items() if name != "id"}
         statement = insert_for(self._database.kind, _table).values(row)

@@ -107,7 +107,7 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Like ``post``, for rows that an earlier process may have stored and retention deleted since."""
+        """Like ``post``, for rows that may have been stored, even if retention has deleted them since."""
         try:
             await self._post_again(rows)
         except RowRefused as error:

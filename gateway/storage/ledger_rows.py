@@ -50,7 +50,7 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
 
 async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Delete rows from every sum in the current transaction; opposite entries reverse their charges."""
+    """Delete rows, and their part of every sum, in the current transaction. New entries reverse their charges."""
     await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
     charges = [
         (row.settled_ms, "charge", row.account_id, row.key_id, -row.cost_nanos, row.id)
@@ -80,7 +80,7 @@ def select_charged(ids: Sequence[str]) -> Select[Any]:
 
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
-    """Charge a row once without storing it; return whether this call did. Reconciliation counts it as deleted."""
+    """Charge a row that is not stored, once; return whether this call did."""
     known = select_charged([row.id]).limit(1)
     if not row.cost_nanos or (await connection.execute(known)).first() is not None:
         return False

@@ -114,5 +114,5 @@ class FileStore(Protocol):
         ...
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete old drafts, and the bytes of every id not in ``kept``, unless younger than an hour."""
+        """Delete old drafts and the bytes of ids not in ``kept``. Files younger than an hour stay."""
         ...

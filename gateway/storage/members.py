@@ -83,9 +83,9 @@ class MemberRepository:
         link: bytes | None = None,
         identity: Identity | None = None,
     ) -> Member:
-        """Store a new member and return it with its id. ``link`` is used up; ``identity`` belongs to the member.
+        """Store a new member and return it with its id. The commit uses up the invitation ``link``.
 
-        Raises ``Conflict`` if the name is taken or the identity belongs to another member, ``NotFound`` for the account
+        Raises ``Conflict`` if the name is taken or ``identity`` belongs to another member, ``NotFound`` for the account
         or link.
         """
 

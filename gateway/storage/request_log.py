@@ -42,7 +42,7 @@ class _PageQuery:
 
 
 class RequestLogRepository:
-    """The ``requests`` table, read in writing order. At most ``in_order`` or ``by_index`` rows per list are read."""
+    """The ``requests`` table. One list reads at most ``in_order`` rows in sequence, or ``by_index`` by an index."""
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class RequestLogRepository:
         return parse_request(found[0]) if found else None
 
     async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
-        """Return at most ``limit`` requests by id prefix. ``g`` sorts after all hexadecimal digits."""
+        """Return at most ``limit`` requests whose id begins with ``prefix``, followed by hexadecimal digits."""
         found = select(requests).where(_C.id >= prefix, _C.id < f"{prefix}g").order_by(_C.id).limit(limit)
         if account_id is not None:
             found = found.where(_C.account_id == account_id)

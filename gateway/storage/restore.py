@@ -195,7 +195,7 @@ def _write_member(member: BackupMember, path: Path) -> str:
 
 @attrs.define
 class _Limits:
-    """Limits on a backup's size in bytes: ``packed``, the disk's ``free`` ones, and the members' ``total`` so far."""
+    """Limits on a backup's size, in bytes. ``total``: the bytes of the members so far."""
 
     packed: int
     free: int
@@ -233,7 +233,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
 
 
 def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Drop triggers and views. Raises ``RestoreRefused`` if the database is foreign, damaged, or newer."""
+    """Drop triggers and views. Raises ``RestoreRefused`` if the database is foreign, damaged or too new."""
     if (schema := str(manifest["schema"])) > REVISION:
         raise RestoreRefused(f"The backup is {describe_newer(schema, str(manifest['version']))}. Nothing was restored")
     try:

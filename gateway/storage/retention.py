@@ -74,7 +74,7 @@ class RetentionRepository:
         return await self._database.write(work)
 
     async def retire_hours(self, before: int) -> int:
-        """Delete the traffic of the oldest hour before ``before``, not of days; return the number of sums."""
+        """Delete the hourly traffic of the oldest hour before ``before``; return the number of deleted sums."""
         oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
         doomed = delete(usage_hours).where(
             usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before

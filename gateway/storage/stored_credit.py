@@ -19,7 +19,7 @@ class StoredCredit(Protocol):
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return the figures of ``balances``. ``connection``: of a write in progress; None: read separately."""
+        """Return the figures of ``balances``. ``connection`` None: they are read in a transaction of their own."""
         ...
 
     async def list_problems(

@@ -43,7 +43,7 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
 
 
 class TrafficRepository:
-    """Reads the ``usage_hours`` table, which ``LedgerRepository.post`` writes. ``most_counted``: sums of a facet."""
+    """Reads the ``usage_hours`` table. Facets are counted from at most ``most_counted`` sums of days."""
 
     def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:
         self._database = database

@@ -91,7 +91,7 @@ class VideoRepository:
         self._database = database
 
     async def create(self, job: VideoJob, most_open: int = _ANY_NUMBER) -> bool:
-        """Store a job with its reservation; return False in a cluster if its account has ``most_open`` others."""
+        """Store a job with its reservation. In a cluster, return False if its account has ``most_open`` jobs."""
         of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
         async def work(connection: AsyncConnection) -> bool:
@@ -138,7 +138,7 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
-        """Delete a job that no provider accepted and store its request; return False if it was submitted."""
+        """Delete a job that no provider accepted, and store its request. Return False if it was submitted."""
 
         async def work(connection: AsyncConnection) -> bool:
             unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))

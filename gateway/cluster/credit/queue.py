@@ -66,7 +66,7 @@ class Verdict:
 
 
 class CreditQueue:
-    """The waiting requests. ``pauses_s``: the waits after each recall; after the last one, the request is refused."""
+    """The waiting requests. ``pauses_s``: the waits for answers after each recall, before a refusal."""
 
     def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:
         self._pauses_s = pauses_s
@@ -113,7 +113,7 @@ class CreditQueue:
     def judge(
         self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
     ) -> Verdict:
-        """Refuse the requests that the store refused, unless other nodes have credit, which is then recalled."""
+        """Refuse requests that the store refused, unless other nodes have credit: that is to be recalled first."""
         verdict = Verdict()
         for request in requested:
             if request.answer.done():

@@ -13,7 +13,7 @@ _KEPT_S = 5.0
 
 @attrs.define
 class Recall:
-    """The last recall of a balance: live nodes with credit (``holders``), and those that have ``answered`` since."""
+    """The last recall of a balance. ``holders``: the number of nodes with credit; ``answered``: nodes that replied."""
 
     sent_s: float
     holders: int

@@ -151,7 +151,7 @@ class PostgresCredit:
         return problems, others
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows`` by day. The newest day's statement comes first, and locks every balance."""
+        """Count the charges of ``rows`` for each day. The newest day's statement takes all locks."""
         days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
         for row in rows:
             if row.cost_nanos:

@@ -79,7 +79,7 @@ class NoteWriter:
         self._failing = False
 
     async def write(self, start: RequestStart) -> None:
-        """Return once the note of ``start`` is committed. ``StoreUnavailable``: if written, it will be deleted."""
+        """Return once the note of ``start`` is committed. Raises ``StoreUnavailable``: the note will not stay."""
         written = self.write_soon(start)
         try:
             async with asyncio.timeout(WAIT_S):

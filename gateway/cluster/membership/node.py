@@ -98,7 +98,7 @@ class ClusterNode:
         )
 
     def owns(self, name: str) -> bool:
-        """Return whether this node is responsible for ``name``; never if its beats are late: others take over then."""
+        """Return whether this node is responsible for ``name``. A node with late beats is responsible for nothing."""
         return pick_node(name, self._sharing) == self.id
 
     def may_live(self, process: str) -> bool:

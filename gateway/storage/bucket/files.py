@@ -122,7 +122,7 @@ class BucketFiles:
         return self._local / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete the bytes of every id not in ``kept``, unless younger than an hour: the row may be missing yet."""
+        """Delete the bytes of every id not in ``kept``. Files younger than an hour stay: their row may be pending."""
         digits, before_s = {find_digits(one) for one in kept}, self._clock() - STALE_DRAFT_S
         going: list[str] = []
         files = freed = left = 0

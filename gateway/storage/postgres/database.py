@@ -304,7 +304,7 @@ def _is_broken(error: BaseException) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether a value was refused: SQLSTATE 22 data, 23 constraint, 54 index entry too long."""
+    """Return whether the server refused a value: SQLSTATE classes 22 (data), 23 (constraint), 54 (limit)."""
     reason = getattr(error, "orig", None) or error
     if isinstance(reason, asyncpg.DataError) or isinstance(reason.__cause__, asyncpg.DataError):
         return True

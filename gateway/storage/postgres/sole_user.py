@@ -37,7 +37,10 @@ class DatabaseUser(Protocol):
     """The user of the database: a single gateway, or a node of a cluster."""
 
     def lock(self, *, alone: bool) -> Executable:
-        """Return a write's first statement, which locks; ``alive`` null: no write is allowed. ``alone``: exclusive."""
+        """Return a write's first statement, which takes the lock. Its ``alive`` is null if no write is allowed.
+
+        ``alone``: the write excludes all others; otherwise it excludes only those that are ``alone``.
+        """
         ...
 
     async def acquire(self, wait_s: float = 0.0) -> None: ...
