@@ -6,14 +6,17 @@ from functools import partial
 
 from gateway import __version__
 from gateway.cluster.config_digest import find_digest
+from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.node import ClusterNode
+from gateway.cluster.membership.notifications import NodeNotifications
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
 from gateway.cluster.membership.times import TIMES
 from gateway.cluster.own_url import find_own_url
 from gateway.cluster.state.secrets import check_shared, share_secrets
+from gateway.domain.balance import parse_day
 from gateway.domain.node import Node
 from gateway.options import AppOptions
 from gateway.storage.database import Database, DatabaseStartupError
@@ -43,12 +46,14 @@ async def open_node(
     )
     address = Address(config.store.url, own.id)
     times = options.cluster_times or TIMES
-    session = NodeSession(address, own, times)
+    notifications = NodeNotifications(own.id)
+    session = NodeSession(address, own, notifications.receive, times)
     check = partial(check_shared, folder=options.folder, database=address.name, master_key=master_key)
-    database = await open_address(address, session, check)
-    stack.push_async_callback(database.close)
     queue, clock = FencedWriteQueue(times=times), StoreClock(options.clock, read_boot_time)
-    node = ClusterNode(session, queue, clock, count_active)
+    make_credit = partial(PostgresCredit, node=own.id, today=lambda: parse_day(clock.now()))
+    database = await open_address(address, session, check, make_credit)
+    stack.push_async_callback(database.close)
+    node = ClusterNode(session, notifications, queue, clock, count_active)
     stack.push_async_callback(node.close)
     await node.open()
     await starting.enter_async_context(session.start_alone())

@@ -39,8 +39,7 @@ async def open_journal(
         journal: RequestJournal = noting
     else:
         journal = KeptJournal(path)
-    known = {left.row.id for left in journal.leftovers}
-    journal.leftovers += [UnfinishedRequest(row, ended=False) for row in own if row.id not in known]
+    journal.add_leftovers([UnfinishedRequest(row, ended=False) for row in own])
     return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
 
 

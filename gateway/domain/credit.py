@@ -10,11 +10,11 @@ So all amounts spent or held anywhere stay within the limit, whatever fails. Thi
 taken in the store first and then in the node, and given back in the node first and then in the store.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from gateway.domain.balance import Owner, UtcDay
-from gateway.frozen import quick_frozen
+from gateway.frozen import frozen, quick_frozen
 
 BalanceId = tuple[Owner, int]
 """The owner of a balance: a key or an account, and its id."""
@@ -77,20 +77,34 @@ class CreditFigures:
     held_nanos: int
 
 
+@frozen
+class CreditRecalled:
+    """Another node asks for the idle credit of these balances."""
+
+    balances: Collection[BalanceId]
+
+
+@frozen
+class CreditReturned:
+    """These balances have more credit: another node has given some back after a recall, or has credited them."""
+
+    balances: Collection[BalanceId]
+
+
+@frozen
+class RecallAnswered:
+    """Another node has answered a recall of these balances."""
+
+    node: str
+    balances: Collection[BalanceId]
+
+
 class CreditAuthority(Protocol):
     """Grants one node credit from the shared limits.
 
-    Every method raises ``StoreUnavailable`` if the outcome is unknown. The node then has to read its leases.
-
-    Attributes:
-        recalled: called with the balances whose idle credit another node asks for.
-        returned: called with the balances that have more credit: another node has given some back after a recall, or
-            has credited them.
+    Every method raises ``StoreUnavailable`` if the outcome is unknown. The node then has to read its leases. What other
+    nodes do is published as the events ``CreditRecalled``, ``CreditReturned`` and ``RecallAnswered``.
     """
-
-    recalled: Callable[[Collection[BalanceId]], None]
-    returned: Callable[[Collection[BalanceId]], None]
-    answered: Callable[[str, Collection[BalanceId]], None]
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""

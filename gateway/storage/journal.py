@@ -52,6 +52,11 @@ class RequestJournal:
         self.failing = self._torn = False
         self._file = self._write_anew()
 
+    def add_leftovers(self, found: Iterable[UnfinishedRequest]) -> None:
+        """Add requests that an earlier process left elsewhere, except those that the journal has."""
+        known = {left.row.id for left in self.leftovers}
+        self.leftovers += [left for left in found if left.row.id not in known]
+
     def start_at_once(self, start: RequestStart) -> bool:
         """Record a request before it is sent; False: ``start`` must. Raises ``StoreUnavailable``: do not send it."""
         note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)

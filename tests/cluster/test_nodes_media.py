@@ -188,7 +188,7 @@ async def test_the_leader_alone_deletes_what_is_too_old_in_a_shared_store(*, sha
     for _ in range(10):
         await asyncio.sleep(0)
     assert swept.is_set() is not shared
-    leadership.leads = True
+    leadership.begin()
     await asyncio.wait_for(swept.wait(), 5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

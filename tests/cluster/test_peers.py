@@ -25,6 +25,7 @@ from gateway.storage.nodes import list_nodes
 from gateway.storage.open import open_database
 from tests.support.fault_scene import site
 from tests.support.gateway import RunningGateway
+from tests.support.part_services import replace_admin
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.started_gateways import StartGateway
@@ -78,18 +79,12 @@ async def gateway(
     await connection.execute(_BEAT, OTHER)
     await connection.close()
     database, services = await open_database(url), gateway.app[SERVICES]
-    alone = services.admin
     signer = NodeSigner(MASTER_KEY, services.clock)
-    peers = Peers(OWN, database, signer, NodeNotifications(OWN, _send_nowhere))
-    services.admin = attrs.evolve(alone, peers=peers)
-    yield gateway
-    services.admin = alone
+    peers = Peers(OWN, database, signer, NodeNotifications(OWN))
+    with replace_admin(services, peers=peers):
+        yield gateway
     await peers.close()
     await database.close()
-
-
-async def _send_nowhere(messages: object) -> None:
-    """No ring is sent."""
 
 
 async def send(
@@ -177,11 +172,8 @@ async def test_only_a_node_speaks_for_an_actor(gateway: RunningGateway) -> None:
     stranger = {ACTOR_HEADER: format_actor(Actor("member", "eve", 2, 2, scope=2))}
     assert await send(gateway, "GET", "/health?node=own", token | stranger) == 200, "the token's holder is the operator"
     assert await send(gateway, "GET", "/running?node=own", stranger) == 401
-    services = gateway.app[SERVICES]
-    among_others = services.admin
-    services.admin = attrs.evolve(among_others, peers=None)
-    assert await ask_as_node(gateway, "GET", "/running?node=own", OPERATOR) == 401, "there is no other node"
-    services.admin = among_others
+    with replace_admin(gateway.app[SERVICES], peers=None):
+        assert await ask_as_node(gateway, "GET", "/running?node=own", OPERATOR) == 401, "there is no other node"
 
 
 RUNNING = "/running?node=own"
@@ -244,10 +236,10 @@ async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> N
     async def send(messages: Sequence[str]) -> None:
         rung.put_nowait(messages[0])
 
-    signer, notifications = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock), NodeNotifications(OTHER, send)
+    signer, notifications = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock), NodeNotifications(OTHER)
     peers = Peers(OTHER, gateway.app[SERVICES].storage.database, signer, notifications)
     peers.notify_cancel("req_1", OPERATOR)
-    sending = asyncio.create_task(notifications.run())
+    sending = asyncio.create_task(notifications.run(send))
     message = (await rung.get()).partition(f"\n{CANCEL} ")[2]
     sending.cancel()
     for wrong in ("", "req_1", "req_1:!:x", "req_1:e30=:", message.replace("req_1", "req_2"), f"{message}0"):
@@ -298,7 +290,7 @@ async def test_a_malformed_row_stops_no_work_of_others(
             assert {node.leads for node in await list_nodes(database)} == {False}
             await database.close()
         database = await open_database(url)
-        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN, _send_nowhere))
+        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN))
         with capture_logs() as logs:
             for _ in range(2):
                 answers = await peers.ask_all("GET", ("running",), OPERATOR)

@@ -26,6 +26,7 @@ class MemoryNode:
         self.posting = asyncio.Lock()
         self.keeper = CreditKeeper(
             self.authority,
+            self.authority.events,
             self._find_unposted,
             today=lambda: self.balances.today,
             now=lambda: self.pulse,

@@ -20,7 +20,9 @@ from gateway.billing.recovery import recover
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.cluster.credit.node_credit import NodeCredit
+from gateway.cluster.credit.store import PostgresCredit
 from gateway.domain.account import Caller
+from gateway.domain.balance import parse_day
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
@@ -69,7 +71,8 @@ class LeasedGateway:
         self.now, self.least_s = NOON, 0.0
         self._path = folder / f"{name}.journal"
         user: Any = AnyUser()
-        self.database = PostgresDatabase(Address(url), user)
+        make_credit = partial(PostgresCredit, node=name, today=lambda: parse_day(self.now))
+        self.database = PostgresDatabase(Address(url), user, make_credit)
         self.journal = RequestJournal(self._path)
         self.queue = WriteQueue()
         self.ledger = LedgerRepository(self.database)

@@ -1,13 +1,22 @@
 """The judge of credit leases in memory: what PostgreSQL's functions do, in plain Python, for tests of a node."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
 from gateway.domain.balance import QuotaPeriod, UtcDay
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
+from gateway.domain.credit import (
+    BalanceId,
+    CreditGrant,
+    CreditRecalled,
+    CreditReturned,
+    CreditWant,
+    RecallAnswered,
+    StoredLease,
+)
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 
 
 @attrs.define(eq=False)
@@ -120,11 +129,9 @@ class MemoryCreditAuthority:
         sizes: of how many balances each call took credit or gave it back.
     """
 
-    def __init__(self, credit: MemoryCredit, node: str, live: int = 2) -> None:
+    def __init__(self, credit: MemoryCredit, node: str, live: int = 2, events: Events | None = None) -> None:
         self.credit, self.node, self.live = credit, node, live
-        self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
-        self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
-        self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
+        self.events = events or Events()
         self.fails = ""
         self.asked: list[CreditWant] = []
         self.sizes: list[int] = []
@@ -165,14 +172,14 @@ class MemoryCreditAuthority:
             if (lease := self.credit.balances[balance].leases.get(self.node)) is not None:
                 lease.granted -= nanos
         for node in self._others() if reported else ():
-            node.returned(reported)
-            node.answered(self.node, reported)
+            node.events.publish(CreditReturned(reported))
+            node.events.publish(RecallAnswered(self.node, reported))
         self._cut("after")
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
         self._cut("before")
         for node in self._others():
-            node.answered(self.node, balances)
+            node.events.publish(RecallAnswered(self.node, balances))
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         self._cut("before")
@@ -190,7 +197,7 @@ class MemoryCreditAuthority:
     async def recall(self, balances: Collection[BalanceId]) -> None:
         self._cut("before")
         for node in self._others():
-            node.recalled(balances)
+            node.events.publish(CreditRecalled(balances))
 
     async def find_leases(self) -> Sequence[StoredLease]:
         self._cut("before")

@@ -9,8 +9,17 @@ import structlog
 
 from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, end_leases, find_leases, return_credit, take_credit
 from gateway.domain.balance import Owner, UtcDay
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
+from gateway.domain.credit import (
+    BalanceId,
+    CreditGrant,
+    CreditRecalled,
+    CreditReturned,
+    CreditWant,
+    RecallAnswered,
+    StoredLease,
+)
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
 
@@ -38,10 +47,11 @@ class PostgresCreditAuthority:
     """Takes and returns the credit of one node over a dedicated connection.
 
     Recalls, and news of added credit, go to the other nodes by NOTIFY. Both may be lost, which only costs a wait.
-    ``node``: the owner of the leases. ``count_live``: returns the number of live nodes, at least 1.
+    ``node``: the owner of the leases. ``count_live``: returns the number of live nodes, at least 1. ``events``: gets
+    what the other nodes do.
     """
 
-    def __init__(self, address: Address, node: str, count_live: Callable[[], int]) -> None:
+    def __init__(self, address: Address, node: str, count_live: Callable[[], int], events: Events) -> None:
         self._address = address
         self._node = node
         self._count_live = count_live
@@ -49,9 +59,7 @@ class PostgresCreditAuthority:
         self._former_pid = 0
         self._overdrafts: set[BalanceId] = set()
         self._lock = asyncio.Lock()
-        self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
-        self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
-        self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
+        self._events = events
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         async with self._work() as connection:
@@ -153,11 +161,11 @@ class PostgresCreditAuthority:
             return
         balances = [(_OWNERS[name[0]], int(name[1:])) for name in names]
         if verb == "recall":
-            self.recalled(balances)
+            self._events.publish(CreditRecalled(balances))
             return
         if verb == "returned":
-            self.returned(balances)
-        self.answered(node, balances)
+            self._events.publish(CreditReturned(balances))
+        self._events.publish(RecallAnswered(node, balances))
 
 
 async def _lock(connection: Connection, balance: BalanceId) -> bool:

@@ -20,7 +20,6 @@ class LeasedBalances(Balances):
     def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
         super().__init__(clock)
         self._keeper = keeper
-        keeper.release = self.release
 
     def _knows(self, day: UtcDay) -> bool:  # noqa: ARG002 - the store knows every day
         return True
@@ -43,7 +42,7 @@ class LeasedBalances(Balances):
         reservation = None
         while reservation is None:
             self._raise_if_refused(pair, nanos)
-            reservation = await self._keeper.wait(pair, nanos, reserve)
+            reservation = await self._keeper.wait(pair, nanos, reserve, release=self.release)
         reservation.left_nanos = _find_left(pair)  # other requests were served meanwhile
         return reservation
 
@@ -103,7 +102,8 @@ class LeasedBalances(Balances):
             missing = nanos - reservation.nanos
             return reservation if all(each.covers(missing) for each in balances) else None
 
-        await self._keeper.wait(balances, nanos - reservation.nanos, look, partial=alone, recalling=recalling)
+        missing = nanos - reservation.nanos
+        await self._keeper.wait(balances, missing, look, release=None, partial=alone, recalling=recalling)
 
     def _end_overdrafts(self, reservation: Reservation) -> None:
         self._keeper.end_overdrafts([each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)])

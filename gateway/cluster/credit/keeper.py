@@ -15,7 +15,15 @@ from gateway.cluster.credit.queue import CreditQueue, Verdict, WaitingRequest, c
 from gateway.cluster.credit.recalls import Recalls
 from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import DAY_S, Reservation, UtcDay
-from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
+from gateway.domain.credit import (
+    BalanceId,
+    CreditAuthority,
+    CreditGrant,
+    CreditRecalled,
+    CreditReturned,
+    CreditWant,
+    RecallAnswered,
+)
 from gateway.domain.leased_balance import (
     CreditRefusal,
     LeasedBalance,
@@ -25,6 +33,7 @@ from gateway.domain.leased_balance import (
     merge_wants,
 )
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 
 PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
 """How long to wait after each recall for nodes that do not answer, in seconds."""
@@ -45,18 +54,19 @@ class CreditKeeper:
     """The leases of this node.
 
     Args:
+        events: what the other nodes do, as ``authority`` publishes it.
         reach: advances the node's clock to a time (Unix seconds) if it is behind, so that the credit of a window is
             spent in that window.
 
     Attributes:
         now: seconds of a monotonic clock.
         correcting: locked while leases are read again. A job's reservation leaves its lease under this lock, too.
-        release: releases a reservation whose request no longer waits for it.
     """
 
     def __init__(
         self,
         authority: CreditAuthority,
+        events: Events,
         find_unposted: FindUnposted,
         *,
         today: Callable[[], UtcDay],
@@ -84,10 +94,10 @@ class CreditKeeper:
         self._lost = False
         self.correcting = asyncio.Lock()
         self.wait_s = wait_s
-        self.release: Callable[[Reservation], object] = lambda _: None
         self._reach = reach
-        authority.recalled, authority.returned = self._note_recalled, self._note_returned
-        authority.answered = self._note_answered
+        events.subscribe(CreditRecalled, self._note_recalled)
+        events.subscribe(CreditReturned, self._note_returned)
+        events.subscribe(RecallAnswered, self._note_answered)
 
     async def wait(
         self,
@@ -95,14 +105,23 @@ class CreditKeeper:
         nanos: int,
         reserve: Callable[[], Reservation | None],
         *,
+        release: Callable[[Reservation], object] | None,
         partial: bool = False,
         recalling: bool = True,
     ) -> Reservation | None:
         """Return the reservation that ``reserve`` makes once credit is granted; None if the store has too little.
 
-        ``partial``: accept any amount that the store has. ``recalling``: other nodes return their idle credit.
+        Args:
+            balances: those that ``reserve`` reserves from.
+            nanos: the amount.
+            reserve: makes the reservation; None if a balance is short.
+            release: releases the reservation of a request that no longer waits for it. None for a request that wants
+                more: it keeps what it has.
+            partial: accept any amount that the store has.
+            recalling: other nodes return their idle credit.
 
-        Raises ``StoreUnavailable``: the store does not answer in time.
+        Raises:
+            StoreUnavailable: the store does not answer in time.
         """
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         for balance in balances:
@@ -114,10 +133,10 @@ class CreditKeeper:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
-            self._drop(answer, extends=partial or not recalling)
+            self._drop(answer, release)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
-            self._drop(answer, extends=partial or not recalling)
+            self._drop(answer, release)
             raise
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
@@ -328,29 +347,31 @@ class CreditKeeper:
             async with asyncio.timeout(max(0.0, until_s - self.now())):
                 await self._wake.wait()
 
-    def _note_recalled(self, balances: Iterable[BalanceId]) -> None:
-        self._recalled |= self._find(balances)
+    def _note_recalled(self, recalled: CreditRecalled) -> None:
+        self._recalled |= self._find(recalled.balances)
         self._wake.set()
 
-    def _note_returned(self, balances: Iterable[BalanceId]) -> None:
-        found = self._find(balances)
+    def _note_returned(self, returned: CreditReturned) -> None:
+        found = self._find(returned.balances)
         for balance in found:
             balance.refusal = None
         self._queue.resume(found)
         self._wake.set()
 
-    def _note_answered(self, node: str, balances: Iterable[BalanceId]) -> None:
-        if complete := {each for each in self._find(balances) if self._recalls.note_answer(each, node)}:
+    def _note_answered(self, answer: RecallAnswered) -> None:
+        found = self._find(answer.balances)
+        if complete := {each for each in found if self._recalls.note_answer(each, answer.node)}:
             self._queue.resume(complete)
             self._wake.set()
 
     def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
         return {self._known[each] for each in balances if each in self._known}
 
-    def _drop(self, answer: "asyncio.Future[Reservation | None]", *, extends: bool) -> None:
-        """Release the reservation of a request that no longer waits; a request for more keeps its earlier amount."""
-        if answer.done() and not answer.cancelled() and answer.exception() is None:
+    @staticmethod
+    def _drop(answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None) -> None:
+        """Release the reservation of a request that no longer waits."""
+        if release is not None and answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
-            if reservation is not None and not extends:
-                self.release(reservation)
+            if reservation is not None:
+                release(reservation)
         answer.cancel()

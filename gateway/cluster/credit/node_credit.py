@@ -12,7 +12,6 @@ from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.balances import LeasedBalances
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.cluster.credit.orphans import OrphanWorker
-from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned, reverse_orphan_charges
 from gateway.cluster.credit.unposted import find_unposted
 from gateway.cluster.membership.registered_node import RegisteredNode
@@ -20,6 +19,7 @@ from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import UtcDay, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
@@ -51,20 +51,27 @@ class NodeCredit:
         wait_s: float = TIMES.credit_wait_s,
     ) -> None:
         self._node = node
-        self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)
+        events = Events()
+        self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live, events)
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()
         unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(
-            self._authority, unposted, today=self._find_today, now=time.monotonic, reach=node.clock.reach, wait_s=wait_s
+            self._authority,
+            events,
+            unposted,
+            today=self._find_today,
+            now=time.monotonic,
+            reach=node.clock.reach,
+            wait_s=wait_s,
         )
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
-        """Count the spending of every write from now on, ``recover`` the last process's rows, and end its leases."""
-        database.credit = PostgresCredit(database, self._node.id, self._find_today)
-        await database.write(database.credit.open_missing)
+        """Open the missing balances, ``recover`` the last process's rows, and end its leases."""
+        if database.credit is not None:
+            await database.write(database.credit.open_missing)
         await recover()
         await reverse_orphan_charges(database, self._node.id)
         await self._authority.end_leases()

@@ -29,6 +29,14 @@ class FencedWriteQueue(WriteQueue):
         super().__init__(most)
         self.valid_until_s = 0.0
 
+    def open_until(self, until_s: float) -> None:
+        """Move the fence: take requests until then, by ``read_boot_time``."""
+        self.valid_until_s = until_s
+
+    def close(self) -> None:
+        """Take no requests until ``open_until``."""
+        self.valid_until_s = 0.0
+
     @property
     def fenced(self) -> bool:
         return read_boot_time() >= self.valid_until_s

@@ -15,10 +15,15 @@ class Leadership:
     def leads(self) -> bool:
         return self._leading.is_set()
 
-    @leads.setter
-    def leads(self, leads: bool) -> None:
-        for event, is_so in ((self._leading, leads), (self._following, not leads)):
-            event.set() if is_so else event.clear()
+    def begin(self) -> None:
+        """Lead from now on."""
+        self._following.clear()
+        self._leading.set()
+
+    def end(self) -> None:
+        """Lead no longer."""
+        self._leading.clear()
+        self._following.set()
 
     async def run(self, job: Callable[[], Awaitable[None]]) -> None:
         """Run ``job``, which never returns, while this node leads; cancel it when another leads. Raises its error."""

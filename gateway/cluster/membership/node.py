@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 
 import orjson
 import structlog
@@ -41,14 +42,18 @@ class ClusterNode:
     """
 
     def __init__(
-        self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock, count_requests: Callable[[], int]
+        self,
+        session: NodeSession,
+        notifications: NodeNotifications,
+        queue: FencedWriteQueue,
+        clock: StoreClock,
+        count_requests: Callable[[], int],
     ) -> None:
         self._session = session
         self.times = session.times
         self._queue = queue
         self.clock = clock
         self._watch = DeathWatch(session.times)
-        self._woken = asyncio.Event()
         self._current = asyncio.Event()
         self._apply: Apply | None = None
         self._reload: Callable[[], Awaitable[None]] | None = None
@@ -63,12 +68,10 @@ class ClusterNode:
         self._sharing: set[str] = set()
         self.leadership = Leadership()
         self.count_requests = count_requests
-        self.notifications = NodeNotifications(session.node.id, session.notify)
-        session.deliver_message = self.notifications.receive
+        self.notifications = notifications
         self._beats = 0
         self._clock_wrong = False
         self._clean_s = 0.0
-        session.heard = self._woken.set
 
     @property
     def id(self) -> str:
@@ -114,7 +117,7 @@ class ClusterNode:
         log.info("node_registered", node=self.process)
         self._jobs.start("beat", self._run)
         self._jobs.start("lead", self._run_lead)
-        self._jobs.start("send_rings", self.notifications.run)
+        self._jobs.start("send_rings", partial(self.notifications.run, self._session.notify))
 
     async def follow(
         self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
@@ -131,7 +134,7 @@ class ClusterNode:
             StoreUnavailable: the database does not answer.
         """
         self._apply, self._reload, self._restore = apply, reload, restore
-        self._woken.set()
+        self._session.woken.set()
         try:
             async with asyncio.timeout(self.times.fence_s):
                 await self._current.wait()
@@ -146,9 +149,9 @@ class ClusterNode:
         await self._session.put_digest(config_digest)
 
     async def close(self) -> None:
-        self._queue.valid_until_s = 0.0
+        self._queue.close()
         await self._jobs.stop()
-        self.leadership.leads = False
+        self.leadership.end()
         await self._session.leave()
 
     async def _run(self) -> None:
@@ -163,13 +166,13 @@ class ClusterNode:
                 if not failing:
                     log.warning("node_out_of_touch", node=self.process, error=error.message)
                 failing = True
-                self.leadership.leads = False
+                self.leadership.end()
                 # Whatever the cause of the wake-up: a lost connection is one, too.
                 await asyncio.sleep(self.times.retry_s)
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.times.beat_s):  # ``wait_for`` may ignore a cancellation
-                        await self._woken.wait()
+                        await self._session.woken.wait()
 
     async def _run_lead(self) -> None:
         """Lead if no other node does. Separate from the beats, since freeing a dead node's claims takes time."""
@@ -177,14 +180,14 @@ class ClusterNode:
             try:
                 await self._lead()
             except StoreUnavailable:  # the beat logs it
-                self.leadership.leads = False  # the lock is lost with the connection
+                self.leadership.end()  # the lock is lost with the connection
             await asyncio.sleep(self.times.beat_s)
         with suppress(StoreUnavailable):  # otherwise the lock is lost with the connection
             await self._session.stop_leading()
 
     async def _beat(self) -> None:
         began_s = read_boot_time()
-        self._woken.clear()
+        self._session.woken.clear()
         if self._outdated:
             await self._beat_outdated()
             return
@@ -210,7 +213,7 @@ class ClusterNode:
         self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
         self._warn_of_clock()
         if follows:
-            self._queue.valid_until_s = began_s + self.times.fence_s
+            self._queue.open_until(began_s + self.times.fence_s)
             self._current.set()
 
     def _warn_of_clock(self) -> None:
@@ -251,8 +254,8 @@ class ClusterNode:
     def _end(self, oldest: str) -> None:
         """Stop accepting requests and shares of work, for good. Requests in progress finish, and are stored."""
         self._outdated = True
-        self._queue.valid_until_s = 0.0
-        self.leadership.leads = False
+        self._queue.close()
+        self.leadership.end()
         self._sharing = set()
         self.notifications.deliver(MEMBERS)
         why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
@@ -265,12 +268,12 @@ class ClusterNode:
 
     async def _come_back(self) -> None:
         """Register again: another node has declared this one dead, and changes since may have left the log."""
-        self._queue.valid_until_s = 0.0
-        self.leadership.leads = False
+        self._queue.close()
+        self.leadership.end()
         self._watch.forget()
         self._seen, self._stale = await self._session.register(), True
         log.warning("node_registered_again", node=self.process)
-        self._woken.set()
+        self._session.woken.set()
 
     async def _bring_back(self) -> None:
         """Store what the store may have lost, and read everything again. Meanwhile the fence does not move."""
@@ -280,14 +283,14 @@ class ClusterNode:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True
         self._generation = generation
-        self._woken.set()
+        self._session.woken.set()
 
     async def _lead(self) -> None:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
         leads = await self._session.lead() and not self._outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.process)
-        self.leadership.leads = leads
+        self.leadership.begin() if leads else self.leadership.end()
         self._beats += 1
         checks = self._beats % max(1, self.live // CHECKERS) == 0
         leader = await self._session.find_leader() if checks and not leads else None

@@ -23,13 +23,11 @@ Notification = tuple[str, str]
 class NodeNotifications:
     """Publishes notifications to the other nodes, and delivers those received from them.
 
-    ``node``: the id of this node, because the database sends its notifications back to it. ``send``: sends messages to
-    all nodes; may raise ``StoreUnavailable``.
+    ``node``: the id of this node, because the database sends its notifications back to it.
     """
 
-    def __init__(self, node: str, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    def __init__(self, node: str) -> None:
         self._node = node
-        self._send = send
         self._handlers: defaultdict[str, list[Callable[[str], object]]] = defaultdict(list)
         self._waiting: dict[Notification, None] = {}
         self._pending = asyncio.Event()
@@ -52,14 +50,14 @@ class NodeNotifications:
             for notification in notifications:
                 self.deliver(*notification.split(" ", 1))
 
-    async def run(self) -> None:
+    async def run(self, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
         while True:
             await self._pending.wait()
             await asyncio.sleep(PAUSE_S)
             self._pending.clear()
             notifications, self._waiting = self._waiting, {}
             try:
-                await self._send(build_messages(self._node, notifications))
+                await send(build_messages(self._node, notifications))
             except StoreUnavailable:
                 continue  # the notifications are lost: the node has no connection
 

@@ -99,24 +99,28 @@ log = structlog.stdlib.get_logger(__name__)
 class NodeSession:
     """The database session of one node. Every method raises ``StoreUnavailable`` if the database does not answer.
 
+    Args:
+        deliver: called with each message of ``notify``, including this node's own.
+
     Attributes:
         times: the times of the cluster.
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
-        heard: called when the log of changes has grown, and when the connection was lost.
-        deliver_message: called with each message of ``notify``, including this node's own.
+        woken: set when the log of changes has grown, and when the connection was lost.
         generation: see ``read_generation``; as of the last connection.
     """
 
-    def __init__(self, address: Address, node: Node, times: ClusterTimes = TIMES) -> None:
+    def __init__(
+        self, address: Address, node: Node, deliver: Callable[[str], object], times: ClusterTimes = TIMES
+    ) -> None:
         self.times = times
         self._address = address
+        self._deliver = deliver
         self._name = f"{address.user} control"
         self._own = DedicatedConnection(self._connect, address.suspect)
         self._log = DedicatedConnection(self._listen, address.suspect)
         self._leads = False
         self.node = node
-        self.heard: Callable[[], None] = lambda: None
-        self.deliver_message: Callable[[str], None] = lambda _: None
+        self.woken = asyncio.Event()
         self.generation = ""
 
     def lock(self, *, alone: bool) -> Executable:
@@ -315,10 +319,10 @@ class NodeSession:
             )
 
     def _on_notification(self, *_: object) -> None:
-        self.heard()
+        self.woken.set()
 
     def _on_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
-        self.deliver_message(message)
+        self._deliver(message)
 
 
 @lru_cache(maxsize=8)

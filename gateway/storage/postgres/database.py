@@ -25,10 +25,13 @@ from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, Datab
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
+from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
 Check = Callable[[AsyncConnection], Awaitable[None]]
 """Checks a database, which may be of an earlier version or empty."""
+MakeCredit = Callable[[Database], StoredCredit]
+"""Makes the object that updates the credit leases of a node with its writes."""
 
 READERS = 4
 WORK_S = 15.0
@@ -66,8 +69,9 @@ class PostgresDatabase(Database):
 
     kind: ClassVar[Literal["postgresql"]] = "postgresql"
 
-    def __init__(self, address: Address, user: DatabaseUser) -> None:
+    def __init__(self, address: Address, user: DatabaseUser, make_credit: MakeCredit | None = None) -> None:
         super().__init__(address.name)
+        self.credit = None if make_credit is None else make_credit(self)
         self._address = address
         self._writer = _make_engine(address, 1)
         self._reader = _make_engine(address, READERS, read_only=True)
@@ -236,12 +240,17 @@ _FAILURES = (DBAPIError, PoolTimeout, *FAILURES)
 async def open_postgres(url: str) -> PostgresDatabase:
     """Open ``postgresql://user:password@host/name`` for a single gateway. Raises ``DatabaseStartupError``."""
     address = Address(url)
-    return await open_address(address, SoleUser(address))
+    return await open_address(address, SoleUser(address), None, None)
 
 
-async def open_address(address: Address, user: DatabaseUser, check: Check | None = None) -> PostgresDatabase:
-    """Open and upgrade a database for ``user``, or write nothing if ``check`` raises ``DataFolderDamaged``."""
-    database = PostgresDatabase(address, user)
+async def open_address(
+    address: Address, user: DatabaseUser, check: Check | None, make_credit: MakeCredit | None
+) -> PostgresDatabase:
+    """Open and upgrade a database for ``user``, or write nothing if ``check`` raises ``DataFolderDamaged``.
+
+    ``make_credit``: makes the object that updates credit leases; None for a single gateway.
+    """
+    database = PostgresDatabase(address, user, make_credit)
     try:
         await user.acquire(wait_s=_START_LOCK_S)
         await database.migrate(check)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
+from functools import partial
 from typing import Protocol
 
 import pytest
@@ -9,8 +10,18 @@ import pytest
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.rows import Connection, post_spending
 from gateway.domain.balance import DAY_S, QuotaPeriod, UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant, StoredLease
+from gateway.domain.credit import (
+    BalanceId,
+    CreditAuthority,
+    CreditGrant,
+    CreditRecalled,
+    CreditReturned,
+    CreditWant,
+    RecallAnswered,
+    StoredLease,
+)
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 from gateway.storage.postgres.address import Address
 from tests.support.credit_memory import MemoryCredit, MemoryCreditAuthority
 from tests.support.credit_nodes import CHARGE
@@ -27,7 +38,7 @@ TOMORROW = parse_day(20_001 * DAY_S)
 class Judge(Protocol):
     """What the suite needs of a kind: nodes, limits that are made and changed, and posted charges."""
 
-    def make_node(self, name: str) -> CreditAuthority: ...
+    def make_node(self, name: str, events: Events | None = None) -> CreditAuthority: ...
 
     async def open(self, balance: BalanceId, limit: int, period: QuotaPeriod = "lifetime") -> None: ...
 
@@ -40,8 +51,8 @@ class MemoryJudge:
     def __init__(self) -> None:
         self.credit = MemoryCredit()
 
-    def make_node(self, name: str) -> CreditAuthority:
-        return MemoryCreditAuthority(self.credit, name)
+    def make_node(self, name: str, events: Events | None = None) -> CreditAuthority:
+        return MemoryCreditAuthority(self.credit, name, events=events)
 
     async def open(self, balance: BalanceId, limit: int, period: QuotaPeriod = "lifetime") -> None:
         self.credit.open(balance, limit, TODAY, period)
@@ -58,8 +69,8 @@ class PostgresJudge:
         self.store = store
         self.nodes: list[PostgresCreditAuthority] = []
 
-    def make_node(self, name: str) -> CreditAuthority:
-        self.nodes.append(PostgresCreditAuthority(Address(self.store.url), name, lambda: 2))
+    def make_node(self, name: str, events: Events | None = None) -> CreditAuthority:
+        self.nodes.append(PostgresCreditAuthority(Address(self.store.url), name, lambda: 2, events or Events()))
         return self.nodes[-1]
 
     async def open(self, balance: BalanceId, limit: int, period: QuotaPeriod = "lifetime") -> None:
@@ -149,12 +160,20 @@ async def test_returned_credit_is_for_all(judge: Judge) -> None:
 async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge: Judge) -> None:
     await judge.open(ACCOUNT, 100)
     await judge.open(KEY, 100)
-    first, second = judge.make_node("a"), judge.make_node("b")
     heard: asyncio.Queue[tuple[str, Collection[BalanceId]]] = asyncio.Queue()
-    for name, node in (("a", first), ("b", second)):
-        node.recalled = lambda balances, name=name: heard.put_nowait((f"{name} recalled", set(balances)))  # type: ignore[misc]
-        node.returned = lambda balances, name=name: heard.put_nowait((f"{name} returned", set(balances)))  # type: ignore[misc]
-        node.answered = lambda who, balances, name=name: heard.put_nowait((f"{who} answered {name}", set(balances)))  # type: ignore[misc]
+
+    def note(name: str, event: CreditRecalled | CreditReturned | RecallAnswered) -> None:
+        verb = {CreditRecalled: "recalled", CreditReturned: "returned"}.get(type(event))
+        by = f"{name} {verb}" if not isinstance(event, RecallAnswered) else f"{event.node} answered {name}"
+        heard.put_nowait((by, set(event.balances)))
+
+    def listen(name: str) -> Events:
+        events = Events()
+        for kind in (CreditRecalled, CreditReturned, RecallAnswered):
+            events.subscribe(kind, partial(note, name))
+        return events
+
+    first, second = judge.make_node("a", listen("a")), judge.make_node("b", listen("b"))
     await ask(first, 100)
     await ask(second, 0)  # it is connected from now on
     await second.recall([KEY, ACCOUNT])

@@ -466,6 +466,31 @@ async def test_a_request_that_fits_into_what_is_idle_elsewhere_runs_beside_one_t
         await extend(second, 5_000, node, other)  # the first runs at this very node
 
 
+async def test_a_client_that_leaves_while_its_request_gets_more_keeps_the_reservation_for_settlement() -> None:
+    """Whenever it leaves, the settlement releases what is reserved, and the keeper does not."""
+    for steps in range(20):
+        credit = MemoryCredit()
+        credit.open(KEY, 1_000, TODAY)
+        node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+        first, large = [(await asyncio.gather(node.begin(CAPPED, each), node.step()))[0] for each in (10, 900)]
+        await extend(first, 5_000, node, other)  # at no other node a request may exceed the limit
+        node.balances.release(large)
+        late = (await asyncio.gather(other.begin(CAPPED, 10), other.step(), node.step(), other.step()))[0]
+        extending = asyncio.ensure_future(other.balances.extend(late, 800))
+        for number in range(steps):
+            await asyncio.sleep(0)
+            each = (node, other)[number % 2]
+            each.pulse += EVERY_S
+            await each.keeper.step()
+        if extending.done():
+            break
+        extending.cancel()
+        await asyncio.gather(extending, return_exceptions=True)
+        assert other.find(KEY).held_nanos == late.nanos >= 10, steps
+    assert extending.done()
+    assert (late.nanos, steps > 3) == (800, True)
+
+
 async def test_a_client_that_leaves_ends_its_claim(credit: MemoryCredit) -> None:
     node = MemoryNode(credit, "a")
     reservation = (await asyncio.gather(node.begin(CAPPED, 10), node.step()))[0]

@@ -16,6 +16,7 @@ from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.events import Events
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, DatabaseStartupError
@@ -65,7 +66,7 @@ class Cluster:
 async def cluster(shared_postgres: SharedPostgres) -> AsyncIterator[Cluster]:
     async with open_credit_store(shared_postgres) as store:
         database = await open_database(store.url)
-        node = PostgresCreditAuthority(Address(store.url), "a", lambda: 1)
+        node = PostgresCreditAuthority(Address(store.url), "a", lambda: 1, Events())
         made = Cluster(store, database, node)
         await made.accounts.add_account(Account(0, "acme", quota=capped(1_000, "daily")))
         await made.keys.add_key(ApiKey(0, 1, "laptop", b"d", "last", quota=capped(500)))

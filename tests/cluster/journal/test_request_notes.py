@@ -24,6 +24,7 @@ from gateway.domain.credit import CreditWant
 from gateway.domain.ledger import KeyTotals, OnCrash
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database
@@ -89,7 +90,7 @@ class Cluster:
 
     async def take(self, node: str, nanos: int) -> None:
         """A lease of the key and the account."""
-        authority = PostgresCreditAuthority(Address(self.store.url), node, lambda: 1)
+        authority = PostgresCreditAuthority(Address(self.store.url), node, lambda: 1, Events())
         await authority.take([CreditWant((owner, 1), nanos, nanos, nanos) for owner in ("account", "key")], TODAY)
         await authority.close()
 

@@ -25,7 +25,7 @@ async def send_nowhere(_messages: Sequence[str]) -> None:
     ],
 )
 def test_event_reaches_the_other_node_once(events: Sequence[object], message: str) -> None:
-    nodes = {name: NodeNotifications(name, send_nowhere) for name in "ab"}
+    nodes = {name: NodeNotifications(name) for name in "ab"}
     heard: dict[str, list[object]] = {name: [] for name in nodes}
     connected = {name: connect_events(node) for name, node in nodes.items()}
     for name, node_events in connected.items():
@@ -43,7 +43,7 @@ def test_event_reaches_the_other_node_once(events: Sequence[object], message: st
 
 
 def test_nodes_that_join_or_leave_are_an_event_of_each_node() -> None:
-    notifications = NodeNotifications("a", send_nowhere)
+    notifications = NodeNotifications("a")
     heard: list[object] = []
     connect_events(notifications).subscribe(ShareChanged, heard.append)
     notifications.deliver(MEMBERS)

@@ -25,11 +25,11 @@ async def test_a_job_runs_while_the_node_leads_and_begins_anew_the_next_time() -
     for _ in range(2):
         await asyncio.sleep(0)
         assert steps.empty(), "it does not lead"
-        leadership.leads = True
+        leadership.begin()
         assert await asyncio.wait_for(steps.get(), 5) == "begun"
-        leadership.leads = False
+        leadership.end()
         assert await asyncio.wait_for(steps.get(), 5) == "ended"
-    leadership.leads = True
+    leadership.begin()
     assert await asyncio.wait_for(steps.get(), 5) == "begun"
     running.cancel()
     assert await asyncio.wait_for(steps.get(), 5) == "ended"
@@ -37,7 +37,7 @@ async def test_a_job_runs_while_the_node_leads_and_begins_anew_the_next_time() -
 
 async def test_an_error_of_the_job_is_the_runners() -> None:
     leadership = Leadership()
-    leadership.leads = True
+    leadership.begin()
 
     async def work() -> None:
         raise LookupError("a bug")

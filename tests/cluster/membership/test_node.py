@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from gateway.cluster.membership.backends import LEADER, SPACE
 from gateway.cluster.membership.fence import FencedWriteQueue
 from gateway.cluster.membership.node import ClusterNode
+from gateway.cluster.membership.notifications import NodeNotifications
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
 from gateway.cluster.membership.times import ClusterTimes
@@ -35,6 +36,13 @@ from tests.support.request_records import ROW
 A, B = "a" * 16, "b" * 16
 WITHIN_S = 30
 SETTING = Setting("routing.retry_ratio", 0.5, 1)
+
+
+class Deaf(asyncio.Event):
+    """An event that is never set: what it would report is lost."""
+
+    def set(self) -> None:
+        pass
 
 
 @attrs.define
@@ -65,13 +73,13 @@ class Nodes:
     async def start(
         self, name: str, *, follow: bool = True, ahead_s: float = 0.0, times: ClusterTimes = FREQUENT
     ) -> Running:
-        session = NodeSession(Address(self.url, name), Node(name, schema=REVISION), times)
-        database = await open_address(Address(self.url, name), session)
+        notifications = NodeNotifications(name)
+        session = NodeSession(Address(self.url, name), Node(name, schema=REVISION), notifications.receive, times)
+        database = await open_address(Address(self.url, name), session, None, None)
         self._stack.push_async_callback(database.close)
         queue = FencedWriteQueue(times=times)
-        node = ClusterNode(
-            session, queue, StoreClock(lambda: time.time() + ahead_s, time.monotonic), count_requests=lambda: 0
-        )
+        clock = StoreClock(lambda: time.time() + ahead_s, time.monotonic)
+        node = ClusterNode(session, notifications, queue, clock, count_requests=lambda: 0)
         self._stack.push_async_callback(node.close)
         await node.open()
         running = Running(session, database, node, queue, [], [])
@@ -139,7 +147,7 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
 
 async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
-    second.session.heard = lambda: None
+    second.session.woken = Deaf()
     await SettingRepository(first.database).put_setting(SETTING)
     await until(lambda: second.applied)
 
@@ -208,7 +216,7 @@ async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_a
     under_way = 1
     first.node.count_requests = lambda: under_way
     await observer.execute("UPDATE cluster SET value = '9999' WHERE name = 'oldest'")
-    first.session.heard()
+    first.session.woken.set()
     await until(lambda: first.queue.fenced)
     assert not first.node.leads
     assert not first.node.owns("channel")
@@ -225,11 +233,11 @@ async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_a
     under_way = 0
     await wait_for_beats()
     first.queue.take(1)
-    first.node._woken.set()
-    await until(lambda: not first.node._woken.is_set())
+    first.session.woken.set()
+    await until(lambda: not first.session.woken.is_set())
     beat = await observer.fetchval(beaten, A)
-    first.node._woken.set()
-    await until(lambda: not first.node._woken.is_set())
+    first.session.woken.set()
+    await until(lambda: not first.session.woken.is_set())
     assert await observer.fetchval(beaten, A) == beat
 
 

@@ -17,18 +17,19 @@ from tests.support.postgres import SharedPostgres
 
 async def test_rings_reach_other_nodes_over_the_database(shared_postgres: SharedPostgres) -> None:
     url = await shared_postgres.empty()
-    sessions = [NodeSession(Address(url), Node(letter * 16)) for letter in "ab"]
+    rings = [NodeNotifications(letter * 16) for letter in "ab"]
+    sessions = [
+        NodeSession(Address(url), Node(letter * 16), each.receive) for letter, each in zip("ab", rings, strict=True)
+    ]
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-    rings = [NodeNotifications(each.node.id, each.notify) for each in sessions]
 
     def note(node: str, job: str) -> None:
         heard.put_nowait((node, job))
 
     for name, session, each in zip("ab", sessions, rings, strict=True):
-        session.deliver_message = each.receive
         each.subscribe("job", partial(note, name))
         await session.acquire()
-    running = asyncio.create_task(rings[0].run())
+    running = asyncio.create_task(rings[0].run(sessions[0].notify))
     try:
         for number in range(400):
             rings[0].publish("job", f"video_{number:032}")
@@ -52,8 +53,8 @@ async def test_what_is_rung_at_once_goes_out_together_and_what_fails_is_dropped(
         if len(sent) == 1:
             raise StoreUnavailable("not now")
 
-    notifications = NodeNotifications("me", send)
-    running = asyncio.create_task(notifications.run())
+    notifications = NodeNotifications("me")
+    running = asyncio.create_task(notifications.run(send))
     for batch in (("a", "b", "a"), ("c",)):
         count = len(sent)
         for name in batch:
@@ -71,7 +72,7 @@ def test_messages_are_short_enough_and_whole(count: int) -> None:
     messages = build_messages("n" * 16, rings)
     assert all(len(message) <= MAX_BYTES for message in messages)
     heard: list[tuple[str, str]] = []
-    node = NodeNotifications("other", lambda _: asyncio.sleep(0))
+    node = NodeNotifications("other")
     node.subscribe("kind", lambda name: heard.append(("kind", name)))
     for message in messages:
         node.receive(message)

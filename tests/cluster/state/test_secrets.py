@@ -106,7 +106,7 @@ async def test_a_node_that_does_not_fit_neither_migrates_nor_registers(
     async def start(folder: DataFolder, master_key: bytes) -> None:
         address = Address(url, "0123456789abcdef")
         check = partial(check_shared, folder=folder, database=address.name, master_key=master_key)
-        await open_address(address, NodeSession(address, Node("0123456789abcdef")), check)
+        await open_address(address, NodeSession(address, Node("0123456789abcdef"), lambda _: None), check, None)
 
     observer = await asyncpg.connect(url)
     await observer.execute("UPDATE alembic_version SET version_num = '0021'")  # to migrate it again fails
