@@ -22,17 +22,17 @@ class DeclaredFiles(Protocol):
     """Whether the accounts and keys of the configuration file must be applied, given the files of other nodes."""
 
     async def is_new(self, config: Config) -> bool:
-        """Return whether the file has to be applied. Raises ``StoreUnavailable``."""
+        """Return whether the file has to be applied."""
         ...
 
     async def note(self, config: Config) -> None: ...
 
     async def warn_if_different(self) -> None:
-        """Log a warning if other nodes have a different file. Raises ``StoreUnavailable``."""
+        """Log a warning if other nodes have a different file."""
         ...
 
     def declare_alone(self, config: Config) -> AbstractAsyncContextManager[None]:
-        """Keep other nodes from applying a file while the block runs. Raises ``StoreUnavailable``."""
+        """Keep other nodes from applying a file while the block runs."""
         ...
 
 
@@ -60,7 +60,7 @@ class Deployment(Protocol):
         ...
 
     def leads(self) -> bool:
-        """Return whether this process currently does the work that only one process should do."""
+        """Return whether this process currently does the work of a single process, such as deleting old rows."""
         ...
 
     def run_once(self, job: Job) -> Job:

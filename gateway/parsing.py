@@ -88,7 +88,7 @@ def about(words: str, check: Mapping[str, Any] = {}) -> Mapping[str, Any]:
 
 
 def find_about(field: "attrs.Attribute[Any]") -> str:
-    """Return the description of a field; empty if it has none."""
+    """Return the description of a field; empty without one."""
     words: str = field.metadata.get(_ABOUT, "")
     return words
 

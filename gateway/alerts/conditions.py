@@ -50,7 +50,7 @@ def find_budgets(
 
 
 def _measure(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
-    """Return the spent percentage, the rest, and the budget with credits (nano-USD); None without a budget."""
+    """Return the spent percentage, the remaining amount and the whole budget, in nano-USD; None without a budget."""
     left = balance.find_balance(day)
     if left is None:
         return None

@@ -192,7 +192,7 @@ class AccountService:
         return changed, account
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Give a key a new ``secret``, returned only here. The former one stays valid for the overlap."""
+        """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap."""
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
             key = await self.get_key_noun(key_id, by)

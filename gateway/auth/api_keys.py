@@ -34,7 +34,7 @@ class ApiKeyAuthenticator:
         *,
         pepper: bytes,
         clock: Callable[[], float],
-        note_gone: NoteGone = lambda _living, _gone: None,
+        note_gone: NoteGone = lambda _existing, _gone: None,
     ) -> None:
         self._accounts = accounts
         self._keys = keys
@@ -151,7 +151,7 @@ class ApiKeyAuthenticator:
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """Return the caller with the key's current state, or the account's if it has none. Raises its errors."""
+        """Return the caller with the current state of its key or account. Raises the errors of ``authenticate``."""
         if caller.key.id:
             now = self._callers.get(caller.key.digest)
         else:

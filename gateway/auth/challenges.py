@@ -33,7 +33,7 @@ class Challenges:
         return body + self._sign(body, purpose)
 
     async def use(self, challenge: bytes, purpose: str) -> bool:
-        """Use up a challenge; return whether it was valid for ``purpose``. Raises ``StoreUnavailable``."""
+        """Use up a challenge; return whether it was valid for ``purpose``."""
         body, code = challenge[:_BODY], challenge[_BODY:]
         if len(code) != _CODE or not hmac.compare_digest(code, self._sign(body, purpose)):
             return False

@@ -43,7 +43,7 @@ class ExpectedToken:
 
 
 def choose_algorithms(offered: Any) -> tuple[str, ...]:
-    """Return the allowed algorithms among those in the provider's metadata; RS256 if the metadata names none."""
+    """Return the allowed algorithms among those in the provider's metadata; RS256 if it lists no algorithm."""
     names = offered if isinstance(offered, list) else ["RS256"]
     return tuple(name for name in names if isinstance(name, str) and name in ALGORITHMS)
 

@@ -127,7 +127,7 @@ class Invitations:
         return await self._sessions.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:
-        """Return the active account ``local``, else the first active account; create one if none is active."""
+        """Return the active account ``local``, else the first active account, which is created if necessary."""
         accounts = await self._accounts.list_accounts()
         active = [account for account in accounts if account.status == "active"]
         if active:

@@ -63,7 +63,7 @@ class FlowSigner:
         return flow if self._clock() < flow.expires_s else None
 
     async def use_up(self, flow: Flow) -> bool:
-        """End the flow; return False if it had ended before. Raises ``StoreUnavailable``."""
+        """End the flow; return False if it had ended before."""
         return await self._values.put(_KIND, flow.state.encode(), b"", flow.expires_s * 1000)
 
     def find_nonce(self, flow: Flow) -> str:

@@ -88,7 +88,6 @@ class SignInProvider:
         return self.label or self.name
 
     def find_role(self, claims: Claims) -> Role | None:
-        """Return the highest role that the claims grant; None if they grant none."""
         values = set(_list_texts(_find_claim(claims, self.role_claim)))
         return next((role for role in reversed(ROLES) if values.intersection(getattr(self.roles, role))), None)
 
@@ -108,7 +107,7 @@ class SignInProvider:
 
 
 def find_email(claims: Claims) -> str | None:
-    """Return the e-mail address in lower case; None if there is none or the provider has not verified it."""
+    """Return the e-mail address in lower case; None if it is missing or the provider has not verified it."""
     email = claims.get("email")
     if not isinstance(email, str) or claims.get("email_verified") is not True:
         return None
@@ -117,7 +116,7 @@ def find_email(claims: Claims) -> str | None:
 
 
 def list_names(claims: Claims) -> tuple[str, ...]:
-    """Return candidate names for a new member, best first; the last one is unique. They never identify a member."""
+    """Return candidate names for a new member, best first. The last name is unique. Names do not identify members."""
     tail = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:_TAIL]
     wanted = _list_texts([find_email(claims), claims.get("preferred_username")])
     found = [text.lower() for text in wanted if MEMBER_NAME.match(text.lower()) and text.lower() not in KINDS]
@@ -126,7 +125,7 @@ def list_names(claims: Claims) -> tuple[str, ...]:
 
 
 def _find_claim(claims: Claims, path: str) -> Any:
-    """Return the claim with that name, else the claim at that path; None if there is neither."""
+    """Return the claim with that name, else the claim at that path; None if both are missing."""
     if path in claims:
         return claims[path]
     value: Any = claims

@@ -57,7 +57,7 @@ async def check_attestation(answer: Attestation, challenge: bytes, site: Relying
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
 ) -> Signed:
-    """Verify a signature, and if ``needs_user`` that of a verified user; not the counter. Raises ``NotVerified``."""
+    """Verify a signature but not the counter. ``needs_user``: the device must have verified its user."""
     return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
 
 

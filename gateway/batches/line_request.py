@@ -65,7 +65,7 @@ class BatchStopped(Exception):
 
 
 class Gate(Protocol):
-    """Whether the gateway accepts work, and how many requests are running: a shutdown waits for them."""
+    """Tells whether the gateway accepts work, and counts running requests: a shutdown waits for them."""
 
     open: bool
     inside: int

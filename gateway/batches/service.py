@@ -61,7 +61,7 @@ class Batches:
         self.lost_after_s = LOST_AFTER_S
 
     async def open(self) -> None:
-        """Continue every batch that has not ended. Raises ``StoreUnavailable``."""
+        """Continue every batch that has not ended."""
         for batch in await self._services.store.list_unfinished():
             self._start(batch)
 

@@ -71,8 +71,8 @@ class AccountingService:
                 day = parse_day(self._clock())
                 # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
                 found, pending = reconcile.copy_sums(self._balances, day), self._queue.list_rows()
-                living = self._balances.existing
-                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, living)
+                existing = self._balances.existing
+                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, existing)
             for place in found.keys() | expected.keys():
                 if self._balances.is_gone(*place):
                     continue
@@ -86,9 +86,9 @@ class AccountingService:
         finally:
             self._loading = None
 
-    def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
-        """Drop the balances of deleted keys and accounts, ``gone``. ``living`` are the ids of all that exist."""
-        self._balances.drop_gone(living, gone)
+    def drop_gone(self, existing: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
+        """Drop the balances of deleted keys and accounts, ``gone``. ``existing`` are the ids of all that exist."""
+        self._balances.drop_gone(existing, gone)
         for owner, ids in gone.items():
             for owner_id in ids:
                 self._wholes.pop((owner, owner_id), None)

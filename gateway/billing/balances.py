@@ -126,13 +126,13 @@ class Balances:
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
         return self.existing is not None and owner_id not in self.existing[owner]
 
-    def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
+    def drop_gone(self, existing: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
         """Drop the balances of deleted keys and accounts, ``gone``, once nothing is reserved on them.
 
         A running request keeps its balances and charges the account's. A balance whose owner is in neither mapping
         stays, because its key may be too new to be in ``existing``.
         """
-        self.existing = living
+        self.existing = existing
         for owner, balances in self._kinds.items():
             found = {balances[each]: each for each in gone[owner] if each in balances}
             self._gone |= found
@@ -191,7 +191,7 @@ class Balances:
         return False
 
     def _take_overdrafts(self, reservation: Reservation, short: Collection[Balance]) -> bool:
-        """Make a reservation the only one that may exceed the ``short`` balances. Return False if there is another."""
+        """Let only this reservation exceed the ``short`` balances. Return False if another one may exceed any."""
         if not self._overdrafts.isdisjoint(short):
             return False
         self._overdrafts.update(short)

@@ -70,7 +70,7 @@ def _build_whole(what: str, nanos: int) -> BillLine:
 
 
 def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged: int | None = None) -> list[BillLine]:
-    """Build the lines at a price. Each ends where the sum of them is rounded up, so that the last is ``charged``."""
+    """Build the lines at a price. The running sum is rounded up at each line; the total is ``charged``."""
     parts = [part for part in _list_parts(price, usage) if part[1]]
     factor, total, before, lines = Fraction(multiplier_ppm, ONE_PPM), Fraction(0), 0, []
     for number, (what, quantity, per, nanos) in enumerate(parts, 1):

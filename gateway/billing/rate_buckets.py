@@ -94,7 +94,7 @@ def list_refusals(
 
 
 def find_strictest(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
-    """Return the window of the strictest bucket; see ``take_all``."""
+    """Return the window of the strictest bucket; see ``spend_all``."""
     stand = [(rate_limit.remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
     if not stand:
         return None

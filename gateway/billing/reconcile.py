@@ -133,11 +133,11 @@ async def recompute_sums(
     pending: Iterable[RequestRecord],
     day: UtcDay,
     clock: Callable[[], float],
-    living: Mapping[Owner, Collection[int]] | None,
+    existing: Mapping[Owner, Collection[int]] | None,
 ) -> dict[BalanceId, Sums]:
     """Compute the sums from the ledger and the ``pending`` records. Owners that are not ``existing`` are left out."""
     balances = Balances(clock)
-    balances.existing = living
+    balances.existing = existing
     balances.load(await ledger.list_spending(day), day)
     balances.load((_build_spending(record, day) for record in pending), day)
     return copy_sums(balances, day)

@@ -42,11 +42,11 @@ async def recover(
 
 
 async def open_bank(
-    ledger: LedgerRepository, clock: Callable[[], float], living: Mapping[Owner, Collection[int]] | None = None
+    ledger: LedgerRepository, clock: Callable[[], float], existing: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
     """Return the balances of the ``existing`` owners (None: all) with the stored spending of today and yesterday."""
     balances = Balances(clock)
-    balances.existing = living
+    balances.existing = existing
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
     balances.load_before(await ledger.list_spending(yesterday), yesterday)
     balances.load(await ledger.list_spending(today), today)
@@ -60,7 +60,7 @@ def interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecor
 
 
 def log_interrupted(rows: Iterable[RequestRecord]) -> None:
-    """Log those of ``rows`` that were interrupted."""
+    """Log the interrupted ``rows``."""
     for row in rows:
         if row.outcome == "interrupted":
             log.warning(

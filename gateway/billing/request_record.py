@@ -83,7 +83,7 @@ def build_record(
 
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
-    """Format all attempts of a request that took several. The last one, unless it failed, ended like the request."""
+    """Format all attempts of a request with several. The last attempt ended like the request, unless it failed."""
     tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     last = ctx.attempts[-1]
     if last.failure is None:

@@ -78,7 +78,7 @@ class ChangeFollower:
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
-        """Read everything again, including credit leases, and create missing balances. Raises ``StoreUnavailable``."""
+        """Read everything again, including credit leases, and create missing balances."""
         if self._keeper is not None:
             self._keeper.distrust_leases()
         database = self._storage.database

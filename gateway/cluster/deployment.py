@@ -22,7 +22,7 @@ _PROBING_NODES = 4
 
 
 class Cluster:
-    """The cluster's ``Deployment``. It has ``pauses_s``, because a response may still be on its way to the store."""
+    """The ``Deployment`` of a node. ``pauses_s``: a response may still be on its way to the store."""
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)
 

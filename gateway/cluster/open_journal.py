@@ -27,7 +27,7 @@ async def open_journal(
 ) -> tuple[RequestJournal, StoredNotes | None]:
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
-    Also return the object that deletes the journal's notes; None if the database has none. Raises ``StoreUnavailable``.
+    Also return the object that deletes the journal's notes; None if the database has none.
     """
     config, path = options.config, options.folder.private_file(JOURNAL)
     own = await find_own_notes(database, node.id)

@@ -1,4 +1,4 @@
-"""Find the address at which the other nodes of a cluster reach this one."""
+"""Finds the address at which other nodes of the cluster reach this node."""
 
 import asyncio
 import socket

@@ -204,7 +204,8 @@ def find_problem(url: str, *, insecure: bool) -> str:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path for a request to a node. Each segment stays a single one: a client may have chosen it."""
+    """Return the path for a request to a node. Raises ``NotFound``."""
+    # Each segment must stay a single one: a client may have chosen it, and the asked node trusts this node.
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)
     return "/".join((PREFIX, *(quote(segment, safe="") for segment in segments)))

@@ -137,7 +137,7 @@ class ServerCertificate:
 
 
 def open_certificate(certificate: str, key: str) -> ServerCertificate | None:
-    """Read the configured files; None if none are configured. Raises ``CertificateError``."""
+    """Read the configured files; None without configuration. Raises ``CertificateError``."""
     return ServerCertificate(Path(certificate), Path(key)) if certificate else None
 
 

@@ -218,7 +218,7 @@ class SettingsService:
         return value if isinstance(value, dict) else {} if path in stored else None
 
     def _build_present_price(self, model: str, provider: str | None) -> Fields:
-        """Return the fields of the stored price, else of the matching built-in price; empty if there is neither."""
+        """Return the fields of the stored price, else of the matching built-in price; empty without either."""
         for spec in self._live.effective.prices:
             if (spec.model, spec.provider) == (model, provider):
                 return build_price(spec.price())
@@ -248,7 +248,7 @@ def _build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict
 
 
 def _build_shipped_price(model: str, provider: str | None) -> Fields:
-    """Return the fields of the built-in price that applies to ``model``; empty if there is none."""
+    """Return the fields of the built-in price that applies to ``model``; empty if it has no such price."""
     price = read_shipped().find(model, provider)
     return {} if price is None else build_price(attrs.evolve(price, model=model, provider=provider))
 

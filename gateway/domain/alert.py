@@ -74,7 +74,7 @@ class Alert:
 
     @property
     def id(self) -> str:
-        """The same in every attempt to deliver it, so that a receiver can discard duplicates."""
+        """The same id in every attempt to deliver the alert: a receiver can discard duplicates."""
         text = f"{self.kind}\n{self.subject}\n{self.message}\n{self.at_s}"
         return f"alert_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 

@@ -185,7 +185,7 @@ def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
 
 
 def _parse_mp3_rate(head: bytes) -> int:
-    """Return the bytes per second of an MP3 by its first frame. 0: it has none."""
+    """Return the bytes per second of an MP3 by its first frame; 0 without a frame."""
     if len(head) < _MP3_HEADER_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - eleven bits set
         return 0
     version, layer, index = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4

@@ -159,7 +159,7 @@ class Balance:
         return self._today, self._month
 
     def tally(self, day: UtcDay) -> SpendCounter:
-        """Return the counter of the period that the quota limits; the lifetime counter if it limits none."""
+        """Return the counter of the period that the quota limits, or the lifetime counter."""
         if self._day is not day:
             self.turn_to(day)
         return self._capped

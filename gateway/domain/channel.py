@@ -113,7 +113,7 @@ class Channel:
         return not self.groups or group in self.groups
 
     def keeps(self, model: str) -> bool:
-        """Return whether a synchronised model passes the channel's filter: ``models`` as globs; none keeps all."""
+        """Return whether a synchronised model passes the globs in ``models``; without globs every model does."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def matches(self, model: str) -> bool:
@@ -122,7 +122,7 @@ class Channel:
 
 
 def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    """Yield the values; of ``Bearer KEY`` also the key alone."""
+    """Yield the header values; for ``Bearer KEY`` also ``KEY``."""
     for _, value in headers:
         yield value
         _, spaced, credential = value.partition(" ")

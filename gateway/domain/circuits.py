@@ -53,7 +53,7 @@ class Circuit:
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
     def get_own(self, account: int) -> CircuitBreaker:
-        """Return the breaker of ``account``. Create it if needed; at ``MOST_ACCOUNTS``, another one is dropped."""
+        """Return the breaker of ``account``. Create it if needed; with ``MOST_ACCOUNTS``, an old breaker is dropped."""
         own = self.accounts.get(account)
         if own is None:
             if len(self.accounts) >= MOST_ACCOUNTS:
@@ -160,7 +160,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         return endpoint_key in self or WHOLE in self
 
     def list_breakers(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
-        """Return the breakers that a request of ``account`` must pass, except the shared one of the whole channel."""
+        """Return the breakers that a request of ``account`` must pass, without the shared breaker of the channel."""
         found = []
         if (circuit := self.get(endpoint_key)) is not None:
             found.append(circuit.shared)
@@ -220,7 +220,7 @@ class Circuits(dict[EndpointKey, Circuit]):
     def record_failure(
         self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, failure: Failure
     ) -> CircuitBreaker | None:
-        """Record a failure. Return the breaker that it trips, the one with the widest scope. None if none trips."""
+        """Record a failure. Return the breaker with the widest scope that it trips, or None."""
         circuit = self._get_circuit(endpoint_key)
         own = circuit.get_own(account)
         if begun.find_generation(own) != own.generation or own.state == "open":
@@ -284,7 +284,7 @@ class Circuits(dict[EndpointKey, Circuit]):
             breaker.abandon(generation)
 
     def let_try(self, now: float) -> None:
-        """End every cooldown, so that the next request is a trial: the provider may work again."""
+        """End every cooldown: the next request is a trial."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
                 if breaker.state == "open":
@@ -296,7 +296,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_NEVER)
 
     def list_tripped(self) -> list[Tripped]:
-        """Return the breakers that are open or half open, except the shared one of the whole channel."""
+        """Return the breakers that are open or half open, without the shared breaker of the channel."""
         found: list[Tripped] = []
         for endpoint_key, circuit in self.items():
             if endpoint_key != WHOLE and circuit.shared.state != "closed":

@@ -62,7 +62,7 @@ class ClientFile:
 
 @frozen
 class NewFile:
-    """A client's description of a file to upload. ``kept_s`` is its ``expires_after``; None if there is none."""
+    """A client's description of a file to upload. ``kept_s``: its ``expires_after``; None if it is missing."""
 
     filename: str
     purpose: str

@@ -22,7 +22,7 @@ BalanceId = tuple[Owner, int]
 
 @quick_frozen
 class CreditWant:
-    """A node's request for credit: ``least`` for the smallest reservation, ``need`` for all, ``want`` for more."""
+    """A node's request for credit: ``least_nanos`` for its smallest reservation, ``need_nanos`` for all of them."""
 
     balance: BalanceId
     least_nanos: int

@@ -48,7 +48,7 @@ def is_mpeg(start: bytes) -> bool:
 
 
 def find_mpeg_frames(block: bytes) -> Frames:
-    """Find frames of any layer and bitrate; a frame's duration depends on neither."""
+    """Find frames of any layer and bitrate, which do not change a frame's duration."""
     for found in _MPEG_FRAME.finditer(block):
         yield found.start(), _parse_mpeg_seconds(found[0])
 
@@ -132,7 +132,7 @@ _PAGE_BEGINS_INSIDE = 1
 
 
 def parse_opus_seconds(packet: bytes) -> float:
-    """Return the seconds of an Opus packet by its first two bytes. 0: it is none, for example a header."""
+    """Return the seconds of an Opus packet by its first two bytes; 0 for anything else, such as a header."""
     if not packet:
         return 0.0
     code = packet[0] & 3

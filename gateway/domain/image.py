@@ -1,4 +1,4 @@
-"""Images: what a client requests, and what a provider returns."""
+"""Images: the request of a client, and the result of a provider."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

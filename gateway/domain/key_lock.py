@@ -1,4 +1,4 @@
-"""Locks: a member cannot change what an administrator has set on a key, nor remove it by deleting the key."""
+"""Locks: a member can neither change a field that an administrator has set on a key, nor delete the key."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def check_locks(before: ApiKey, after: ApiKey) -> None:
 
 
 def check_deletable(locked: Collection[str]) -> None:
-    """Raise ``Forbidden`` if a member could replace a locked key by another one."""
+    """Raise ``Forbidden`` if the key is locked: a member could otherwise replace it."""
     if locked:
         names = ", ".join(locked)
         raise Forbidden(f"An administrator has set {names} of this key: only an administrator deletes it")

@@ -171,14 +171,14 @@ class LeasedBalance(Balance):
         return given
 
     def resync(self, stored: StoredLease | None, unposted_nanos: int) -> None:
-        """Adopt the store's lease (None: it has none). ``unposted_nanos``: settled here, but not in the store yet."""
+        """Adopt the store's lease; None: it has no lease. ``unposted_nanos``: settled here, not in the store yet."""
         outstanding = 0 if stored is None else stored.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
         self.beyond_nanos = max(0, -self.room_nanos)
         self.lease_unknown = False
 
     def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
-        """Return the store's last refusal, unless it has expired. None if there is none."""
+        """Return the store's last refusal; None without one, or if it has expired."""
         refusal = self.refusal
         if refusal is None or now_s >= refusal.until_s or refusal.day_number != day.number:
             return None

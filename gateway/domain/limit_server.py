@@ -48,7 +48,7 @@ class LimitServer(Protocol):
     name: str
 
     async def connect(self) -> None:
-        """Open the connection anew, and prepare the server. Raises ``StoreUnavailable``."""
+        """Open the connection anew, and prepare the server."""
         ...
 
     async def run(self, command: bytes) -> bytes:

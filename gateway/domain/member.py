@@ -40,7 +40,7 @@ def may(role: Role, needed: Role) -> bool:
 
 
 def find_passphrase_problem(passphrase: str, name: str) -> str | None:
-    """Return what is wrong with a new passphrase of the member ``name``, in words. None if it is good."""
+    """Return in words why a new passphrase of the member ``name`` is too weak; None if it is good."""
     plain = passphrase.lower()
     if not MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE:
         return f"expected {MIN_PASSPHRASE} to {MAX_PASSPHRASE} characters: a few words are good"

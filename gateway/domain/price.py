@@ -325,7 +325,7 @@ class PriceLayer:
 
     @classmethod
     def of(cls, prices: Iterable[Price]) -> "PriceLayer":
-        """Return a layer of ``prices``. A later price replaces an earlier one for the same model and provider."""
+        """Return a layer of ``prices``. Of several for the same model and provider, the last counts."""
         latest = {(price.model, price.provider): price for price in prices}
         return cls(latest, (price.provider for price in latest.values() if not price.units))
 

@@ -43,7 +43,6 @@ class Limits:
         return self.rpm is not None or self.tpm is not None or self.max_concurrency is not None
 
     def find_request_burst(self, rpm: int) -> int:
-        """Return how many requests may start at once."""
         return rpm if self.burst is None else min(self.burst, rpm)
 
 
@@ -228,7 +227,7 @@ class LimitExceeded:
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Permission for one request. ``tokens``: the estimate that was taken. ``holder``: what the limiter releases."""
+    """Permission for one request. ``tokens``: the estimate that was taken. ``holder``: the limiter's own data."""
 
     tokens: int
     limit_status: RateLimitStatus

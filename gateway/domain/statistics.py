@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 
 class RingBuffer:
-    """The newest ``most`` figures, 64-bit integers. A new one replaces the oldest; the order is not kept."""
+    """The newest ``most`` figures, as 64-bit integers in no particular order."""
 
     __slots__ = ("_figures", "_most", "_next")
 
@@ -29,5 +29,5 @@ class RingBuffer:
 
 
 def find_percentile(ordered: Sequence[int], percent: int) -> int:
-    """Return the smallest of ``ordered`` figures with at least ``percent`` of them not above it (nearest rank)."""
+    """Return a percentile of the ``ordered`` figures by the nearest-rank method."""
     return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

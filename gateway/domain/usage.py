@@ -85,7 +85,7 @@ class Usage:
 
     @property
     def used(self) -> bool:
-        """Whether there is any usage. An unprocessed request has none."""
+        """Whether there is any usage: False for an unprocessed request."""
         return bool(
             self.prompt_tokens
             or self.completion_tokens

@@ -80,15 +80,15 @@ class CurrentTrace:
 
 
 def make_id(bits: int) -> int:
-    """Return a random id except 0, which means "none"."""
+    """Return a random id. It is never 0, which means "no id"."""
     return random.getrandbits(bits) or 1
 
 
 def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
-    """Return the trace of a request; None if it has none. A client's decision to sample is respected.
+    """Return the trace of a request, or None. A client's decision to sample is respected.
 
-    ``headers``: the client's headers, case-insensitive. ``ratio``: the share of requests to sample among those whose
-    client sends no ``traceparent``.
+    ``headers``: the client's, case-insensitive. ``ratio``: the share of requests to sample among those whose client
+    sends no ``traceparent``.
     """
     parent = headers.get(PARENT)
     if parent is not None and (found := parse_parent(parent)) is not None:

@@ -138,7 +138,7 @@ def _has_failed_test(state: ChannelState) -> bool:
 
 
 def _describe_failures(state: ChannelState) -> str | None:
-    """Return in words how many recent requests failed. None if hardly any did, or there were too few requests."""
+    """Return in words how many recent requests failed; None if they are too few to report."""
     count = len(state.recent)
     failed = sum(1 for figure in state.recent if figure == FAILED)
     if count < _FEWEST or count - failed >= MOSTLY_ANSWERED * count:

@@ -99,7 +99,7 @@ class KeyState:
         return None if kind_s is None else max(wait, kind_s)
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
-        """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 if there is none."""
+        """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 without a limit."""
         limit = self.limited.get(model)
         if limit is None or limit.account not in {None, account}:
             return 0.0
@@ -109,7 +109,7 @@ class KeyState:
         return limit.until - now
 
     def limit(self, model: str, account: int, until: float, now: float) -> None:
-        """Record a rate limit until ``until``: for ``account``, or for all accounts if another one already has it."""
+        """Record a rate limit until ``until``: for ``account``, or if another account has it already, for all."""
         before = self.limited.pop(model, None)
         if before is not None and before.until > now:
             until = max(until, before.until)
@@ -247,7 +247,7 @@ class ChannelState:
         return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
     def find_witness(self, endpoint_key: EndpointKey) -> int:
-        """Return an account for which this model is rate limited, or tripped since the last success; 0 if none."""
+        """Return an account for which this model is rate limited, or tripped since the last success; 0 without one."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
@@ -257,7 +257,7 @@ class ChannelState:
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
     def list_ill(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
-        """Return the channel's circuit breakers, without those of its keys, that are not "closed" for this model."""
+        """Return the channel's own circuit breakers that are not "closed" for this model."""
         found = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
         return [breaker for breaker in found if breaker.state != "closed"]
 
@@ -277,7 +277,7 @@ class ChannelState:
             del self._insisting_of[next(iter(self._insisting_of))]
 
     def pick_key(self, endpoint_key: EndpointKey, account: int, now: float) -> KeyState:
-        """Return the next available key in turn; if there is none, the key with the shortest wait."""
+        """Return the next available key in turn, or else the key with the shortest wait."""
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
         for step in range(count):
@@ -347,7 +347,7 @@ class SharedLimits(Protocol):
 
 @attrs.define(eq=False)
 class ChannelSlot:
-    """An attempt's use of a channel and a key. Release it with ``LoadBalancer.end``.
+    """An attempt's use of a channel and a key. Release it with ``LoadBalancer.release``.
 
     Attributes:
         generation: the generation of the channel's breaker at the start; ``key_generation`` that of the key's.

@@ -92,7 +92,7 @@ class ChannelService:
         self._demo_used_s: float | None = None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
-        """Replace the channels of the configuration file, and reload the stored ones. Raises ``StoreUnavailable``."""
+        """Replace the channels of the configuration file, and reload the stored ones."""
         async with self._changing:
             stored = await self._store.list_channels()
             self._declared = tuple(channels)
@@ -167,7 +167,7 @@ class ChannelService:
         return self._demo_used_s is not None and now_s - self._demo_used_s < DEMO_STAYS_S
 
     async def review_demo(self) -> None:
-        """Offer the demo or withdraw it, according to its setting and last use. Raises ``StoreUnavailable``."""
+        """Offer the demo or withdraw it, according to its setting and last use."""
         beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
         if beside or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
             async with self._changing:

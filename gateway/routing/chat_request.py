@@ -58,7 +58,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
 
 
 def find_chat_model(channel: Channel, listed: list[str]) -> str | None:
-    """Return the first model with a chat endpoint: of those named by the operator, else of ``listed``. None if none."""
+    """Return the first model with a chat endpoint that the operator named, else of ``listed``; None without one."""
     named = [ours for ours, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
     provider = PROVIDERS[channel.provider]
     for model in (*named, *listed):

@@ -31,7 +31,10 @@ def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
 
 
 def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
-    """Return the address for a key. None if the address variable is unusable: the key must not go elsewhere."""
+    """Return the address for a key from the environment. None if the address variable has no usable URL.
+
+    The key belongs to the server that the variable names: the provider's own address must not get it instead.
+    """
     given = environ.get(provider.env_base_url or "", "").strip().rstrip("/")
     if not given:
         return provider.base_url

@@ -52,7 +52,7 @@ def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> 
 
 
 def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:
-    """Return the variant in a model's name that changes the price and is neither declared nor allowed. None if fine."""
+    """Return the variant in a model's name that changes the price without being declared or allowed, or None."""
     variant = provider.find_variant(theirs)
     if variant is None or theirs in channel.models or any(theirs == named for _, named in channel.model_map):
         return None
@@ -124,7 +124,7 @@ def _check(
 
 
 def _check_betas(channel: Channel, features: str, model: str) -> None:
-    """Raise ``InvalidRequest`` for a feature in Anthropic's beta header that is neither harmless nor allowed."""
+    """Raise ``InvalidRequest`` for a feature in Anthropic's beta header that may cost money and is not allowed."""
     for name in list_betas(features):
         if not allows(channel, f"{BETA}.{name}"):
             if name.startswith(_THREADS):

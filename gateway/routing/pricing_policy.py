@@ -46,7 +46,7 @@ class PricingPolicy:
     unpriced: Unpriced = "refuse_limited"
 
     def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """Return the price of ``theirs``, the provider's name of ``model``; without one, that of the client's name."""
+        """Return the price of ``theirs``, the provider's name of ``model``, or else the price of ``model``."""
         return self.prices.find(theirs, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Probes failed channels for their recovery, so that no client's request has to test them."""
+"""Probes failed channels for their recovery: otherwise clients' requests would have to test them."""
 
 import asyncio
 import random

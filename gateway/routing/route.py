@@ -129,7 +129,7 @@ class Route:
         return self._may_go_on(failed, error)
 
     def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Return whether another channel is left, or the only one may get the request again."""
+        """Return whether another channel is left, or the only channel may get the request again."""
         # A failure of one key says nothing about the channel's other keys: the next one gets a try.
         if error.failure_scope not in {"key", "model"} or len(failed.slot.state.keys) == 1:
             self._tried += (failed.channel.name,)
@@ -293,7 +293,7 @@ class Route:
         return target.state.output_limits.get(target.model, 0)
 
     def _has_other(self, target: Target) -> bool:
-        """Return whether another channel could serve the request if this one fails."""
+        """Return whether another channel could serve the request if this channel fails."""
         if self._attempts >= self._load_balancer.settings.max_attempts:
             return False
         return any(other.state is not target.state and self._is_open(other) for other in self.targets)
@@ -318,7 +318,7 @@ class Route:
 
 
 def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return ``target`` with the next API format that serves the request. None if there is none."""
+    """Return ``target`` with the next API format that serves the request, or None."""
     if inference.compaction:
         return find_compacting(target, inference)
     wires = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)

@@ -94,7 +94,7 @@ class Router:
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
-        """Return the error for a request whose path the provider lacks. It names models that do what is wanted."""
+        """Return the error for a request whose path the provider lacks: it names models for this operation."""
         models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
@@ -229,7 +229,7 @@ def _find_endpoint(
 
 
 def _keep_able(targets: list[Target], inference: InferenceRequest) -> list[Target]:
-    """Keep the channels that can do what the request asks for. Raises ``InvalidRequest`` if none can."""
+    """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` without such a channel."""
     able, unable = [], []
     for target in targets:
         problem = _find_problem(inference, target.capability, fan_out=target.channel.fan_out)

@@ -12,7 +12,7 @@ RETRY_EVERY_S = 60.0
 
 
 class ModelSyncer:
-    """Synchronises the models of channels; a failed listing removes none. ``interval``: seconds, may change."""
+    """Synchronises the models of channels; a failed listing removes no model. ``interval`` returns seconds."""
 
     def __init__(self, catalog: ModelCatalog, channels: ChannelService, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog

@@ -118,13 +118,13 @@ async def _recover(
     post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
     if credit is None:
         await _recover_alone(options, storage.database, post_left)
-        return await open_bank(ledger, options.clock, await _list_living(storage.database))
+        return await open_bank(ledger, options.clock, await _list_existing(storage.database))
     await credit.open(storage.database, post_left)
     credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
     return credit.balances
 
 
-async def _list_living(database: Database) -> dict[Owner, Collection[int]]:
+async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:
     """Return the ids of the existing keys and accounts. Raises ``StoreUnavailable``."""
     found = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
     return {"key": {row.id for row in found[0]}, "account": {row.id for row in found[1]}}

@@ -91,7 +91,7 @@ class Database(ABC):
 
     @abstractmethod
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Return every row of a statement. Raises ``StoreUnavailable``."""
+        """Return every row of a statement."""
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
         """Like ``read``, for statements whose duration grows with the number of rows, such as sums over all rows."""

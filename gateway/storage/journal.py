@@ -73,7 +73,7 @@ class RequestJournal:
         return self.start_at_once(start)
 
     def start_soon(self, start: RequestStart) -> None:
-        """Record a request that a provider has begun on its own. Raises ``StoreUnavailable``."""
+        """Record a request that a provider has begun on its own."""
         self.start_at_once(start)
 
     def withdraw(self, request_id: str) -> None:

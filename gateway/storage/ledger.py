@@ -217,7 +217,7 @@ class LedgerRepository:
             await self._database.credit.post(connection, [row])
 
     async def find_stored(self, ids: Sequence[str]) -> set[str]:
-        """Return which of these requests are stored with their end. Raises ``StoreUnavailable``."""
+        """Return which of these requests are stored with their end."""
         return await self._database.write(lambda connection: find_stored(connection, ids, ended=True))
 
     async def add_credit(

@@ -27,6 +27,6 @@ class StartupState:
 
 
 async def find_leftovers(database: Database) -> StartupState:
-    """Read the state. Raises ``StoreUnavailable``."""
+    """Read the state."""
     (row,) = await database.read(_LOOK)
     return StartupState(*map(bool, row))

@@ -81,7 +81,7 @@ class PostgresCreditAuthority:
             await self._notify(connection, "recall", balances)
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Get overdrafts of all ``balances``, or of none. They are advisory locks: the server ends a dead node's."""
+        """Get overdrafts of all ``balances``, or of none. Each is an advisory lock, which ends with the connection."""
         async with self._work() as connection:
             locked = [each for each in sorted(balances) if await _lock(connection, each)]
             if len(locked) < len(balances):

@@ -47,13 +47,10 @@ class LeasedBalances(Balances):
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Increase a reservation to ``nanos`` if the store and idle nodes have as much; return whether that took time.
+        """Raise a reservation to ``nanos`` if the store and idle nodes have as much. Return whether this took time.
 
         With less credit the request may exceed a limit: only one such request per balance runs at a time in the whole
-        cluster.
-
-        Raises ``QuotaExceeded``: another such request is running. Raises ``StoreUnavailable``: the store cannot tell
-        whether one is.
+        cluster. Raises ``QuotaExceeded`` if another request does, ``StoreUnavailable`` if that is unknown.
         """
         now_s = self._keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]

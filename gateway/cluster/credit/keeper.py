@@ -174,7 +174,7 @@ class CreditKeeper:
         self._wake.set()
 
     def announce(self, balance: LeasedBalance) -> None:
-        """Announce that a refused balance has more credit, so that every node asks for it again."""
+        """Announce that a refused balance has more credit: every node may ask for it again."""
         self._credited.add(balance.id)
         self._queue.resume({balance})
         self._wake.set()

@@ -35,7 +35,7 @@ class Recalls:
         return 0.0 if last is None else last.sent_s + EVERY_S
 
     def note_sent(self, holders: Mapping[LeasedBalance, int], now_s: float) -> None:
-        """Record that balances are recalled now, and how many nodes should answer."""
+        """Record that balances are recalled now. ``holders``: the number of nodes that should answer for each."""
         self._last |= {balance: Recall(now_s, count) for balance, count in holders.items()}
 
     def note_answer(self, balance: LeasedBalance, node: str) -> bool:

@@ -65,7 +65,7 @@ _RETURNED = "the node has come back and posted what it had spent"
 
 
 async def list_orphaned(database: Database, after_s: float) -> Sequence[str]:
-    """Return the nodes that ended at least ``after_s`` seconds ago and have leases. Raises ``StoreUnavailable``."""
+    """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
     return [row.node for row in await database.read(_FIND.bindparams(after_ms=int(after_s * 1000)))]
 
 

@@ -48,7 +48,7 @@ class EndedNodeNotes:
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
         reservation, those of its account and key stay. A node that has registered again keeps everything. ``node``: its
-        id. ``interrupt``: returns the row of an interrupted request. Raises ``StoreUnavailable``.
+        id. ``interrupt``: returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
 
@@ -72,5 +72,5 @@ class EndedNodeNotes:
 
 
 async def record_journal(database: Database, node: str, journal: str) -> None:
-    """Record the location of the journal of ``node``: "disk" or "store". Raises ``StoreUnavailable``."""
+    """Record the location of the journal of ``node``: "disk" or "store"."""
     await database.change(_SAY.bindparams(node=node, journal=journal))

@@ -205,7 +205,7 @@ def parse_note(note: bytes) -> RequestRecord:
 
 
 async def find_own_notes(database: Database, node: str) -> Sequence[RequestRecord]:
-    """Return the rows of the requests that a node has started and not ended. Raises ``StoreUnavailable``."""
+    """Return the rows of the requests that a node has started and not ended."""
     return [parse_note(bytes(row.note)) for row in await database.read(_OWN.bindparams(node=node))]
 
 

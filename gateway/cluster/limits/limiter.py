@@ -1,4 +1,4 @@
-"""The rate limiter of several gateways: a server decides; while it is away, each gateway decides alone."""
+"""The rate limiter of several gateways: a server decides; while it is away, each gateway decides by itself."""
 
 import asyncio
 import secrets

@@ -62,7 +62,7 @@ class PostgresLimitServer:
 
 
 async def inspect_database(url: str) -> LimitServerState:
-    """Return the state of the database at ``url``. Raises ``StoreUnavailable``."""
+    """Return the state of the database at ``url``."""
     address = Address(url)
     try:
         connection = await address.connect(statement_timeout="3s")

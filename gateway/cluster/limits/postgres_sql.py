@@ -189,7 +189,7 @@ END $$
 
 
 def build_functions(clock: str) -> tuple[str, Sequence[str]]:
-    """Return the version that ends the functions' names, and their statements. ``clock``: SQL of the time function."""
+    """Return the version with which the functions' names end, and the statements that create them."""
     statements = (clock, _WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
     version = hashlib.sha256("".join(statements).encode()).hexdigest()[:12]
     return version, [statement.replace("VERSION", version) for statement in statements]

@@ -57,7 +57,7 @@ class SharedCaller:
 
 @frozen
 class PermitHolder:
-    """What a permit holds. ``alone``: the permit of the local limiter, if the server was not asked."""
+    """The resources of a permit. ``alone``: the permit of the local limiter, if the server was not asked."""
 
     caller: SharedCaller
     counted: tuple[SharedSubject, ...]

@@ -276,7 +276,7 @@ class ClusterNode:
         self._session.woken.set()
 
     async def _bring_back(self) -> None:
-        """Store what the store may have lost, and read everything again. Meanwhile the fence does not move."""
+        """Store the rows that the store may have lost, and read everything again. Meanwhile the fence does not move."""
         generation = self._session.generation
         log.warning("store_replaced", node=self.process)
         if self._restore is not None:

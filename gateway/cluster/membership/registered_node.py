@@ -6,7 +6,7 @@ from gateway.cluster.membership.store_clock import StoreClock
 
 
 class RegisteredNode(Protocol):
-    """A node as the credit needs it. ``process`` changes when it registers again; ``leads`` is true for one node."""
+    """The properties of a node that credit leases need. ``process`` changes when the node registers again."""
 
     @property
     def id(self) -> str: ...

@@ -187,7 +187,7 @@ class NodeSession:
         self.node = attrs.evolve(self.node, config_digest=config_digest)
 
     async def lead(self) -> bool:
-        """Become the leader of the cluster if there is none; return whether this node leads."""
+        """Become the leader of the cluster if it has no leader. Return whether this node leads."""
         async with self._own.exclusive(self.times.statement_s) as connection:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
@@ -206,7 +206,7 @@ class NodeSession:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
-        """Declare a node dead, free its claims, and end its connections first: a frozen write would block this one."""
+        """Declare a node dead and free its claims. Its connections end first: a frozen write would block this one."""
         async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:

@@ -1,4 +1,4 @@
-"""The clock shared by the nodes of a cluster: that of their store."""
+"""The clock that the nodes of a cluster share: the clock of their store."""
 
 from collections.abc import Callable
 

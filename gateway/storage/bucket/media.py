@@ -131,6 +131,6 @@ async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:
 
 
 async def delete_objects(bucket: Bucket, names: list[str]) -> None:
-    """Delete any number of objects. Raises ``StoreUnavailable``."""
+    """Delete any number of objects."""
     for start in range(0, len(names), DELETE_AT_ONCE):
         await bucket.delete(names[start : start + DELETE_AT_ONCE])

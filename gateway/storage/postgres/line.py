@@ -30,7 +30,7 @@ class DedicatedConnection:
 
     @asynccontextmanager
     async def exclusive(self, most_s: float) -> AsyncIterator[Connection]:
-        """Hold the connection for up to ``most_s`` seconds; any exception closes it. Raises ``StoreUnavailable``."""
+        """Hold the connection for up to ``most_s`` seconds; any exception closes it."""
         async with self._lock:
             try:
                 async with asyncio.timeout(most_s):
