@@ -4,13 +4,16 @@ Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED`` are wr
 mistake.
 """
 
+import asyncio
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import orjson
 import structlog
@@ -50,33 +53,83 @@ def _escape(value: str, keep: str = _LAYOUT) -> str:
     return "".join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in value)
 
 
-class LineWriter:
-    """Writes the gateway's finished log lines to standard error, one ``write`` each.
+class LineBatch:
+    """The lines of one turn of the event loop, which its next turn writes with one ``write``.
 
-    ``sys.stderr`` is looked up for every line: loggers are cached, and a test may replace the stream.
+    ``thread``: the thread of ``loop``; the lines of other threads are not collected.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.thread = threading.get_ident()
+        self.lines: list[str] = []
+
+    def write(self) -> None:
+        """Write the collected lines; an error, such as a full disk, is ignored."""
+        if not self.lines:  # an error has had them written
+            return
+        text = "".join(self.lines)
+        self.lines.clear()
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+class LineWriter:
+    """Writes the gateway's finished log lines to standard error.
+
+    A line is written at once, or together with the others of its turn of the event loop (``batch_lines``). An error is
+    always written at once: the process may be about to end. ``sys.stderr`` is looked up for every line: loggers are
+    cached, and a test may replace the stream.
 
     ``name``: the logger's name. ``given``: ``MASKED`` if the logger's caller has already masked the API keys in all
     fields.
     """
 
     __slots__ = ("_searches", "name")
+    batch: ClassVar[LineBatch | None] = None
 
     def __init__(self, name: str, given: str = "") -> None:
         self.name = name
         self._searches = given != MASKED
 
     def info(self, line: str) -> None:
-        """Write ``line``; an error, such as a full disk, is ignored."""
-        stream = sys.stderr
+        """Write ``line``, at once or with others; an error, such as a full disk, is ignored."""
         if self._searches:
             line = mask_keys(line)
+        batch = LineWriter.batch
+        if batch is not None and batch.thread == threading.get_ident():
+            batch.lines.append(line)
+            if len(batch.lines) == 1:
+                batch.loop.call_soon(batch.write)
+            return
+        stream = sys.stderr
         try:
             stream.write(line)
             stream.flush()
         except (OSError, ValueError):  # not ``suppress``: it costs more than the rest of this method
             return
 
-    debug = warning = error = critical = info
+    debug = warning = info
+
+    def error(self, line: str) -> None:
+        """Write ``line`` now, after the lines before it."""
+        self.info(line)
+        if LineWriter.batch is not None and LineWriter.batch.thread == threading.get_ident():
+            LineWriter.batch.write()
+
+    critical = error
+
+
+@contextmanager
+def batch_lines(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Write the lines of one turn of ``loop`` together, until the end of the block. Call in the loop's thread."""
+    LineWriter.batch = batch = LineBatch(loop)
+    try:
+        yield
+    finally:
+        LineWriter.batch = None
+        batch.write()
 
 
 WriteLine = Callable[[LineWriter, str, MutableMapping[str, Any]], str]

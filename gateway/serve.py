@@ -20,6 +20,7 @@ from gateway.app import open_runner
 from gateway.config.certificate import ServerCertificate
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
+from gateway.log import batch_lines
 from gateway.options import AppOptions, StartupInfo
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import find_limits
@@ -52,7 +53,7 @@ def run(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, S
     """Serve until a signal; call ``on_ready`` with the address. Raises ``PortInUse``, ``DatabaseStartupError``."""
     if not bound_free_memory():
         log.info("free_memory_not_bounded", reason="the C library is not glibc: its allocator decides what it keeps")
-    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner, batch_lines(runner.get_loop()):
         runner.run(_serve(options, manager, on_ready))
 
 

@@ -1,5 +1,7 @@
 """The log: one event a line, and nothing in it that is not on the list."""
 
+import asyncio
+import io
 import json
 import os
 import re
@@ -7,7 +9,9 @@ import subprocess
 import sys
 from typing import Any
 
-from gateway.log import ALLOWED, drop_unknown
+import pytest
+
+from gateway.log import ALLOWED, LineWriter, batch_lines, drop_unknown
 from tests.support.table_rows import table_rows
 
 SECRET = "sk-hunter2-hunter2-hunter2"
@@ -179,3 +183,37 @@ def test_a_field_never_begins_a_console_line_of_its_own() -> None:
     (line,) = run("log.info('request_settled', model='m\\n2026 [info    ] forged', path='\\x1b[2J')", "console")
     assert "m\\n2026" in line
     assert "\\x1b[2J" in line
+
+
+class _Writes(io.StringIO):
+    """A stream that keeps each write apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.parts.append(text)
+        return len(text)
+
+
+async def test_the_lines_of_a_turn_are_one_write_and_an_error_or_the_end_waits_for_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream, writer = _Writes(), LineWriter("test")
+    monkeypatch.setattr(sys, "stderr", stream)
+    with batch_lines(asyncio.get_running_loop()):
+        writer.info("a\n")
+        writer.warning("b\n")
+        assert stream.parts == []
+        await asyncio.sleep(0)
+        assert stream.parts == ["a\nb\n"]
+        writer.info("c\n")
+        writer.error("d\n")
+        assert stream.parts[1:] == ["c\nd\n"]
+        await asyncio.to_thread(writer.info, "of another thread\n")
+        assert stream.parts[2:] == ["of another thread\n"]
+        writer.info("e\n")
+    assert stream.parts[3:] == ["e\n"]
+    writer.info("f\n")
+    assert stream.parts[4:] == ["f\n"]

@@ -37,6 +37,10 @@ class BulkInsert:
             await copy_rows(connection, self._table, self._columns, rows)
 
 
+Inserts = Sequence[tuple[BulkInsert, list[tuple[Any, ...]]]]
+"""Rows, each list with the insert that takes it; in the order in which they are inserted."""
+
+
 class BulkAddition(BulkInsert):
     """Inserts rows; where a row exists, adds the ``sums`` to its values, and raises its ``highest`` to the new ones."""
 

@@ -13,6 +13,7 @@ from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bulk import Inserts
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.stored_credit import StoredCredit
 
@@ -73,6 +74,14 @@ class Database(ABC):
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Like ``write``, for statements that stay correct next to other processes' shared writes of other rows."""
         return await self.write(work)
+
+    async def insert(self, build: Callable[[], Inserts]) -> bool:
+        """Insert the rows that ``build`` returns in one transaction; see ``SqliteDatabase.insert``.
+
+        Return False if nothing was inserted: use ``write_shared``, which tells why.
+        """
+        del build
+        return False
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.

@@ -16,7 +16,7 @@ from gateway.domain.ledger import counts_as_usage, day_of
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, negate, sum_up
 from gateway.storage.async_engine import AsyncConnection
-from gateway.storage.bulk import BulkAddition, BulkInsert
+from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 
@@ -37,16 +37,26 @@ UNSTORABLE_MODEL = "(unstorable)"
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
     """Store rows and their charges in the current transaction. Raises ``IntegrityError`` for a stored row."""
-    await _REQUESTS.run(connection, list(map(request_values, rows)))
-    charges = [
-        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
+    for table, values in list_inserts(rows):
+        await table.run(connection, values)
+
+
+def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
+    """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum."""
+    inserts: list[tuple[BulkInsert, list[tuple[Any, ...]]]] = [
+        (_REQUESTS, list(map(request_values, rows))),
+        (
+            _CHARGES,
+            [
+                (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
+                for row in rows
+                if row.cost_nanos
+            ],
+        ),
+        (_DAYS, _sum_up_days(rows)),
+        (_HOURS, [(*place, *sums) for place, sums in sum_up(rows).items()]),
     ]
-    if charges:
-        await _CHARGES.run(connection, charges)
-    days = _sum_up_days(rows)
-    if days:
-        await _DAYS.run(connection, days)
-    await _HOURS.run(connection, [(*place, *sums) for place, sums in sum_up(rows).items()])
+    return [(table, values) for table, values in inserts if values]
 
 
 async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -19,6 +20,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection, AsyncEngine, create_async_engine
+from gateway.storage.bulk import Inserts
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.driver import Driver
 from gateway.storage.row_mapping import build_audit
@@ -53,6 +55,14 @@ class SqliteDatabase(Database):
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await self._finish(self._write(work, audit))
 
+    async def insert(self, build: Callable[[], Inserts]) -> bool:
+        """Insert the rows that ``build`` returns in one transaction. Return False if the database refuses any of them.
+
+        ``build`` runs in the writer's thread, which is called once: a call takes longer than a small statement. Raises
+        ``StoreUnavailable``.
+        """
+        return await self._finish(self._insert(build))
+
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         return await self._finish(self._read(statement))
 
@@ -85,12 +95,27 @@ class SqliteDatabase(Database):
                 log.warning("store_row_refused", error=reason)
                 raise RowRefused(reason) from error
             except (DBAPIError, PoolTimeout, OSError) as error:
-                self._note(error)
-                log.warning("store_write_failed", error=str(error.__cause__ or error))
-                raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
+                raise self._make_unavailable(error) from error
             if work is not _touch:  # it has nothing to commit
                 self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
             return done
+
+    async def _insert(self, build: Callable[[], Inserts]) -> bool:
+        async with self._lock:
+            try:
+                async with self._writer.connect() as connection:
+                    driver: Any = (await connection.get_raw_connection()).driver_connection
+                    self.last_commit_ms = await driver._execute(partial(_insert, driver._conn, build))  # noqa: SLF001 - not public
+            except (sqlite3.IntegrityError, sqlite3.DataError, *_REFUSALS):
+                return False
+            except (sqlite3.Error, DBAPIError, PoolTimeout, OSError) as error:
+                raise self._make_unavailable(error) from error
+            return True
+
+    def _make_unavailable(self, error: Exception) -> StoreUnavailable:
+        self._note(error)
+        log.warning("store_write_failed", error=str(error.__cause__ or error))
+        return StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5)
 
     async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
         try:
@@ -102,9 +127,23 @@ class SqliteDatabase(Database):
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 
     def _note(self, error: Exception) -> None:
-        reason = getattr(error, "orig", None)
+        reason = getattr(error, "orig", error)
         if isinstance(reason, sqlite3.Error) and is_damage(reason):
             self.report_damage(str(reason))
+
+
+def _insert(connection: sqlite3.Connection, build: Callable[[], Inserts]) -> float:
+    """Insert rows in one transaction; return how long its commit took, in milliseconds."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table, rows in build():
+            connection.executemany(table.sqlite, rows)
+        inserted = time.perf_counter()
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return round((time.perf_counter() - inserted) * 1000, 2)
 
 
 def is_damage(error: sqlite3.Error) -> bool:

@@ -1,6 +1,8 @@
 """The ledger in the database: whole commits, plain entries, and the same answers as the one in memory."""
 
 import sqlite3
+import sys
+from types import FrameType
 from typing import Any
 
 import attrs
@@ -32,6 +34,28 @@ async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Databas
         await stores.ledger.post([charge(2, 20)])
     assert await read_ids(stores.requests) == ["req_1"]
     assert [entry.amount_nanos for entry in await database.read(entries.select())] == [10]
+
+
+@SQLITE_ONLY
+async def test_a_commit_calls_the_thread_of_its_connection_once(database: Database) -> None:
+    ledger = open_stores(database).ledger
+    await ledger.post([charge(1, 10)])
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _arg: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.endswith("aiosqlite/core.py"):
+            calls.append(code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        await ledger.post([charge(number, 10) for number in range(2, 30)])
+    finally:
+        sys.setprofile(before)
+    assert calls.count("set_result") == 1, calls
+    assert len(await read_ids(open_stores(database).requests)) == 29
+    assert database.last_commit_ms is not None
 
 
 async def test_the_database_has_an_entry_for_each_charge_and_none_for_nothing(database: Database) -> None:
