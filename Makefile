@@ -38,8 +38,8 @@ test-clients: $(VENV)/dev.stamp  ## Run real clients through a gateway; installs
 test-suites: $(VENV)/dev.stamp  ## Run the libraries' own tests through a gateway; fetches them (ARGS="openai --spec FILE")
 	@$(BIN)/python -m scripts.run_suites $(ARGS)
 
-soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, and the properties on many examples (two hours)
-	@EXAMPLES=400 $(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m "soak or hypothesis" $(ARGS)
+soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, and the properties on many examples (four hours)
+	@EXAMPLES=400 $(if $(ARGS),,GATEWAY_TEST_LOAD_MINUTES=120) $(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m "soak or hypothesis" $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/ruff check

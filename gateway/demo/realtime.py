@@ -4,6 +4,7 @@ Speech is not detected: clients commit their audio and request the response.
 """
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 from base64 import b64decode, b64encode
@@ -89,7 +90,8 @@ class _Session:
         """Send one event; dropped if the client has disconnected."""
         if not self.socket.closed:
             event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-            await self.socket.send_str(orjson.dumps(event).decode())
+            with contextlib.suppress(ConnectionResetError):  # it is closing, and not yet closed
+                await self.socket.send_str(orjson.dumps(event).decode())
 
     async def refuse(self, message: str, cause: object, code: str | None = None) -> None:
         error = {"type": "invalid_request_error", "code": code, "message": message, "param": None, "event_id": cause}

@@ -1,7 +1,8 @@
-"""The calls of a soak: every endpoint of the public API, keys made and deleted, clients that leave."""
+"""The calls of a soak: every endpoint of the public API, with many keys, and clients that leave."""
 
 import asyncio
 import collections
+import io
 import random
 import secrets
 import time
@@ -12,16 +13,17 @@ import aiohttp
 import attrs
 import orjson
 
+from scripts.soak_parts.marks import Marks
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
 
 Json = dict[str, Any]
-KEY, OTHER_KEY = "sk-soak-soak-soak-soak", "sk-soak-other-other-other"
 LEAVE = 0.02
 SOUND = make_wav(2.0, 48_000)
 IMAGE = draw(512, 512)
 LARGE = "word " * 300_000
-BAD_BODIES = (b'{"model": 1}', b"{" * 50_000, b"")
+REFUSALS = (401, 402, 403, 429)
+"""What an operator who edits keys and accounts may bring upon a call."""
 ENDS = {
     "chat": (b"data: [DONE]\n\n",),
     "messages": (b"event: message_stop", b"event: error"),
@@ -34,72 +36,106 @@ class Failed(Exception):
     """A call has not ended as planned; the text says how."""
 
 
+class Refused(Exception):
+    """A call was refused because of what its key or account may do now."""
+
+
+def check_status(status: int, raw: bytes = b"") -> None:
+    """Raises ``Failed`` or ``Refused`` for the status of an error."""
+    if status in REFUSALS:
+        raise Refused
+    if status >= 400:
+        raise Failed(f"status {status} {raw[:160]!r}")
+
+
 @attrs.define
-class Caller:
-    """One client, which makes one call after the other.
+class Site:
+    """What all callers share.
 
     Attributes:
-        counted: calls that must have exactly one row each.
+        url: of the gateway.
+        secrets: of the keys that they call with.
+        restarting: the gateway is killed, or has just been started again: calls break.
         done: how many calls of each kind ended as planned.
         failed: how many did not, by kind and reason.
     """
 
     url: str
-    session: aiohttp.ClientSession
-    admin: aiohttp.ClientSession
-    counted: int = 0
+    marks: Marks
+    secrets: list[str] = attrs.Factory(list)
+    restarting: bool = False
     done: collections.Counter[str] = attrs.Factory(collections.Counter)
     failed: collections.Counter[str] = attrs.Factory(collections.Counter)
+
+
+@attrs.define
+class Caller:
+    """One client, which makes one call after the other, each with a key of its own choice."""
+
+    site: Site
+    session: aiohttp.ClientSession
+    key: str = ""
 
     async def run(self, until: float, pause_s: float) -> None:
         """Call until the monotonic time ``until``, with random pauses of ``pause_s`` on average."""
         kinds, weights = zip(*KINDS.items(), strict=True)
         calls: list[Call] = list(kinds)
         while time.monotonic() < until:
-            call = random.choices(calls, weights)[0]
-            name = call.__name__
-            try:
-                async with asyncio.timeout(60):
-                    await call(self)
-                self.done[name] += 1
-            except (Failed, aiohttp.ClientError, TimeoutError) as error:
-                self.failed[f"{name}: {error if isinstance(error, Failed) else type(error).__name__}"] += 1
+            await self.make(random.choices(calls, weights)[0])
             await asyncio.sleep(random.uniform(0, 2 * pause_s))
 
-    async def ask(self, method: str, path: str, *, counted: bool = False, **more: Any) -> bytes:
-        """Return the body of the answer. Raises ``Failed``."""
-        self.counted += counted
-        headers = {"Authorization": f"Bearer {KEY if counted else more.pop('key', OTHER_KEY)}"}
-        async with self.session.request(method, self.url + path, headers=headers, **more) as response:
+    async def make(self, call: "Call") -> None:
+        """One call, or the few that belong together."""
+        site, name, restarted = self.site, call.__name__, self.site.restarting
+        self.key = random.choice(site.secrets)
+        try:
+            async with asyncio.timeout(60):
+                await call(self)
+        except Refused:
+            name = "refused"
+        except (Failed, aiohttp.ClientError, TimeoutError) as error:
+            if not restarted and not site.restarting:
+                site.failed[f"{name}: {error if isinstance(error, Failed) else type(error).__name__}"] += 1
+                return
+            name = "broken by the kill"
+        site.done[name] += 1
+
+    async def ask(self, method: str, path: str, *, counted: bool = False, content_type: str = "", **more: Any) -> bytes:
+        """Return the body of the answer; ``counted``: it must have a row. Raises ``Failed`` or ``Refused``."""
+        mark = self.site.marks.begin()
+        headers = {"Authorization": f"Bearer {self.key}", "X-Request-Id": mark}
+        headers |= {"Content-Type": content_type} if content_type else {}
+        async with self.session.request(method, self.site.url + path, headers=headers, **more) as response:
             raw = await response.read()
-        if response.status >= 400:
-            raise Failed(f"status {response.status} {raw[:100]!r}")
+        check_status(response.status, raw)
+        if counted:
+            self.site.marks.answer(mark)
         return raw
 
     async def ask_json(self, method: str, path: str, **more: Any) -> Json:
         return dict(orjson.loads(await self.ask(method, path, **more)))
 
-    async def converse(self, kind: str, path: str, body: Json) -> bytes:
+    async def converse(self, kind: str, path: str, body: Json) -> None:
         """Make a call in one of the chat formats; some streams are left after the first bytes."""
         stream = random.random() < 0.5
         if kind == "gemini":
             path += ":streamGenerateContent?alt=sse" if stream else ":generateContent"
         else:
             body["stream"] = stream
-        self.counted += 1
-        headers = {"Authorization": f"Bearer {KEY}"}
-        async with self.session.post(self.url + path, json=body, headers=headers) as response:
-            if stream and random.random() < 2 * LEAVE:
+        mark = self.site.marks.begin()
+        headers = {"Authorization": f"Bearer {self.key}", "X-Request-Id": mark}
+        async with self.session.post(self.site.url + path, json=body, headers=headers) as response:
+            if stream and response.status == 200 and random.random() < 2 * LEAVE:
                 await response.content.readany()
                 response.close()
-                self.done["left half-way"] += 1
-                return b""
+                self.site.done["left half-way"] += 1
+                self.site.marks.answer(mark)
+                return
             raw = await response.read()
-        if response.status != 200:
-            raise Failed(f"status {response.status}")
+        check_status(response.status, raw)
+        self.site.marks.answer(mark)
         if stream and not any(end in raw[-4000:] for end in ENDS.get(kind, (b"data: ",))):
             raise Failed("a stream without its end")
-        return raw
 
 
 Call = Callable[[Caller], Awaitable[object]]
@@ -130,16 +166,17 @@ async def kept_responses(caller: Caller) -> None:
     )
     body = {"model": "m", "input": "go on", "previous_response_id": first["id"], "max_output_tokens": 100}
     await caller.converse("responses", "/v1/responses", body)
-    await caller.ask("GET", f"/v1/responses/{first['id']}", key=KEY)
+    await caller.ask("GET", f"/v1/responses/{first['id']}")
     if random.random() < 0.5:
-        await caller.ask("DELETE", f"/v1/responses/{first['id']}", key=KEY)
+        await caller.ask("DELETE", f"/v1/responses/{first['id']}")
 
 
 async def large_chat(caller: Caller) -> None:
     """Send a prompt of 1.5 MB."""
     hi = [{"role": "user", "content": LARGE}]
     path = random.choice(["/v1/chat/completions", "/v1/messages"])
-    await caller.ask("POST", path, counted=True, json={"model": "m", "max_tokens": 100, "messages": hi})
+    body = io.BytesIO(orjson.dumps({"model": "m", "max_tokens": 100, "messages": hi}))
+    await caller.ask("POST", path, counted=True, data=body, content_type="application/json")
 
 
 async def embeddings(caller: Caller) -> None:
@@ -218,64 +255,43 @@ async def videos(caller: Caller) -> None:
 
 async def realtime(caller: Caller) -> None:
     """Open a realtime session for one response."""
-    url, headers = f"{caller.url}/v1/realtime?model=demo-realtime", {"Authorization": f"Bearer {OTHER_KEY}"}
-    async with caller.session.ws_connect(url, headers=headers) as socket:
-        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
-        await socket.send_json({"type": "conversation.item.create", "item": item})
-        await socket.send_json({"type": "response.create", "response": {}})
-        async for message in socket:
-            if b'"response.done"' in str(message.data).encode():
-                break
-
-
-async def keys(caller: Caller) -> None:
-    """Make a key, use it, and delete it."""
-    url, body = f"{caller.url}/admin/v1/keys", {"name": f"k{secrets.token_hex(8)}", "account": "soak", "rpm": 100}
-    async with caller.admin.post(url, json=body) as response:
-        made = await response.json()
-    call = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
-    await caller.ask("POST", "/v1/chat/completions", key=made["secret"], json=call)
-    async with caller.admin.delete(f"{url}/{made['id']}") as response:
-        if response.status >= 300:
-            raise Failed(f"status {response.status}")
+    url, headers = f"{caller.site.url}/v1/realtime?model=demo-realtime", {"Authorization": f"Bearer {caller.key}"}
+    try:
+        async with caller.session.ws_connect(url, headers=headers) as socket:
+            item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+            await socket.send_json({"type": "conversation.item.create", "item": item})
+            await socket.send_json({"type": "response.create", "response": {}})
+            async for message in socket:
+                if b'"response.done"' in str(message.data).encode():
+                    return
+    except aiohttp.WSServerHandshakeError as error:
+        check_status(error.status)
+        raise
+    if not caller.site.restarting:
+        raise Failed("a session that ended before its response")
 
 
 async def nonsense(caller: Caller) -> None:
     """Ask the provider that answers nonsense: any error will do."""
     body = {"model": "nonsense", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
     body["stream"] = random.random() < 0.5
-    headers = {"Authorization": f"Bearer {OTHER_KEY}"}
     path = random.choice(["/v1/chat/completions", "/v1/messages", "/v1/responses"])
     if path.endswith("responses"):
         body = {"model": "nonsense", "input": "hi", "stream": body["stream"]}
-    async with caller.session.post(caller.url + path, json=body, headers=headers) as response:
+    headers = {"Authorization": f"Bearer {caller.key}", "X-Request-Id": caller.site.marks.begin()}
+    async with caller.session.post(caller.site.url + path, json=body, headers=headers) as response:
         await response.read()
 
 
 async def refused(caller: Caller) -> None:
     """Make a call that is refused: an unknown key, a bad field, or a body that is no JSON."""
-    key, body = random.choice(
-        [
-            (f"sk-{secrets.token_hex(16)}", b"{}"),
-            (OTHER_KEY, b'{"model": 1}'),
-            (OTHER_KEY, b"{" * 50_000),
-            (OTHER_KEY, b""),
-        ]
-    )
+    unknown = (f"sk-{secrets.token_hex(16)}", b"{}")
+    key, body = random.choice([unknown, *((caller.key, bad) for bad in (b'{"model": 1}', b"{" * 50_000, b""))])
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    async with caller.session.post(f"{caller.url}/v1/chat/completions", data=body, headers=headers) as response:
+    async with caller.session.post(f"{caller.site.url}/v1/chat/completions", data=body, headers=headers) as response:
         await response.read()
     if not 400 <= response.status < 500:
         raise Failed(f"status {response.status}")
-
-
-async def admin(caller: Caller) -> None:
-    """Look at the pages that an operator opens."""
-    for path in ("/admin/v1/usage?by=key", "/admin/v1/requests?limit=100", "/admin/v1/keys", "/metrics"):
-        async with caller.admin.get(caller.url + path) as response:
-            await response.read()
-        if response.status >= 500:
-            raise Failed(f"{path} status {response.status}")
 
 
 KINDS: dict[Call, float] = {
@@ -292,8 +308,6 @@ KINDS: dict[Call, float] = {
     batches: 1,
     videos: 1,
     realtime: 2,
-    keys: 4,
     nonsense: 2,
     refused: 3,
-    admin: 1,
 }

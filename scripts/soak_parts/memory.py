@@ -17,29 +17,36 @@ class Curve:
     resident_mb: Sequence[float]
 
     @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.step_s * len(self.resident_mb)
+
+    @property
     def growth(self) -> float:
-        """The growth over the second half, as a part of its mean: what a straight line through it rises by."""
-        half = self.resident_mb[len(self.resident_mb) // 2 :]
-        if len(half) < 2:
+        """What a straight line through it rises by, as a part of its mean."""
+        if len(self.resident_mb) < 2:
             return 0.0
-        slope = statistics.linear_regression(range(len(half)), half).slope
-        return slope * (len(half) - 1) / statistics.fmean(half)
+        slope = statistics.linear_regression(range(len(self.resident_mb)), self.resident_mb).slope
+        return slope * (len(self.resident_mb) - 1) / statistics.fmean(self.resident_mb)
+
+    def since(self, seconds: float) -> "Curve":
+        """The curve without its beginning, in which caches fill."""
+        return Curve(self.step_s, self.resident_mb[int(seconds / self.step_s) :])
 
     def describe(self) -> str:
-        half = self.resident_mb[len(self.resident_mb) // 2 :]
-        per_minute = self.growth * statistics.fmean(half) / max(1, len(half) - 1) / self.step_s * 60
+        if not self.resident_mb:
+            return "resident memory: not watched for long enough"
+        low, high = min(self.resident_mb), max(self.resident_mb)
         return (
-            f"resident memory: first {self.resident_mb[0]:.1f}, middle {half[0]:.1f}, last {half[-1]:.1f} MB; "
-            f"the second half grows by {self.growth:+.1%} ({per_minute:+.2f} MB a minute), "
-            f"from {min(half):.1f} to {max(half):.1f} MB"
+            f"resident memory over {self.seconds:.0f} s: first {self.resident_mb[0]:.1f}, "
+            f"last {self.resident_mb[-1]:.1f} MB; it grows by {self.growth:+.1%}, from {low:.1f} to {high:.1f} MB"
         )
 
 
 async def watch(process: psutil.Process, seconds: float, step_s: float) -> Curve:
-    """Print the resident memory each ``step_s`` for ``seconds``."""
+    """Look at the resident memory each ``step_s`` for ``seconds``."""
     begun, seen = time.monotonic(), []
-    while (passed := time.monotonic() - begun) < seconds:
+    while time.monotonic() - begun < seconds:
         seen.append(process.memory_info().rss / 1e6)
-        print(f"{passed:6.0f} s  {seen[-1]:.1f} MB", flush=True)
         await asyncio.sleep(step_s)
     return Curve(step_s, seen)
