@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from scripts.bench_parts.figures import percentile
-from scripts.bench_parts.load import Line, Load, StreamLine, WholeLine
+from scripts.bench_parts.load import BrokenAnswer, Line, Load, StreamLine, WholeLine
 from scripts.bench_parts.meter import Reading
 from scripts.bench_parts.peers import SLOW
 from scripts.bench_parts.processes import Relay
@@ -178,11 +178,14 @@ class Bench:
                 load = loads[relay.name]
                 await load.connect(plan.streams)
                 await asyncio.sleep(plan.provider_retry_after_s)
-                before = self.read(relay)
+                before, seen = self.read(relay), load.tally.events
                 await load.open_streams(plan.streams, plan.whole_events)
                 await load.settle()
                 await asyncio.sleep(plan.provider_retry_after_s)
-                self.note("stream", relay.name, number, requests=plan.streams, **self.read(relay).since(before))
+                used, events = self.read(relay).since(before), load.tally.events - seen
+                if events != plan.streams * plan.whole_events:
+                    raise BrokenAnswer(f"{events} events of {plan.streams} streams", relay.port)
+                self.note("stream", relay.name, number, requests=plan.streams, **used)
 
     async def look_at_bursts(self, relays: list[Relay]) -> None:
         """First events of streams that are all opened in the same moment."""

@@ -16,7 +16,7 @@ from scripts.bench_parts.meter import pin, read_resident_kb
 from scripts.bench_parts.wire import CHAT, TRUSTING, Address, Format, write_call
 
 ROOT = Path(__file__).parents[2]
-START_S = 60.0
+START_S = 180.0
 END_S = 20.0
 LOOK_S = 0.005
 

@@ -20,7 +20,7 @@ from scripts.bench_parts.wire import ANSWER, MODELS, STREAM_END, STREAM_HEAD, ST
 TICK_S = 0.001
 BACKLOG = 4096
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_EVENTS = re.compile(rb'"max_tokens": *(\d+)')
+_EVENTS = re.compile(rb'"max_(?:completion_)?tokens": *(\d+)')
 
 
 class Ring:
