@@ -1,6 +1,6 @@
 """Every page of the console, as its administrators, members and viewers see it: in light, in dark and on a phone.
 
-Each is looked at three times and scanned for what would keep somebody out; a picture of each look is kept.
+Each is looked at three times and scanned for what would keep somebody out. SCREENSHOTS=folder keeps the images.
 """
 
 import os

@@ -77,13 +77,9 @@ class Visitor:
         assert response is None or response.status < 400, (path, response.status, await self.page.inner_text("main"))
 
     async def shoot(self, name: str, *, whole: bool = True) -> None:
-        """A screenshot for a reader: of every step, and of the whole page, if a folder is named.
-
-        Else of a page in light alone: a picture costs more than what is looked for on the page.
-        """
-        wanted = bool(os.environ.get("SCREENSHOTS"))
-        if wanted or name.endswith("-light"):
-            await self.page.screenshot(path=self.shots / f"{name}.png", full_page=whole and wanted)
+        """A screenshot for a reader, if a folder is named: it costs more than what is looked for on the page."""
+        if os.environ.get("SCREENSHOTS"):
+            await self.page.screenshot(path=self.shots / f"{name}.png", full_page=whole)
 
     def find(self, role: str, name: str, *, exact: bool = True) -> Locator:
         """What a screen reader would find under that name."""

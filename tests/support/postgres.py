@@ -49,6 +49,8 @@ SELECT count(*), sum(relnatts), (SELECT count(*) FROM pg_trigger), (SELECT count
     (SELECT string_agg(prosrc, ' ' ORDER BY proname, prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace)
 FROM pg_class WHERE relnamespace = 'public'::regnamespace
 """
+COPIED = "copied"
+"""The folder, beside the files of the server of the run, that files of other servers are copied from."""
 _numbers = count()
 
 
@@ -155,28 +157,40 @@ def share_server() -> PostgresServer:
             return PostgresServer(folder / "data", int(note.read_text()))
         server = make_server(folder / "data")
         server.start()
+        asyncio.run(server.make_template())
+        server.stop("fast")
+        _copy(server.folder, folder / COPIED)
+        server.start()
         pid = (folder / "data" / "postmaster.pid").read_text().split()[0]
         subprocess.run(
             ["setsid", "sh", "-c", _WATCH, users, pid, folder],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
         )  # fmt: skip
-        asyncio.run(server.make_template())
         note.write_text(str(server.port))
         return server
 
 
 @asynccontextmanager
 async def owning_server() -> AsyncIterator[PostgresServer]:
-    """A server of the test's own, to be restarted: started, with the template."""
+    """A server of the test's own, to be restarted: started, with the template.
+
+    Its files are copies: to make them, and the template, takes some seconds of a processor.
+    """
+    shared = await asyncio.to_thread(share_server)
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         Path(folder).chmod(0o755)  # the server may run as another user
-        server = await asyncio.to_thread(make_server, Path(folder) / "data")
+        server = PostgresServer(Path(folder) / "data", find_free_port())
+        await asyncio.to_thread(_copy, shared.folder.with_name(COPIED), server.folder)
         await asyncio.to_thread(server.start)
         try:
-            await server.make_template()
             yield server
         finally:
             await asyncio.to_thread(server.stop)
+
+
+def _copy(files: Path, to: Path) -> None:
+    """Copy the files of a stopped server, with their owner."""
+    subprocess.run(["cp", "-a", files, to], check=True)
 
 
 def make_server(folder: Path) -> PostgresServer:
