@@ -131,12 +131,16 @@ def write_stream(events: int) -> list[bytes]:
     return [SSE_HEAD, *map(chunk, (*content, *last)), LAST_CHUNK]
 
 
+MOST_REQUESTS, AGREED = 24, 3
+
+
 async def count_third(
     gateway_with: StartGateway, pieces: Sequence[bytes], body: bytes, end: bytes, **sections: Any
 ) -> Counts:
     """The calls of a third request over one connection, each answered with ``pieces`` one by one.
 
-    Of three such requests the one with the fewest calls counts: what is done once in a second is in one of them.
+    What is done once in a second is in some of the requests, on a busy machine in most: those count that agree on the
+    fewest calls, once there are three of them or many requests.
     """
     counts = Counts()
     later: list[Counts] = []
@@ -144,7 +148,7 @@ async def count_third(
     async with ScriptedUpstream(steps) as up:
         gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)], **sections})
         reader, writer = await connect(gateway_.url)
-        for number in range(1, 6):
+        for number in range(1, MOST_REQUESTS):
             counts.clear()
             with profiled(counts):
                 writer.write(post(body))
@@ -154,6 +158,9 @@ async def count_third(
                     await asyncio.sleep(0)
             if number >= 3:
                 later.append(copy.copy(counts))
+                totals = [each.total for each in later]
+                if totals.count(min(totals)) >= AGREED:
+                    break
         writer.close()
         assert up.connections == 1
     return min(later, key=lambda each: each.total)

@@ -11,7 +11,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import UsageSource
 from gateway.server.context import SERVICES
-from tests.support.fault_scene import audit, cost_of, site, until
+from tests.support.fault_scene import UNHURRIED, WAIT_LIMIT_S, audit, cost_of, site, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.leaving_clients import Writer, close, connect, half_close, reset
 from tests.support.scripted_upstream import (
@@ -133,14 +133,14 @@ async def test_whoever_leaves_pays_once_for_what_had_been_delivered(
     standing_with: StartGateway, cut: Cut, leave: Callable[[Writer], None]
 ) -> None:
     async with ScriptedUpstream([*cut.script, STALL]) as up:
-        gateway = await standing_with(site(channel(up.base_url), **CAPPED))
+        gateway = await standing_with(site(channel(up.base_url, **UNHURRIED), **CAPPED))
         before = await read_charged(gateway)
         reader, writer = await connect(gateway, stream=True)
         await until(lambda: up.received)
         if cut.last:
             await reader.readuntil(cut.last)
         leave(writer)
-        await asyncio.wait_for(up.hung_up.wait(), 1)
+        await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
         row = await audit(gateway, up, outcome="client_closed", attempts=1)
         writer.close()
         assert (row.prompt_tokens, row.completion_tokens) == cut.tokens
@@ -157,7 +157,7 @@ async def test_whoever_leaves_after_the_end_mark_pays_once_for_the_whole(
     standing_with: StartGateway, end: list[Step], leave: Callable[[Writer], None]
 ) -> None:
     async with ScriptedUpstream([*WHOLE, *end, STALL]) as up:
-        gateway = await standing_with(site(channel(up.base_url), **CAPPED))
+        gateway = await standing_with(site(channel(up.base_url, **UNHURRIED), **CAPPED))
         before = await read_charged(gateway)
         reader, writer = await connect(gateway, stream=True)
         await reader.readuntil(LAST_CHUNK if end else DONE)
@@ -172,7 +172,7 @@ async def test_many_who_leave_at_every_event_at_once_are_each_settled_once(stand
     slow = [step for piece in WHOLE for step in (piece, 0.002)]
     lasts = [b"\r\n\r\n", *SPOKEN, FINISH, DONE]
     async with ScriptedUpstream([*slow, LAST_CHUNK]) as up:
-        gateway = await standing_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url, **UNHURRIED)))
 
         async def leave_after(last: bytes) -> str:
             reader, writer = await connect(gateway, stream=True)

@@ -32,7 +32,7 @@ RUNNING = {"painted": 1, "streamed": 1, "tasks": 2, "edited": 1, "sent": 1}
 PARTS = 3
 KILLS = 2
 CALLERS = 12
-LOAD_S = (0.15, 0.35)
+LOAD_S = (0.05, 0.25)
 IMAGE = draw()
 
 
@@ -134,7 +134,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         assert logged == {row.id for row in rows.values()}
         await check_rest(gateway, 0)
         assert (await uploads.edit(gateway.url, 1, data)).status == 200
-        await eventually(lambda: is_stored(gateway, len(RUNNING) + 1), 5)
+        await eventually(lambda: is_stored(gateway, len(RUNNING) + 1), 30)
         await check_rest(gateway, A_IMAGE)
         await gateway.kill()
         check_offline(gateway)
@@ -231,6 +231,8 @@ async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_t
                     break
                 names = (f"call{number}.{index}" for index in range(CALLERS))
                 crowd = [asyncio.create_task(keep_painting(gateway.url, name, memory, rng)) for name in names]
+                whole = len(memory.whole)
+                await until(lambda whole=whole: len(memory.whole) > whole)  # type: ignore[misc]
                 await asyncio.sleep(rng.uniform(*LOAD_S))
                 await gateway.kill()
                 await asyncio.gather(*crowd)

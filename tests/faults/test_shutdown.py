@@ -196,7 +196,8 @@ async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway)
         reported.append(received)
 
     async with ScriptedUpstream([*STARTED, note, STALL]) as up:
-        gateway = await gateway_with(fault_scene.site(channel(up.base_url), **SHORT))
+        patient = channel(up.base_url, **fault_scene.UNHURRIED)
+        gateway = await gateway_with(fault_scene.site(patient, **SHORT))
         calls = [asyncio.create_task(fault_scene.call(gateway, stream=True)) for _ in range(20)]
         await fault_scene.until(lambda: len(reported) == 20)
         await gateway.stop()

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import asyncpg
 import attrs
 import pytest
 from sqlalchemy import text
@@ -25,6 +26,10 @@ from tests.support.postgres import PostgresServer, SharedPostgres
 from tests.support.request_records import make_row
 from tests.support.stores import open_stores
 
+HELD = """
+SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE locktype = 'advisory' AND granted AND datname = current_database()
+"""
 HOLDER = "AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)"
 
 
@@ -33,6 +38,17 @@ async def break_connections(url: str, server: PostgresServer, which: str = "") -
     others = f"datname = current_database() AND pid <> pg_backend_pid() {which}"
     ending = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"  # noqa: S608 - our own words
     await server.execute(ending, url.rpartition("/")[2])
+
+
+async def await_free(url: str) -> None:
+    """Return once no session holds an advisory lock of the database."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with asyncio.timeout(30):
+            while await connection.fetchval(HELD):  # noqa: ASYNC110 - the database has no event of ours
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
 
 
 CLUSTER = (
@@ -145,6 +161,7 @@ async def test_who_lost_the_database_to_another_gateway_does_not_write_to_it(url
         await AccountRepository(first).add_account(Account(0, "lost"))
     assert await AccountRepository(first).list_accounts() == []
     await other.close()
+    await await_free(url)  # the server frees the lock a moment after the connection has ended
     await AccountRepository(first).add_account(Account(0, "found"))
     await first.close()
 

@@ -78,7 +78,7 @@ class Fault:
         return self.tries or (2 if self.number == "U2" or self.name in HEADLESS else 1)
 
 
-def drip(piece: bytes, times: int = 40) -> list[Any]:
+def drip(piece: bytes, times: int = 1_000) -> list[Any]:
     return [step for _ in range(times) for step in (piece, 0.02)]
 
 

@@ -241,8 +241,8 @@ async def test_headers_have_one_deadline_with_their_redirects(guard: Allowing, s
 
 
 async def test_a_body_has_no_deadline_as_long_as_something_comes(guard: Allowing) -> None:
-    async with ScriptedUpstream([UNTIL_CLOSE, *(step for _ in range(8) for step in (b"x", 0.03)), FIN]) as up:
-        assert await read_all(await guard.fetcher.open(ask(up, connect_s=0.1, idle_s=0.1))) == b"x" * 8
+    async with ScriptedUpstream([UNTIL_CLOSE, *(step for _ in range(30) for step in (b"x", 0.03)), FIN]) as up:
+        assert await read_all(await guard.fetcher.open(ask(up, connect_s=0.6, idle_s=0.6))) == b"x" * 30
 
 
 async def test_a_body_that_stops_coming_is_given_up(guard: Allowing) -> None:
@@ -363,7 +363,7 @@ async def test_of_a_receivers_answer_only_the_status_counts(guard: Allowing, tai
     guard.networks = LOOPBACK
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
     async with ScriptedUpstream([head, *tail]) as up:
-        assert await guard.fetcher.post(up.base_url, b"{}", HEADERS, 0.1) == 200
+        assert await guard.fetcher.post(up.base_url, b"{}", HEADERS, 0.4) == 200
         await until(lambda: up.open_connections == 0)
         assert up.flooded < 16 << 20
 
