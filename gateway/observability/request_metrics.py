@@ -37,6 +37,7 @@ MAX_UNPRICED = 50
 OTHER = "other"
 COUNT_EVERY_S = 15.0
 """For records that no commit of the ledger follows: those of video jobs."""
+OVERHEAD_BOUNDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 BATCH = 500
 """Records counted before other work of the event loop gets its turn: about a millisecond."""
 _MS = 1_000
@@ -116,6 +117,8 @@ class RequestMetrics:
         latencies: by operation, provider, model and error; only for requests that reached a channel.
         errors: requests that ended with an error, by channel, outcome and code.
         unpriced: requested models without a price, with the time of the last request in Unix milliseconds.
+        overhead: the gateway's own time for whole answers, without that of the provider, in seconds.
+        overheads: its values that are not counted yet.
     """
 
     def __init__(
@@ -125,6 +128,8 @@ class RequestMetrics:
         self.latencies: dict[LatencyKey, Latencies] = {}
         self.errors: Counter[tuple[str, str, str]] = Counter()
         self.unpriced: dict[str, int] = {}
+        self.overhead = Histogram(OVERHEAD_BOUNDS)
+        self.overheads: deque[float] = deque()
         self._ended = ended
         self._find_model = find_model
         self._find_provider = find_provider
@@ -136,7 +141,7 @@ class RequestMetrics:
             await self.count_all()
 
     async def count_all(self) -> None:
-        while self._ended:
+        while self._ended or self.overheads:
             self.count_batch()
             await asyncio.sleep(0)
 
@@ -144,6 +149,8 @@ class RequestMetrics:
         ended = self._ended
         for _ in range(min(BATCH, len(ended))):
             self.count(ended.popleft())
+        for _ in range(min(BATCH, len(self.overheads))):
+            self.overhead.observe(self.overheads.popleft())
 
     def count(self, record: RequestRecord) -> None:
         key = (record.operation, record.model, record.channel, record.outcome, record.error_code)

@@ -77,10 +77,15 @@ def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
 
 def _list_process(services: Services) -> Iterator[Metric]:
     lag = HistogramMetricFamily(
-        "gateway_event_loop_lag_seconds", "How late timers of the event loop are, sampled twice a second"
+        "gateway_event_loop_lag_seconds", "How late timers of the event loop are, sampled every second"
     )
     add_histogram(lag, (), services.admin.monitor.lag.histogram)
     yield lag
+    overhead = HistogramMetricFamily(
+        "gateway_overhead_seconds", "The gateway's own time for whole answers, from the read body to the answer"
+    )
+    add_histogram(overhead, (), services.metrics.overhead)
+    yield overhead
     info = GaugeMetricFamily("gateway_build_info", "1; the label has the version", labels=["version"])
     info.add_metric([__version__], 1)
     yield info

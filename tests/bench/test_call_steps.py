@@ -150,7 +150,7 @@ STAGES = {
     "two meters of two rates": (take_turn(), 9),
     "a breaker": (lean_on(), 4),
     "an exchange": (exchange, 15),
-    "limits said": (lambda: build_limits(STANDING), 3),
+    "limits said": (lambda: build_limits(STANDING), 1),
     "100 events": (pass_events(ChatPassthrough(CALL), EVENT), 111),
     "100 events of Gemini": (pass_events(GenerateContentPassthrough(GENERATE), GEMINI_EVENT), 213),
 }

@@ -5,6 +5,7 @@ Source: the OpenAI API reference, "Rate limits in headers". A reset is a duratio
 """
 
 import math
+from functools import lru_cache
 
 from gateway.domain.rate_limit import RateLimitStatus
 
@@ -23,16 +24,24 @@ def build_limits(status: RateLimitStatus) -> dict[str, str]:
     headers: dict[str, str] = {}
     for unit, window in (("requests", status.requests), ("tokens", status.tokens)):
         if window is not None:
-            headers[f"x-ratelimit-limit-{unit}"] = str(window.limit)
-            headers[f"x-ratelimit-remaining-{unit}"] = str(window.remaining)
-            headers[f"x-ratelimit-reset-{unit}"] = _build_duration(window.reset_s)
+            # Rounded before ceil: the float 0.009 is slightly more than 9 ms and would become 10 ms.
+            ms = math.ceil(round(min(window.reset_s, _MAX_RESET_S) * _MS_PER_S, 3))
+            headers |= _build_window(unit, window.limit, window.remaining, ms)
     return headers
 
 
-def _build_duration(seconds: float) -> str:
-    """Format seconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
-    # Rounded before ceil: the float 0.009 is slightly more than 9 ms and would become 10 ms.
-    ms = math.ceil(round(min(seconds, _MAX_RESET_S) * _MS_PER_S, 3))
+@lru_cache(256)
+def _build_window(unit: str, limit: int, remaining: int, reset_ms: int) -> dict[str, str]:
+    """Build the headers of one limit. Most requests have the same as an earlier one; do not change the result."""
+    return {
+        f"x-ratelimit-limit-{unit}": str(limit),
+        f"x-ratelimit-remaining-{unit}": str(remaining),
+        f"x-ratelimit-reset-{unit}": _build_duration(reset_ms),
+    }
+
+
+def _build_duration(ms: int) -> str:
+    """Format milliseconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
     if ms < _MS_PER_S:
         return f"{ms}ms" if ms else "0s"
     whole, ms = divmod(ms, _MS_PER_S)

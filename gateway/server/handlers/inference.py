@@ -29,10 +29,9 @@ async def forward_inference(
     ctx.first_byte_at = active.loop.time()
     active.settle("completed")
     row = ctx.record
-    headers = {
-        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
-        "Content-Type": answer.media_type,
-    }
+    overhead_s = monotonic() - ctx.read_at - ctx.upstream_s
+    services.metrics.overheads.append(overhead_s)
+    headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
     if active.idempotency_key.is_named:

@@ -40,6 +40,8 @@ async def test_requests_are_counted_with_tokens_cost_and_latency(gateway_with: S
     assert find_value(families, "gen_ai_server_time_per_output_token_seconds_count", **chat) == 1
     assert find_value(families, "gateway_channel_state", channel="up", state="healthy") == 1
     assert find_value(families, "gateway_channel_attempts_total", channel="up") == 2
+    assert find_value(families, "gateway_overhead_seconds_count") == 1, "of the request that is not a stream"
+    assert 0 < (find_value(families, "gateway_overhead_seconds_sum") or 0) < 10
     assert find_value(families, "gateway_unwritten_records") == 0
     assert (find_value(families, "process_cpu_seconds_total") or 0) > 0
 
