@@ -27,8 +27,6 @@ class Flow:
     """One sign-in in progress.
 
     Attributes:
-        redirect_uri: the URL to which the provider sends the browser.
-        next: the page to go to afterwards.
         session: the digest, in hexadecimal, of the session whose member is to be linked; empty: a sign-in.
     """
 

@@ -46,7 +46,7 @@ log = structlog.stdlib.get_logger(__name__)
 class Batches:
     """The service. ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 
-    ``left``: called when another node has to run or to cancel a batch; None: there is no other node. ``lost_after_s``:
+    ``left``: called when another node has to run or cancel a batch; None for a single gateway. ``lost_after_s``:
     how long a cancelled or expired batch waits for the node that has its input; after that, any node ends it.
     """
 

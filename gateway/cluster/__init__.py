@@ -28,7 +28,7 @@ else: each node for itself.
 is still running but has lost the database, it takes no requests. After 20 seconds by the leader's own clock the leader
 declares it dead: its jobs and deliveries are free for other nodes. Its leases stay: their credit is not granted again,
 because only the node's journal says how much was spent. If the node starts again, it stores the charges of its journal,
-and its leases end. If it does not, the setting ``cluster.orphan_after_s`` says when its leases are settled, and
+and its leases end. If it does not, the setting ``cluster.orphan_after_s`` says when its leases end, and
 ``ledger.on_crash`` whether the outstanding credit is released or charged. A node without a disk of its own keeps its
 journal in the database; then the leader ends its requests at once.
 

@@ -205,9 +205,9 @@ def is_wav(head: bytes) -> bool:
 
 
 def find_wav_seconds(head: bytes, size: int) -> float | None:
-    """Return the seconds of a WAV file of ``size`` bytes by its sample rate. None: unknown.
+    """Return the seconds of a WAV file of ``size`` bytes by its sample rate; None if the format is unknown.
 
-    The header's byte counts are ignored: decoders read on behind the end that they give. Only plain samples: integers,
+    The byte counts of the header are ignored, because decoders read beyond them. Supported are plain samples: integers,
     floats, A-law and mu-law (RFC 2361).
     """
     at, rate = 12, 0

@@ -96,7 +96,7 @@ class Facets:
 
 @frozen
 class TimeRange:
-    """A range of hours, covered by sums of length ``span``."""
+    """A range of hours whose sums each cover ``span``."""
 
     span: int
     since: int

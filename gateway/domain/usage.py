@@ -224,7 +224,7 @@ def find_cost(raw: Mapping[str, Any]) -> int | None:
 
 
 def parse_cost(value: object) -> int | None:
-    """Convert a provider's amount in USD to nano-USD, rounded up. Return None if it is not plausible."""
+    """Convert a provider's amount in USD to nano-USD, rounded up; None if it is not plausible."""
     if type(value) not in {int, float} or not isinstance(value, int | float) or not 0 <= value <= MAX_COST_USD:
         return None
     return int((Decimal(str(value)) * 10**9).to_integral_value(rounding=ROUND_CEILING))

@@ -70,7 +70,6 @@ class KeyState:
         limited: the provider's rate limits, by model.
         templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
         test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
-        test_refused: the test failed because the provider refused the key.
     """
 
     key: str = attrs.field(repr=False)

@@ -20,7 +20,6 @@ class ModelSyncer:
         self._interval = interval
 
     async def run(self) -> None:
-        """Synchronise at once and then regularly, forever."""
         while True:
             await self.sync()
             await asyncio.sleep(self._interval() * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - no secret

@@ -93,7 +93,7 @@ def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") ->
 
 
 def _find_settling(database: Database) -> "EndNodeLeases | None":
-    """Return the function that settles nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
+    """Return the function that ends nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
     if database.kind != "postgresql":
         return None
     from gateway.cluster.credit.stored_orphans import end_orphans  # noqa: PLC0415 - its driver is an extra

@@ -55,13 +55,9 @@ class BackupSource:
     """The contents of a backup.
 
     Attributes:
-        folder: the data folder.
         database: the path of its database; meaningless if the database is on a server.
-        config: the configuration file, if any.
-        media: whether to include images, videos and clients' files.
         media_url: the setting ``store.media_url``: the location of media outside the folder. A bucket is not included.
         master_key: whether the setting ``store.master_key`` replaces the file ``master.key``.
-        server: the URL of a database on a PostgreSQL server; empty without one.
     """
 
     folder: Path

@@ -92,7 +92,7 @@ class Snapshot:
 class _PageCursor:
     """A parsed ``after``: rows after a sequence, or rows of transactions that a snapshot does not contain.
 
-    ``until``: the snapshot at the end of a window that was shown in part; None if none was. ``last``: the sequence of
+    ``until``: the snapshot at the end of a window that was shown in part, or None. ``last``: the sequence of
     the last row shown. ``high``: the end of the window's sequences.
     """
 

@@ -18,7 +18,7 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 
 
 def _write_choice() -> Select[tuple[int]]:
-    """Select claimable deliveries by their position per account. Claimed ones, also due, take the first positions."""
+    """Select claimable deliveries by their position per account. Deliveries in progress take the first positions."""
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     place = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)

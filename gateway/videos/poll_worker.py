@@ -145,7 +145,7 @@ class VideoPoller:
             self._renewed_s = now_s
 
     async def _release_lost_claims(self) -> None:
-        """Release jobs that are leased to this process without a task, and settle ended ones: an answer was lost."""
+        """Release jobs that this process has claimed without a task, and settle ended ones: an answer was lost."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._lost_claims_checked_s < LOST_CLAIMS_S:
             return

@@ -47,7 +47,7 @@ class PostgresCreditAuthority:
     """Takes and returns the credit of one node over a dedicated connection.
 
     Recalls, and news of added credit, go to the other nodes by NOTIFY. Both may be lost, which only costs a wait.
-    ``node``: the owner of the leases. ``count_live``: returns the number of live nodes, at least 1. ``events``: gets
+    ``node``: the id of the node. ``count_live``: returns the number of live nodes, at least 1. ``events``: gets
     what the other nodes do.
     """
 

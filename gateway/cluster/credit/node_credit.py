@@ -28,17 +28,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeCredit:
-    """The leases of a node, from its start to its end.
-
-    Args:
-        url: the URL of the database.
-        clock: Unix seconds.
-        wait_s: how long a request waits for a store that does not answer.
-
-    Attributes:
-        keeper: requests credit from the store.
-        balances: the balances that requests reserve from.
-    """
+    """The leases of a node, from its start to its end. ``wait_s``: how long requests wait for a silent store."""
 
     def __init__(
         self,
@@ -77,7 +67,7 @@ class NodeCredit:
         await self._authority.end_leases()
 
     def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
-        """Start settling the leases of ended nodes by ``verdict``, ``after_s`` seconds after their end (0: never)."""
+        """Start ending the leases of dead nodes by ``verdict``, ``after_s`` seconds after their end (0: never)."""
         store = _Orphans(database, self._node.id, self._clock)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
         self._jobs.start("end_orphans", worker.run)

@@ -2,7 +2,7 @@
 
 A killed node looks like one that is frozen or cut off, which will post the costs of its requests later. So the credit
 that an interrupted request may still spend stays set aside until its node registers again, or until
-``cluster.credit.stored_orphans`` settles it as that of a node that does not come back.
+``cluster.credit.stored_orphans`` ends the leases of a node that does not come back.
 """
 
 from collections.abc import Callable, Sequence

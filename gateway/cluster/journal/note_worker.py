@@ -30,10 +30,9 @@ class EndedNodes(Protocol):
 
 
 class NoteCollector:
-    """Settles the records of dead nodes, while its own node leads.
+    """Interrupts the requests of dead nodes, while its own node leads.
 
-    ``leads``: returns whether this node leads. If two nodes lead for a moment, one of them finds nothing to settle.
-    ``clock``: Unix seconds. ``pause_s``: seconds between two searches.
+    If two nodes lead for a moment, one of them finds nothing to do. ``pause_s``: seconds between two searches.
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class CopiedTable:
         flags: the positions of booleans, which SQLite stores as numbers.
         documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
         counted: the column whose values the database assigns; None without one.
-        batch: the number of rows read and written at a time.
     """
 
     name: str
