@@ -103,7 +103,7 @@ async def test_a_json_answer_says_what_it_cost(standing_with: StartGateway) -> N
 def held_in(gateway: RunningGateway) -> set[tuple[int, int]]:
     """What key and account hold, and how many holds there are."""
     balances = gateway.app[SERVICES].billing.quota._balances
-    return {(balances.find_balance(owner, 1).held_nanos, len(balances.holds)) for owner in ("key", "account")}
+    return {(balances.find_balance(owner, 1).held_nanos, len(balances.reservations)) for owner in ("key", "account")}
 
 
 @pytest.mark.parametrize("stream", [False, True])
