@@ -12,6 +12,7 @@ Source = Literal["default", "console", "file", "environment"]
 """The origin of a value, weakest first; a command line option counts as the environment."""
 PriceSource = Literal["console", "file", "shipped"]
 """The origin of a price."""
+SettingType = Literal["text", "integer", "number", "boolean", "list", "choice"]
 
 MAX_PATH = 128
 _GROUP, _PRICE = "group", "price"
@@ -72,7 +73,7 @@ class SettingView:
     default: Any
     source: Source
     editable: bool
-    type: Literal["text", "integer", "number", "boolean", "list", "choice"]
+    type: SettingType
     choices: tuple[str, ...]
     expected: str | None
     about: str

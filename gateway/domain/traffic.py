@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
+from gateway.answer_fields import Count
 from gateway.domain.request_log import RequestRecord, Verdict, went_wrong
 from gateway.frozen import frozen
 
@@ -75,7 +76,7 @@ class Facet:
     """A value to filter by, and the number of requests that have it."""
 
     value: str
-    requests: int
+    requests: Count
 
 
 @frozen

@@ -14,8 +14,10 @@ from typing import Any
 import attrs
 
 from gateway import __version__
+from gateway.answer_fields import Count
 from gateway.domain.account_spec import build_time
 from gateway.domain.statistics import RingBuffer, find_percentile
+from gateway.frozen import frozen
 from gateway.observability.histogram import Histogram
 from gateway.storage.data_folder import JOURNAL
 
@@ -32,6 +34,15 @@ _US = 1_000_000
 Fields = dict[str, Any]
 
 
+@frozen
+class LagPercentiles:
+    """Percentiles of the event loop's lag, in milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+
 class EventLoopLag:
     """The delays of the event loop's timers in the last five minutes; ``histogram`` has all since the start."""
 
@@ -43,10 +54,19 @@ class EventLoopLag:
         self._samples.add(max(0, round(late_s * _US)))
         self.histogram.observe(max(0.0, late_s))
 
-    def describe(self) -> Fields:
+    def describe(self) -> LagPercentiles:
+        """Return the percentiles; 0 before the first sample."""
         ordered = sorted(self._samples) or [0]
-        figures = {"p50": find_percentile(ordered, 50), "p99": find_percentile(ordered, 99), "max": ordered[-1]}
-        return {name: figure * 1000 / _US for name, figure in figures.items()}
+        figures = find_percentile(ordered, 50), find_percentile(ordered, 99), ordered[-1]
+        return LagPercentiles(*(figure * 1000 / _US for figure in figures))
+
+
+@frozen
+class FolderSize:
+    """The total size of the files in a folder, and their number."""
+
+    bytes: Count
+    files: Count
 
 
 @attrs.define
@@ -54,15 +74,15 @@ class FolderUsage:
     """The number of files in a folder and their total size, cached. ``path`` None: there is no such folder."""
 
     path: Path | None
-    found: tuple[int, int] | None = None
+    found: FolderSize | None = None
     looked_at: float = float("-inf")
 
-    async def measure(self, now: float) -> Fields | None:
+    async def measure(self, now: float) -> FolderSize | None:
         """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
         if self.path is not None and now - self.looked_at >= FOLDERS_KNOWN_S:
             self.looked_at = now  # concurrent calls get the last value; None during the first measurement
             self.found = await asyncio.to_thread(_measure, self.path)
-        return None if self.found is None else {"bytes": self.found[1], "files": self.found[0]}
+        return self.found
 
 
 class ProcessMonitor:
@@ -119,12 +139,12 @@ def count_open_files() -> int | None:
         return None
 
 
-def _measure(folder: Path) -> tuple[int, int] | None:
-    """Return the number of files below a folder and their bytes; None if the folder is missing. Runs in a thread."""
+def _measure(folder: Path) -> FolderSize | None:
+    """Return the size of the files below a folder; None if the folder is missing. Runs in a thread."""
     if not folder.is_dir():
         return None
     sizes = [find_size(Path(where) / name) for where, _, names in os.walk(folder) for name in names]
-    return len(sizes), sum(sizes)
+    return FolderSize(sum(sizes), len(sizes))
 
 
 class LoopLagMeter:

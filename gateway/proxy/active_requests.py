@@ -4,9 +4,8 @@ Nothing is updated between the begin and the settlement: a listing reads the pro
 """
 
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.errors import NotFound
 from gateway.request_context import RequestContext
@@ -15,8 +14,6 @@ Phase = Literal["reading", "waiting", "streaming"]
 """``reading``: the body is being read. ``waiting``: for a provider. ``streaming``: the client gets the answer."""
 MOST_LISTED = 1_000
 """Maximum length of a list, which then has the oldest requests."""
-
-Fields = dict[str, Any]
 
 
 class ActiveRequest(Protocol):
@@ -54,30 +51,10 @@ class ActiveRequests:
             raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
         return found
 
-    def list_calls(self, scope: int | None, now: float) -> list[Fields]:
-        """Return the requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
+    def list_calls(self, scope: int | None) -> list[ActiveRequest]:
+        """Return the requests of the account ``scope``, or of all accounts; at most ``MOST_LISTED``."""
         wanted = (one for one in self.calls.values() if scope is None or one.context.caller.account.id == scope)
-        return [build_call(one, now, self.node, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
-
-
-def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> Fields:
-    """Return the fields of a request for listings. ``whole``: include the operators' fields, such as the channel."""
-    ctx, inference = one.context, one.context.parsed
-    return {
-        "id": ctx.id,
-        "account": ctx.caller.account.name,
-        "key_name": ctx.caller.key.name,
-        "model": inference.model if inference else "",
-        "operation": ctx.operation,
-        "stream": inference.stream if inference else False,
-        "started_at": build_time(ctx.started_ms // 1000),
-        "running_ms": round((now - ctx.started_at) * 1000),
-        "phase": find_phase(ctx),
-        "channel": ctx.attempts[-1].channel.name if whole and ctx.attempts else None,
-        "attempts": len(ctx.attempts),
-        "address": one.address if whole else None,
-        "node": node if whole else None,
-    }
+        return list(islice(wanted, MOST_LISTED))
 
 
 def find_phase(ctx: RequestContext) -> Phase:

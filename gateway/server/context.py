@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 from aiohttp import web
@@ -158,7 +158,7 @@ class BillingServices:
     quota: QuotaService
     settlement: Settlement
     reservations: JobReservations
-    limits_store: str
+    limits_store: Literal["memory", "postgresql", "valkey"]
     keeper: CreditKeeper | None
     shared_limits: SharedRateLimiter | None
     ledger_check: LedgerCheck | None

@@ -11,6 +11,7 @@ from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.errors import Conflict, NotFound
+from gateway.server.admin.activity_feed import list_running
 from gateway.server.context import SERVICES
 from tests.support import video_scene as film_set
 from tests.support.fault_scene import UNHURRIED, Heard, call, cost_of, good_script, healthy, hear, site, until
@@ -294,9 +295,10 @@ async def test_a_call_for_a_video_is_cancelled_while_it_is_a_call_and_no_longer(
             cancel(gateway)
         asking.cancel()
         await asyncio.sleep(0.03)
-        (under_way,) = gateway.app[SERVICES].active_requests.list_calls(None, asyncio.get_running_loop().time())
-        assert (under_way["operation"], under_way["phase"], under_way["attempts"]) == ("videos", "waiting", 1)
-        assert under_way["address"] is None, "the client has left, and the request goes on"
+        active = gateway.app[SERVICES].active_requests
+        (under_way,) = list_running(active, None, asyncio.get_running_loop().time())
+        assert (under_way.operation, under_way.phase, under_way.attempts) == ("videos", "waiting", 1)
+        assert under_way.address is None, "the client has left, and the request goes on"
         gateway.app[SERVICES].proxy.abort()
         await film_set.await_job(gateway, "slow")
         await until(lambda: not running(gateway))

@@ -10,7 +10,9 @@ from gateway.observability.process_monitor import (
     LAG_EVERY_S,
     LAG_KEPT_S,
     EventLoopLag,
+    FolderSize,
     FolderUsage,
+    LagPercentiles,
     LoopLagMeter,
     count_open_files,
     find_memory,
@@ -23,17 +25,17 @@ SAMPLES = round(LAG_KEPT_S / LAG_EVERY_S)
 
 def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
     lag = EventLoopLag()
-    assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
+    assert lag.describe() == LagPercentiles(0, 0, 0)
     lag.add(3.0)
     for number in range(1, SAMPLES + 1):
         lag.add(number / 100_000)
-    assert lag.describe() == {"p50": 1.5, "p99": 2.97, "max": 3.0}, "what was five minutes ago is forgotten"
+    assert lag.describe() == LagPercentiles(1.5, 2.97, 3.0), "what was five minutes ago is forgotten"
 
 
 def test_a_timer_that_was_early_was_in_time() -> None:
     lag = EventLoopLag()
     lag.add(-0.001)
-    assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
+    assert lag.describe() == LagPercentiles(0, 0, 0)
 
 
 def test_the_loop_is_looked_at_every_second() -> None:
@@ -58,10 +60,10 @@ async def test_a_folder_is_looked_into_once_a_minute_at_most(tmp_path: Path) -> 
     (tmp_path / "ab").mkdir()
     (tmp_path / "ab" / "one").write_bytes(b"x" * 10)
     folder = FolderUsage(tmp_path)
-    assert await folder.measure(100.0) == {"bytes": 10, "files": 1}
+    assert await folder.measure(100.0) == FolderSize(10, 1)
     (tmp_path / "two").write_bytes(b"x")
-    assert await folder.measure(100.0 + FOLDERS_KNOWN_S / 2) == {"bytes": 10, "files": 1}
-    assert await folder.measure(100.0 + FOLDERS_KNOWN_S) == {"bytes": 11, "files": 2}
+    assert await folder.measure(100.0 + FOLDERS_KNOWN_S / 2) == FolderSize(10, 1)
+    assert await folder.measure(100.0 + FOLDERS_KNOWN_S) == FolderSize(11, 2)
 
 
 async def test_a_folder_that_is_not_there_has_no_size(tmp_path: Path) -> None:

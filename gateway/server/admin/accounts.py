@@ -9,7 +9,7 @@ from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.domain.account import Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.frozen import frozen
-from gateway.server.admin.answer import InForceField
+from gateway.server.admin.answer import DeletedInForce, InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields
 from gateway.server.openapi import schema as s
@@ -91,15 +91,6 @@ class NewKeyView(KeyFields):
 
 
 @frozen(kw_only=True)
-class DeletedAccount:
-    """An account that was deleted."""
-
-    name: str
-    deleted: bool
-    in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
-
-
-@frozen(kw_only=True)
 class DeletedKey:
     """A key that was deleted."""
 
@@ -146,11 +137,11 @@ async def edit_account(request: AdminRequest) -> AccountView:
 
 
 @admin_operation(query=(CONFIRM,), change=True)
-async def delete_account(request: AdminRequest) -> DeletedAccount:
+async def delete_account(request: AdminRequest) -> DeletedInForce:
     """Delete an account and its keys."""
     name, confirm = request.match_info["name"], request.query.get("confirm")
     await request.services.auth.accounts.delete_account(name, request.actor, confirm=confirm)
-    return DeletedAccount(name=name, deleted=True)
+    return DeletedInForce(name)
 
 
 @admin_operation(query=(OF_ACCOUNT,))

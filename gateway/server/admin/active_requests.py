@@ -5,8 +5,8 @@ snapshots are taken.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import orjson
 import structlog
@@ -17,12 +17,14 @@ from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.request_log import is_request_id
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
+from gateway.frozen import frozen
 from gateway.proxy.active_requests import ActiveRequests
-from gateway.server.admin.activity_feed import merge_calls
+from gateway.server.admin.activity_feed import RunningRequest, merge_calls
+from gateway.server.admin.activity_feed import list_running as list_own
+from gateway.server.admin.answer import read_answer
 from gateway.server.admin.asked import ALONE, is_asked_alone
-from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
-from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed_in
 from gateway.storage.audit_log import AuditLogRepository
 
@@ -34,37 +36,38 @@ CONFLICT = STATUS[Conflict.code]
 log = structlog.stdlib.get_logger(__name__)
 
 
-RUNNING = s.record(
-    id=s.TEXT,
-    account=s.TEXT,
-    key_name=s.TEXT,
-    model=s.TEXT,
-    operation=s.TEXT,
-    stream=s.FLAG,
-    started_at=s.MOMENT,
-    running_ms=s.COUNT,
-    phase=s.one_of("reading", "waiting", "streaming"),
-    channel=s.maybe(s.TEXT),
-    attempts=s.COUNT,
-    address=s.maybe(s.TEXT),
-    node=s.maybe(s.TEXT),
-)
-_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG, unanswered=s.array(s.TEXT))
+@frozen(kw_only=True)
+class RunningView:
+    """The active requests, and the nodes that did not answer."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[RunningRequest]
+    unanswered: Sequence[str]
 
 
-@admin_operation(query=(ALONE,), answer=s.listing(RUNNING, unanswered=s.array(s.TEXT)))
-async def list_running(request: AdminRequest) -> Fields:
+@frozen
+class CancelledRequest:
+    """Whether a request was cancelled, and the nodes that did not answer."""
+
+    id: str
+    cancelled: bool
+    unanswered: Sequence[str] = ()
+
+
+@admin_operation(query=(ALONE,))
+async def list_running(request: AdminRequest) -> RunningView:
     """List the active requests, the oldest first; at most a thousand.
 
     In a cluster every node is asked: `unanswered` has the ids of those that did not answer within a second. `node` is
     for administrators.
     """
     services, now, actor = request.services, asyncio.get_running_loop().time(), request.actor
-    calls, unanswered = services.active_requests.list_calls(actor.scope, now), tuple[str, ...]()
+    calls, unanswered = list_own(services.active_requests, actor.scope, now), tuple[str, ...]()
     if services.admin.peers is not None and not is_asked_alone(request):
         answers = await services.admin.peers.ask_all("GET", ("running",), actor)
-        calls, unanswered = merge_calls(calls, answers.list_items()), answers.unanswered
-    return {"object": "list", "data": calls, "unanswered": unanswered}
+        calls = merge_calls(calls, read_answer(list[RunningRequest], answers.list_items()))
+        unanswered = answers.unanswered
+    return RunningView(data=calls, unanswered=unanswered)
 
 
 @admin_operation(media_type="text/event-stream")
@@ -107,8 +110,8 @@ async def _send_changes(request: AdminRequest, response: EventSourceResponse) ->
                 return
 
 
-@admin_operation(query=(ALONE,), answer=_CANCELLED)
-async def cancel_running(request: AdminRequest) -> Fields:
+@admin_operation(query=(ALONE,))
+async def cancel_running(request: AdminRequest) -> CancelledRequest:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered.
 
     In a cluster the node that has it cancels it. If no node that answered has it, the `unanswered` ones are notified,
@@ -119,7 +122,7 @@ async def cancel_running(request: AdminRequest) -> Fields:
     if peers is not None and request_id not in services.active_requests.calls and not is_asked_alone(request):
         return await cancel_elsewhere(peers, request_id, actor)
     await cancel_here(services.active_requests, services.admin.audit_log, services.clock, request_id, actor)
-    return {"id": request_id, "cancelled": True, "unanswered": []}
+    return CancelledRequest(request_id, cancelled=True)
 
 
 async def cancel_here(
@@ -142,7 +145,7 @@ async def cancel_here(
         await note(audit_log, row)
 
 
-async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dict[str, Any]:
+async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> CancelledRequest:
     """Cancel an active request at the node that runs it. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
     missing = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
     if not is_request_id(request_id):  # the id becomes part of a path at other nodes
@@ -152,11 +155,11 @@ async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dic
         if answer.status == CONFLICT:
             raise Conflict(answer.error, should_retry=False)
         if answer.body.get("cancelled"):
-            return {"id": request_id, "cancelled": True, "unanswered": []}
+            return CancelledRequest(request_id, cancelled=True)
     if not answers.unanswered:
         raise missing
     peers.notify_cancel(request_id, actor)
-    return {"id": request_id, "cancelled": False, "unanswered": answers.unanswered}
+    return CancelledRequest(request_id, cancelled=False, unanswered=answers.unanswered)
 
 
 async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:

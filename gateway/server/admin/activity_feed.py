@@ -13,12 +13,16 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.answer_fields import Count, Moment
+from gateway.domain.account_spec import build_time
 from gateway.errors import StoreUnavailable
-from gateway.proxy.active_requests import MOST_LISTED, ActiveRequests, Fields
+from gateway.frozen import frozen
+from gateway.proxy.active_requests import MOST_LISTED, ActiveRequest, ActiveRequests, Phase, find_phase
+from gateway.server.admin.answer import read_answer, write_answer
 from gateway.server.subscriber_limit import SubscriberLimit
 
-AskOthers = Callable[[int | None], Awaitable[tuple[list[Fields], tuple[str, ...]]]]
-"""Returns the other nodes' active requests, of one account or all, and the ids of the nodes that did not answer."""
+AskOthers = Callable[[int | None], Awaitable[tuple[list[Any], tuple[str, ...]]]]
+"""Returns the other nodes' active requests as JSON, of one account or all, and the nodes that did not answer."""
 
 TICK_S = 1.0
 """Seconds between two snapshots."""
@@ -28,6 +32,25 @@ LOOK_AGAIN_S = 10.0
 """Seconds between two checks of a viewer's session."""
 MOST_WATCHING = 8
 """Maximum number of streams for each account. The bearers of the admin token count as one account."""
+
+
+@frozen(kw_only=True)
+class RunningRequest:
+    """A request that is being processed. Only administrators see its channel, address and node."""
+
+    id: str
+    account: str
+    key_name: str
+    model: str
+    operation: str
+    stream: bool
+    started_at: Moment
+    running_ms: Count
+    phase: Phase
+    channel: str | None
+    attempts: Count
+    address: str | None
+    node: str | None
 
 
 @attrs.define
@@ -49,7 +72,7 @@ class OthersView:
     """
 
     at: float
-    calls: list[Fields] = attrs.Factory(list)
+    calls: list[RunningRequest] = attrs.Factory(list)
     unanswered: tuple[str, ...] = ()
 
 
@@ -101,7 +124,8 @@ class ActiveRequestsFeed:
             if known is None or now - known.at >= self.tick_s * EARLY:
                 known = OthersView(now)
                 with suppress(StoreUnavailable):  # the list of nodes is unavailable
-                    known.calls, known.unanswered = await self._ask(scope)
+                    calls, known.unanswered = await self._ask(scope)
+                    known.calls = read_answer(list[RunningRequest], calls)
                 self._others[scope] = known
         return known.unanswered
 
@@ -110,19 +134,45 @@ class ActiveRequestsFeed:
         known = self._snapshots.get(scope)
         if known is not None and now - known.at < self.tick_s * EARLY:
             return known
-        calls = self._running.list_calls(scope, now)
+        calls = list_running(self._running, scope, now)
         if scope in self._others:
             calls = merge_calls(calls, self._others[scope].calls)
         self.taken += 1
-        state = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
+        state = [(call.id, call.phase, call.model, call.channel, call.attempts) for call in calls]
         if known is None or state != known.state:
             number = 1 if known is None else known.number + 1
-            self._snapshots[scope] = ActivityView(now, number, state, orjson.dumps(calls).decode())
+            data = orjson.dumps(calls, default=write_answer).decode()
+            self._snapshots[scope] = ActivityView(now, number, state, data)
         else:
             known.at = now
         return self._snapshots[scope]
 
 
-def merge_calls(own: list[Fields], others: list[Fields]) -> list[Fields]:
+def list_running(active: ActiveRequests, scope: int | None, now: float) -> list[RunningRequest]:
+    """Return this node's active requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
+    return [_build_running(one, now, active.node, whole=scope is None) for one in active.list_calls(scope)]
+
+
+def _build_running(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> RunningRequest:
+    """``whole``: include what only administrators see."""
+    ctx, inference = one.context, one.context.parsed
+    return RunningRequest(
+        id=ctx.id,
+        account=ctx.caller.account.name,
+        key_name=ctx.caller.key.name,
+        model=inference.model if inference else "",
+        operation=ctx.operation,
+        stream=inference.stream if inference else False,
+        started_at=build_time(ctx.started_ms // 1000),
+        running_ms=round((now - ctx.started_at) * 1000),
+        phase=find_phase(ctx),
+        channel=ctx.attempts[-1].channel.name if whole and ctx.attempts else None,
+        attempts=len(ctx.attempts),
+        address=one.address if whole else None,
+        node=node if whole else None,
+    )
+
+
+def merge_calls(own: list[RunningRequest], others: list[RunningRequest]) -> list[RunningRequest]:
     """Return the active requests of several nodes, the oldest first."""
-    return sorted([*own, *others], key=lambda call: (call["started_at"], call["id"]))[:MOST_LISTED]
+    return sorted([*own, *others], key=lambda call: (call.started_at, call.id))[:MOST_LISTED]

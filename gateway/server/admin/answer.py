@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
-from gateway.answer_fields import Count, Shaped
+from gateway.answer_fields import OMITTED, Count, Shaped
 from gateway.frozen import frozen
 from gateway.server.openapi import schema as s
 
@@ -32,6 +32,9 @@ class InForce:
     ms: Count
 
 
+InForceField = Annotated[InForce, Shaped(IN_FORCE)]
+
+
 @frozen
 class Deleted:
     """What was deleted, by its name."""
@@ -40,7 +43,11 @@ class Deleted:
     deleted: bool = True
 
 
-InForceField = Annotated[InForce, Shaped(IN_FORCE)]
+@frozen
+class DeletedInForce(Deleted):
+    """What was deleted, in the answer to a change that other nodes have to apply."""
+
+    in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
 def write_answer(answer: Any) -> dict[str, Any]:
@@ -61,6 +68,13 @@ def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
 def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
     """Return the fields of a class in the order of the JSON."""
     return sorted(attrs.fields(kind), key=lambda one: not one.metadata.get("first"))
+
+
+def build_view(kind: type[T], source: object, **more: Any) -> T:
+    """Build an answer from the attributes of ``source`` that are named as its fields, and from ``more``."""
+    cls: Any = kind
+    names = [one.name for one in attrs.fields(cls) if one.name not in more and hasattr(source, one.name)]
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 def read_answer(kind: type[T], value: Any) -> T:

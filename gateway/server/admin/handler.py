@@ -99,8 +99,7 @@ class AdminHandler:
         if isinstance(found, web.StreamResponse):
             return found
         if self.change and (in_force := await _find_in_force(request.services)) is not None:
-            is_object = attrs.has(type(found))
-            found = attrs.evolve(found, in_force=in_force) if is_object else {**found, "in_force": in_force}
+            found = attrs.evolve(found, in_force=in_force)
         body = orjson.dumps(build_list(found) if isinstance(found, list) else found, default=write_answer)
         response = web.Response(body=body, status=self.status, content_type="application/json")
         for finish in request.finish:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from gateway.errors import NotFound
-from gateway.server.admin.answer import IN_FORCE
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
@@ -13,15 +12,6 @@ from gateway.server.sessions import check_still_signed_in
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 OF_ACCOUNT = Query("account", "Only this account (a name).")
-
-
-def allow_in_force(shape: s.Shape) -> s.Shape:
-    """Extend the schema of a change's answer with the number of cluster nodes at which the change is in force.
-
-    The answer waits at most 500 milliseconds for the nodes; ``ms`` is the actual wait. Later nodes apply the change
-    within seconds.
-    """
-    return s.allow(shape, in_force=IN_FORCE)
 
 
 async def read_change(request: AdminRequest) -> dict[str, Any]:

@@ -1,16 +1,26 @@
 """Admin API: models and their prices."""
 
-from gateway.billing.price_spec import build_price
+from collections.abc import Sequence
+
+from gateway.frozen import frozen
 from gateway.routing.model_offers import list_offers
-from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
-from gateway.server.admin.settings import PRICE
-from gateway.server.openapi import schema as s
-
-MODEL = s.record(id=s.TEXT, owned_by=s.TEXT, created=s.INTEGER, channels=s.array(s.TEXT), price=s.maybe(PRICE))
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.settings import PriceAnswer, build_price_fields
 
 
-@admin_operation(answer=s.listing(MODEL))
-async def list_models(request: AdminRequest) -> list[Fields]:
+@frozen(kw_only=True)
+class ModelView:
+    """A model that requests can name."""
+
+    id: str
+    owned_by: str
+    created: int
+    channels: Sequence[str]
+    price: PriceAnswer | None
+
+
+@admin_operation()
+async def list_models(request: AdminRequest) -> list[ModelView]:
     """List models; for a member those that a key of its account can call.
 
     `channels` are the channels that serve the model, best first; only administrators see them. `price` is the price at
@@ -20,12 +30,12 @@ async def list_models(request: AdminRequest) -> list[Fields]:
     services, inside = request.services, request.actor.scope is None
     account = None if inside else request.signed.account
     return [
-        {
-            "id": offer.listed.id,
-            "owned_by": offer.listed.owned_by,
-            "created": offer.listed.created_s,
-            "channels": [channel.name for channel in offer.channels] if inside else [],
-            "price": None if offer.price is None else build_price(offer.price, offer.multiplier_ppm),
-        }
+        ModelView(
+            id=offer.listed.id,
+            owned_by=offer.listed.owned_by,
+            created=offer.listed.created_s,
+            channels=[channel.name for channel in offer.channels] if inside else [],
+            price=None if offer.price is None else PriceAnswer(**build_price_fields(offer.price, offer.multiplier_ppm)),
+        )
         for offer in list_offers(services.routing.catalog, request.services.routing.router.pricing, account)
     ]

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import attrs
 
+from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
 from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
@@ -13,12 +14,15 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
+from gateway.server.admin.answer import build_shape, build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import OF_ACCOUNT
 from gateway.server.admin.requests import STATUS, parse_account, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
+T = TypeVar("T")
 Names = Mapping[str, str]
 _PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
@@ -30,35 +34,87 @@ _NO_TRAFFIC = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MOST_HOURS = 24, 31 * 24
 
-_SUMS = s.record(
-    requests=s.COUNT,
-    failed=s.COUNT,
-    prompt_tokens=s.COUNT,
-    completion_tokens=s.COUNT,
-    cached_tokens=s.COUNT,
-    cost_usd=s.NUMBER,
-    cost_nanos=s.INTEGER,
-    total_ms=s.INTEGER,
-)
-_LABELS: Mapping[TrafficAxis, s.Shape] = {
-    "day": s.record(day=s.TEXT),
-    "hour": s.record(hour=s.MOMENT),
-    "model": s.record(model=s.TEXT),
-    "key": s.record(key=s.TEXT, key_id=s.INTEGER),
-    "account": s.record(account=s.TEXT, account_id=s.INTEGER),
-    "status": s.record(status=s.INTEGER),
-    "channel": s.record(channel=s.TEXT),
-}
-_LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in (*_LABELS.values(), s.record(provider=s.TEXT)))
-_FACET = s.record(value=s.TEXT, requests=s.COUNT)
-_FACETS = s.record(
-    since=s.MOMENT,
-    until=s.MOMENT,
-    models=s.array(_FACET),
-    keys=s.array(s.record(value=s.INTEGER, name=s.TEXT, requests=s.COUNT)),
-    statuses=s.array(s.record(value=s.INTEGER, requests=s.COUNT)),
-    channels=s.array(_FACET),
-)
+_LABEL = {**FIRST, **OMITTED}
+
+
+@frozen(kw_only=True)
+class UsageSums:
+    """Sums of requests. ``failed`` of them were refused or failed."""
+
+    requests: Count
+    failed: Count
+    prompt_tokens: Count
+    completion_tokens: Count
+    cached_tokens: Count
+    cost_nanos: int
+    total_ms: int
+    cost_usd: float
+
+
+@frozen(kw_only=True)
+class UsageLine(UsageSums):
+    """The sums of one hour, day, model, key, account, status, channel or provider. Other labels are left out."""
+
+    day: str | None = attrs.field(default=None, metadata=_LABEL)
+    hour: Moment | None = attrs.field(default=None, metadata=_LABEL)
+    model: str | None = attrs.field(default=None, metadata=_LABEL)
+    key: str | None = attrs.field(default=None, metadata=_LABEL)
+    key_id: int | None = attrs.field(default=None, metadata=_LABEL)
+    account: str | None = attrs.field(default=None, metadata=_LABEL)
+    account_id: int | None = attrs.field(default=None, metadata=_LABEL)
+    status: int | None = attrs.field(default=None, metadata=_LABEL)
+    channel: str | None = attrs.field(default=None, metadata=_LABEL)
+    provider: str | None = attrs.field(default=None, metadata=_LABEL)
+
+
+def _build_lines() -> s.Shape:
+    """Return the schema of the lines: the sums with the labels of one axis."""
+    shapes = build_shape(UsageLine)["properties"]
+    labels = {"key": ("key", "key_id"), "account": ("account", "account_id")}
+    sums = [one.name for one in attrs.fields(UsageSums)]
+    names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
+    return s.array(s.either(*(s.record(**{name: shapes[name] for name in each}) for each in names)))
+
+
+@frozen(kw_only=True)
+class Usage:
+    """The usage by one axis."""
+
+    object: Literal["list"] = "list"
+    by: Annotated[str, Shaped(s.one_of(*_ALL_AXES))]
+    since: str
+    until: str
+    data: Annotated[Sequence[UsageLine], Shaped(_build_lines())]
+    total: UsageSums
+
+
+@frozen
+class KeyFacet:
+    """A key to filter by, and the number of its requests."""
+
+    value: int
+    name: str
+    requests: Count
+
+
+@frozen
+class StatusFacet:
+    """A status to filter by, and the number of requests that have it."""
+
+    value: int
+    requests: Count
+
+
+@frozen(kw_only=True)
+class FacetsView:
+    """The values to filter requests by."""
+
+    since: Moment
+    until: Moment
+    models: Sequence[Facet]
+    keys: Sequence[KeyFacet]
+    statuses: Sequence[StatusFacet]
+    channels: Sequence[Facet]
 
 
 _FILTERS = (
@@ -76,10 +132,9 @@ _FILTERS = (
         Query("by", "The axis, by default day.", s.one_of(*_ALL_AXES)),
         *_FILTERS,
         Query("status", "Only this status (429).", s.COUNT),
-    ),
-    answer=s.listing(s.either(*_LINES), by=s.one_of(*_ALL_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
+    )
 )
-async def get_usage(request: AdminRequest) -> Fields:
+async def get_usage(request: AdminRequest) -> Usage:
     """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
     `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations. Times are
@@ -98,18 +153,17 @@ async def get_usage(request: AdminRequest) -> Fields:
         lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
     names = await _list_names(request, axis)
     since, until = _format_times(wanted, axis)
-    return {
-        "object": "list",
-        "by": by,
-        "since": since,
-        "until": until,
-        "data": [{**_label(line.label, by, names), **_build_sums(line)} for line in lines if line.label],
-        "total": _build_sums(reduce(_add, lines, _NO_TRAFFIC)),
-    }
+    return Usage(
+        by=by,
+        since=since,
+        until=until,
+        data=[_build_sums(UsageLine, line, **_label(line.label, by, names)) for line in lines if line.label],
+        total=_build_sums(UsageSums, reduce(_add, lines, _NO_TRAFFIC)),
+    )
 
 
-@admin_operation(query=(*_FILTERS, STATUS), answer=_FACETS)
-async def get_facets(request: AdminRequest) -> Fields:
+@admin_operation(query=(*_FILTERS, STATUS))
+async def get_facets(request: AdminRequest) -> FacetsView:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
     Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
@@ -121,17 +175,14 @@ async def get_facets(request: AdminRequest) -> Fields:
     wanted = attrs.evolve(wanted, verdict=verdict, status=None if verdict else parse_number(request.query, "status"))
     facets = await request.services.admin.history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
-    channels = facets.channels if request.actor.scope is None else ()
-    return {
-        "since": _format_hour(facets.since),
-        "until": _format_hour(facets.until),
-        "models": [_build_facet(facet) for facet in facets.models],
-        "keys": [
-            {"value": int(one.value), "name": _name(one.value, names), "requests": one.requests} for one in facets.keys
-        ],
-        "statuses": [{"value": int(one.value), "requests": one.requests} for one in facets.statuses],
-        "channels": [_build_facet(facet) for facet in channels],
-    }
+    return FacetsView(
+        since=_format_hour(facets.since),
+        until=_format_hour(facets.until),
+        models=facets.models,
+        keys=[KeyFacet(int(one.value), _name(one.value, names), one.requests) for one in facets.keys],
+        statuses=[StatusFacet(int(one.value), one.requests) for one in facets.statuses],
+        channels=facets.channels if request.actor.scope is None else (),
+    )
 
 
 def _parse_by(request: AdminRequest) -> str:
@@ -221,16 +272,10 @@ def _format_hour(hour: int) -> str:
     return build_time(hour * HOUR_MS // 1000)
 
 
-def _build_sums(line: TrafficLine) -> Fields:
-    fields = attrs.asdict(line)
-    del fields["label"]
-    return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
+def _build_sums(kind: type[T], line: TrafficLine, **label: Any) -> T:
+    return build_view(kind, line, cost_usd=line.cost_nanos / NANOS_PER_USD, **label)
 
 
 def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:
     sums = map(int.__add__, attrs.astuple(one)[1:], attrs.astuple(other)[1:])
     return TrafficLine(one.label, *sums)
-
-
-def _build_facet(facet: Facet) -> Fields:
-    return {"value": facet.value, "requests": facet.requests}

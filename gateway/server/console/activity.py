@@ -10,7 +10,7 @@ from gateway.server.console.page import Data, ask, list_live_nodes
 async def load_live(request: web.Request) -> Data:
     """Load the active requests, which the page's script then updates."""
     answer = await ask(request, "/running")
-    return {"running": answer["data"], "unanswered": answer["unanswered"]}
+    return {"running": answer.data, "unanswered": answer.unanswered}
 
 
 async def load_health(request: web.Request) -> Data:

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.frozen import frozen
 from gateway.server.admin.accounts import KeyView
+from gateway.server.admin.models import ModelView
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import mark
 from gateway.server.context import SERVICES, SIGNED
@@ -80,21 +81,21 @@ def _is_usable(key: KeyView, account: str, now: str) -> bool:
     return key.account == account and key.status == "active" and (expires is None or expires > now)
 
 
-def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
+def sort(models: Iterable[ModelView]) -> dict[Kind, list[str]]:
     """Group the ids of models by kind."""
     sorted_: dict[Kind, list[str]] = {kind: [] for kind in get_args(Kind)}
     for model in models:
-        sorted_[find_kind(model["id"], model.get("price") or {})].append(model["id"])
+        sorted_[find_kind(model.id, model.price.usd_per_image if model.price else 0)].append(model.id)
     return sorted_
 
 
-def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
-    """Return a model's kind, derived from its name, else from the unit of its price."""
+def find_kind(name: str, usd_per_image: float = 0) -> Kind:
+    """Return a model's kind, derived from its name, else from the price of an image."""
     plain = name.lower()
     for pattern, kind in _BY_NAME:
         if pattern.search(plain):
             return kind
-    return "images" if price.get("usd_per_image") else "chat"
+    return "images" if usd_per_image else "chat"
 
 
 def find_first(names: Sequence[str]) -> str | None:

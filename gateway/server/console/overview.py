@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.frozen import frozen
 from gateway.server.admin.accounts import AccountView
+from gateway.server.admin.usage import UsageLine
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
@@ -68,9 +69,9 @@ async def load_overview(request: web.Request) -> Data:
         _list_accounts(request, everyone=everyone),
         ask(request, "/models"),
     )
-    top = [line["model"] for line in models["data"][:_STACKED] if line["cost_usd"]]
+    top = [line.model for line in models.data[:_STACKED] if line.cost_usd]
     of_models = await asyncio.gather(*(ask(request, "/usage", by=span.by, model=model, **of) for model in top))
-    stacks = {model: usage["data"] for model, usage in zip(top, of_models, strict=True)}
+    stacks = {model: usage.data for model, usage in zip(top, of_models, strict=True)}
     shown = next((one for one in accounts if one.name == account), own)
     return {
         "spans": SPANS,
@@ -78,14 +79,14 @@ async def load_overview(request: web.Request) -> Data:
         "accounts": accounts,
         "chosen_account": account,
         "shown": shown,
-        "total": times["total"],
-        **draw_charts(span, places, times["data"], stacks, partial(gettext, request[LANGUAGE])),
-        "models": models["data"][:_TOP],
-        "keys": keys["data"][:_TOP],
+        "total": times.total,
+        **draw_charts(span, places, times.data, stacks, partial(gettext, request[LANGUAGE])),
+        "models": models.data[:_TOP],
+        "keys": keys.data[:_TOP],
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,
-        "unpriced": {model["id"] for model in listed if model["price"] is None},
+        "unpriced": {model.id for model in listed if model.price is None},
     }
 
 
@@ -104,15 +105,11 @@ def list_places(span: Span, now_s: float) -> list[datetime]:
     return [start - step * back for back in reversed(range(span.places))]
 
 
-Lines = Sequence[Mapping[str, Any]]
-"""Rows of the admin API's usage answer."""
-
-
 def draw_charts(
     span: Span,
     places: Sequence[datetime],
-    lines: Lines,
-    of_models: Mapping[str, Lines],
+    lines: Sequence[UsageLine],
+    of_models: Mapping[str, Sequence[UsageLine]],
     translate: Callable[[str], str],
 ) -> Data:
     """Draw spending by model and requests over time.
@@ -127,8 +124,8 @@ def draw_charts(
     form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
     moments, named = [place.strftime(form) for place in places], [place.strftime(words) for place in places]
 
-    def read(lines: Lines, name: str) -> list[float]:
-        found = {line[span.by]: line[name] for line in lines}
+    def read(lines: Sequence[UsageLine], name: str) -> list[float]:
+        found = {getattr(line, span.by): getattr(line, name) for line in lines}
         return [found.get(moment, 0) for moment in moments]
 
     spent = {model: read(usage, "cost_usd") for model, usage in of_models.items()}

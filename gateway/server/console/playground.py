@@ -36,7 +36,7 @@ async def load_playground(request: web.Request) -> Data:
 def find_mode(mode: str, model: str) -> Kind:
     """Return ``mode`` if it exists, else the mode of ``model``."""
     known = {name for name, _ in MODES}
-    for kind in (mode, find_kind(model, {})):
+    for kind in (mode, find_kind(model)):
         if kind in known:
             return kind
     return "chat"

@@ -14,10 +14,10 @@ async def load_models(request: web.Request) -> Data:
     """Load the models whose names contain the search text, optionally only those with or without a price."""
     models = await ask(request, "/models")
     wanted = request.query.get("find", "").strip().lower()
-    found = [model for model in models if wanted in model["id"].lower()] if wanted else models
+    found = [model for model in models if wanted in model.id.lower()] if wanted else models
     price = request.query.get("price")
     if price in {"none", "set"}:
-        found = [model for model in found if (model["price"] is None) == (price == "none")]
+        found = [model for model in found if (model.price is None) == (price == "none")]
     return {"models": found[:_SHOWN], "found": len(found), "total": len(models)}
 
 
@@ -27,8 +27,8 @@ async def load_prices(request: web.Request) -> Data:
     groups, prices, providers = await asyncio.gather(
         ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")
     )
-    own = [price for price in prices if price["source"] != "shipped"]
-    shipped = [price for price in prices if price["source"] == "shipped" and wanted in price["model"].lower()]
+    own = [price for price in prices if price.source != "shipped"]
+    shipped = [price for price in prices if price.source == "shipped" and wanted in price.model.lower()]
     return {
         "groups": groups,
         "own": own,
@@ -41,4 +41,4 @@ async def load_prices(request: web.Request) -> Data:
 async def load_settings(request: web.Request) -> Data:
     """Load all settings with their sources, and the targets of alerts."""
     settings, alerts = await asyncio.gather(ask(request, "/settings"), ask(request, "/alerts"))
-    return {"sections": settings["sections"], "targets": alerts.targets, "recent": alerts.recent}
+    return {"sections": settings.sections, "targets": alerts.targets, "recent": alerts.recent}

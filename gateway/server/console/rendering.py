@@ -5,6 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateway.server.admin.answer import write_answer
 from gateway.server.console.filters import FILTERS
 from gateway.server.console.labels import format_label
 from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
@@ -26,6 +27,7 @@ def build_environment(language: str, **variables: Any) -> Environment:
         extensions=["jinja2.ext.i18n"],
     )
     env.policies["ext.i18n.trimmed"] = True
+    env.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": write_answer}
     env.filters.update(FILTERS, label=partial(format_label, language))
     env.globals.update(
         language=language,

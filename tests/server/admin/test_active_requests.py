@@ -17,7 +17,7 @@ from gateway.domain.member import Credential, Member, Role
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.active_requests import note
-from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed
+from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed, list_running
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
@@ -261,13 +261,13 @@ async def test_a_call_that_is_read_or_waits_says_so(gateway: RunningGateway, up:
     body = orjson.dumps(HELLO)
     writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
     await until(lambda: running.calls)
-    (call,) = running.list_calls(None, asyncio.get_running_loop().time())
-    assert (call["phase"], call["model"], call["channel"], call["attempts"]) == ("reading", "", None, 0)
+    (call,) = list_running(running, None, asyncio.get_running_loop().time())
+    assert (call.phase, call.model, call.channel, call.attempts) == ("reading", "", None, 0)
     writer.write(body)
     await until(lambda: up.received)
-    (call,) = running.list_calls(None, asyncio.get_running_loop().time())
-    assert (call["phase"], call["model"], call["channel"], call["attempts"]) == ("waiting", "m", "up", 1)
-    running.get(call["id"], OPERATOR).cancel()
+    (call,) = list_running(running, None, asyncio.get_running_loop().time())
+    assert (call.phase, call.model, call.channel, call.attempts) == ("waiting", "m", "up", 1)
+    running.get(call.id, OPERATOR).cancel()
     await reader.readuntil(b"409")
     writer.close()
 

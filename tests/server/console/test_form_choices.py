@@ -1,10 +1,11 @@
 """What pages that make calls offer: models told apart by their names, keys that can pay."""
 
-from typing import Any, get_args
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.server.admin.models import ModelView
 from gateway.server.console import form_choices
 from tests.support.table_rows import table_rows
 
@@ -34,26 +35,28 @@ KINDS: dict[form_choices.Kind, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+def make_model(name: str) -> ModelView:
+    return ModelView(id=name, owned_by="us", created=0, channels=(), price=None)
+
+
 @table_rows("kind", KINDS)
 def test_a_models_name_says_what_it_does(kind: form_choices.Kind) -> None:
-    assert {name: form_choices.find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
+    assert {name: form_choices.find_kind(name) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
 
 
 def test_where_a_name_says_nothing_its_price_may() -> None:
-    assert form_choices.find_kind("nano-banana", {"usd_per_image": 0.04}) == "images"
-    assert form_choices.find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
+    assert form_choices.find_kind("nano-banana", 0.04) == "images"
+    assert form_choices.find_kind("nano-banana") == "chat"
 
 
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
-    choices = form_choices.Choices([], frozenset(), form_choices.sort({"id": name} for name in names))
+    choices = form_choices.Choices([], frozenset(), form_choices.sort(map(make_model, names)))
     for kind in ("chat", "images", "video", "speech", "transcription"):
         reported = form_choices.format_choices(choices, kind)
-        assert sorted(reported["all_models"]) == sorted(
-            name for name in names if form_choices.find_kind(name, {}) == kind
-        )
+        assert sorted(reported["all_models"]) == sorted(name for name in names if form_choices.find_kind(name) == kind)
         assert reported["model"] in {*names, ""}
-    assert {form_choices.find_kind(name, {}) for name in names} <= set(get_args(form_choices.Kind))
+    assert {form_choices.find_kind(name) for name in names} <= set(get_args(form_choices.Kind))
 
 
 def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
@@ -73,7 +76,7 @@ def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
 
 
 def test_a_form_lists_only_the_models_of_its_kind() -> None:
-    named: list[dict[str, Any]] = [{"id": name} for name in ("demo-chat", "demo-image", "gpt-5", "whisper-1")]
+    named = map(make_model, ("demo-chat", "demo-image", "gpt-5", "whisper-1"))
     choices = form_choices.Choices([], frozenset(), form_choices.sort(named))
     assert choices.list_groups("chat") == [("Chat models", ["gpt-5", "demo-chat"])]
     assert choices.list_groups("images") == [("Image models", ["demo-image"])]
