@@ -32,7 +32,7 @@ from gateway.domain.request_log import RequestFilter, RequestRecord, build_error
 from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
 from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import walk
-from gateway.server.admin.requests import build_row
+from gateway.server.admin.requests import RequestView, build_row
 from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.database import Database
 from gateway.storage.open import open_database
@@ -284,7 +284,7 @@ async def weigh_export(database: Database) -> None:
         began = time.process_time()
         async for page in walk(log, RequestFilter(), EXPORTED):
             before = time.perf_counter()
-            size += len(form.write([build_row(stored, OPERATOR) for stored in page]))
+            size += len(form.write([build_row(stored, OPERATOR, RequestView) for stored in page]))
             longest = max(longest, time.perf_counter() - before)
             rows += len(page)
         spent = time.process_time() - began

@@ -2,14 +2,12 @@
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Any
 
 import attrs
 
-from gateway.domain.account_spec import build_time
 from gateway.domain.member import MAX_PASSPHRASE
 from gateway.domain.member_spec import MASKED, MAX_TYPED
-from gateway.domain.passkey import Assertion, Attestation, Passkey
+from gateway.domain.passkey import Assertion, Attestation
 from gateway.frozen import frozen
 from gateway.parsing import must
 
@@ -103,18 +101,6 @@ class PasskeyNameSpec:
     """Renames a passkey."""
 
     name: str = attrs.field(metadata=_NAME)
-
-
-def build_passkey(passkey: Passkey) -> dict[str, Any]:
-    """Return a passkey as JSON."""
-    used_ms = passkey.used_ms
-    return {
-        "id": passkey.id,
-        "name": passkey.name,
-        "transports": list(passkey.transports),
-        "created_at": build_time(passkey.created_ms // 1000),
-        "used_at": None if used_ms is None else build_time(used_ms // 1000),
-    }
 
 
 def encode(data: bytes) -> str:

@@ -9,6 +9,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
 from gateway.frozen import frozen
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.openapi import schema as s
 
@@ -60,10 +61,7 @@ async def list_alerts(request: AdminRequest) -> AlertsView:
     recent = [] if watcher is None else watcher.recent
     return AlertsView(
         targets=[] if watcher is None else [_build_target(target.status) for target in watcher.targets],
-        recent=[
-            AlertView(type=one.kind, subject=one.subject, message=one.message, at=build_time(one.at_s))
-            for one in recent
-        ],
+        recent=[build_view(AlertView, one, type=one.kind, at=build_time(one.at_s)) for one in recent],
     )
 
 
@@ -91,12 +89,4 @@ def _get_watcher(request: AdminRequest) -> AlertWatcher:
 
 
 def _build_target(status: TargetStatus) -> TargetView:
-    return TargetView(
-        name=status.name,
-        address=status.address,
-        kinds=[kind for kind in status.kinds if kind != "test"],
-        delivered=status.delivered,
-        failed=status.failed,
-        last_delivered_at=None if status.last_delivered_s is None else build_time(status.last_delivered_s),
-        last_error=status.last_error,
-    )
+    return build_view(TargetView, status, kinds=[kind for kind in status.kinds if kind != "test"])

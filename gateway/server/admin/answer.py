@@ -11,10 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import attrs
 
 from gateway.answer_fields import OMITTED, Count, Shaped
+from gateway.domain.account_spec import build_time
+from gateway.domain.price import NANOS_PER_USD
 from gateway.frozen import frozen
 from gateway.server.openapi import schema as s
 
 T = TypeVar("T")
+Convert = Callable[[int], Any]
 IN_FORCE = s.explain(
     s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
@@ -71,10 +74,38 @@ def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
 
 
 def build_view(kind: type[T], source: object, **more: Any) -> T:
-    """Build an answer from the attributes of ``source`` that are named as its fields, and from ``more``."""
-    cls: Any = kind
-    names = [one.name for one in attrs.fields(cls) if one.name not in more and hasattr(source, one.name)]
-    return kind(**{name: getattr(source, name) for name in names}, **more)
+    """Build an answer from the attributes of ``source`` that are named as its fields, and from ``more``.
+
+    A field such as ``created_at`` can also be an attribute ``created_ms`` or ``created_s`` (Unix time), a field such as
+    ``cost_usd`` an attribute ``cost_nanos``. None stays None.
+    """
+    key: Any = kind, type(source), tuple(more)
+    same, converted = _list_sources(*key)
+    for name, attribute, convert in converted:
+        value = getattr(source, attribute)
+        more[name] = None if value is None else convert(value)
+    return kind(**{name: getattr(source, name) for name in same}, **more)
+
+
+@cache
+def _list_sources(kind: Any, source: type, given: tuple[str, ...]) -> tuple[list[str], list[tuple[str, str, Convert]]]:
+    """Return the fields that are attributes of ``source``, and those to convert, each with its attribute."""
+    missing = [one.name for one in attrs.fields(kind) if one.name not in given]
+    return [name for name in missing if hasattr(source, name)], [
+        (name, f"{name.removesuffix(ending)}{unit}", convert)
+        for name in missing
+        if not hasattr(source, name)
+        for ending, unit, convert in _CONVERSIONS
+        if name.endswith(ending) and hasattr(source, f"{name.removesuffix(ending)}{unit}")
+    ]
+
+
+_CONVERSIONS: tuple[tuple[str, str, Convert], ...] = (
+    ("_at", "_ms", lambda at_ms: build_time(at_ms // 1000)),
+    ("_at", "_s", build_time),
+    ("_usd", "_nanos", lambda nanos: nanos / NANOS_PER_USD),
+)
+"""The ending of a field, the ending of the attribute, and the function that converts the attribute's value."""
 
 
 def read_answer(kind: type[T], value: Any) -> T:

@@ -9,6 +9,7 @@ from gateway.answer_fields import Moment, Shaped
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.frozen import frozen
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, parse_limit
 from gateway.server.openapi import schema as s
@@ -58,15 +59,6 @@ async def list_audit(request: AdminRequest) -> list[AuditView]:
 
 
 def _build_row(row: AuditRow, names: Mapping[int, str]) -> AuditView:
-    account_id = row.account_id
-    return AuditView(
-        sequence=row.sequence,
-        at=build_time(row.at_ms // 1000),
-        actor_kind=row.actor_kind,
-        actor=row.actor,
-        address=row.address,
-        action=row.action,
-        account=None if account_id is None else names.get(account_id, f"{account_id} (deleted)"),
-        subject=row.subject,
-        detail=orjson.loads(row.detail),
-    )
+    owner, at = row.account_id, build_time(row.at_ms // 1000)
+    account = None if owner is None else names.get(owner, f"{owner} (deleted)")
+    return build_view(AuditView, row, at=at, account=account, detail=orjson.loads(row.detail))

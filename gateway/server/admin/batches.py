@@ -1,9 +1,7 @@
 """Admin API: batches. A member sees those of its own account."""
 
 from collections.abc import Sequence
-from typing import get_args
-
-import attrs
+from typing import Any, TypeVar, get_args
 
 from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
@@ -12,6 +10,7 @@ from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
@@ -67,6 +66,7 @@ class WholeBatchView(BatchView):
     errors: Sequence[BatchErrorView]
 
 
+B = TypeVar("B", bound=BatchView)
 _QUERY = (
     LIMIT,
     Query("after", "Only batches after this one (an id)."),
@@ -82,7 +82,7 @@ async def list_batches(request: AdminRequest) -> list[BatchView]:
     wanted = await _parse_filter(request)
     found = await request.services.batches.list_batches(wanted, parse_limit(request))
     names = await request.services.auth.accounts.name_accounts()
-    return [_build_batch(request, batch, names) for batch in found]
+    return [_build_batch(BatchView, request, batch, names) for batch in found]
 
 
 @admin_operation()
@@ -91,19 +91,17 @@ async def get_batch(request: AdminRequest) -> WholeBatchView:
     services, actor = request.services, request.actor
     batch = await services.batches.get(request.match_info["id"], actor.scope)
     requests, cost_nanos = await services.batches.sum_cost(batch.id)
-    shown = _build_batch(request, batch, await services.auth.accounts.name_accounts())
-    return WholeBatchView(
-        **attrs.asdict(shown),
-        input_file_id=batch.input_file_id,
+    return _build_batch(
+        WholeBatchView,
+        request,
+        batch,
+        await services.auth.accounts.name_accounts(),
         output_file_id=batch.output_file_id if batch.ended else None,
         error_file_id=batch.error_file_id if batch.ended else None,
         requests=requests,
         cost_usd=cost_nanos / NANOS_PER_USD,
         cost_nanos=cost_nanos,
-        errors=[
-            BatchErrorView(code=error.code, message=error.message, line=error.line, param=error.param)
-            for error in batch.errors
-        ],
+        errors=[build_view(BatchErrorView, error) for error in batch.errors],
     )
 
 
@@ -116,7 +114,7 @@ async def cancel_batch(request: AdminRequest) -> BatchView:
     await services.admin.audit_log.add_audit(
         actor.did("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
     )
-    return _build_batch(request, batch, await services.auth.accounts.name_accounts())
+    return _build_batch(BatchView, request, batch, await services.auth.accounts.name_accounts())
 
 
 async def _parse_filter(request: AdminRequest) -> BatchFilter:
@@ -140,27 +138,21 @@ async def _find_account(request: AdminRequest, name: str | None, actor: Actor) -
     return (await request.services.auth.accounts.get_account_noun(name, actor)).id
 
 
-def _build_batch(request: AdminRequest, batch: Batch, names: dict[int, str]) -> BatchView:
-    """Return a batch for lists. The name of a deleted account or key is null."""
+def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **more: Any) -> B:
+    """Return a batch. The name of a deleted account or key is null."""
     caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
-    return BatchView(
-        id=batch.id,
-        status=batch.status,
+    return build_view(
+        kind,
+        batch,
         live=not batch.ended,
-        endpoint=batch.endpoint,
-        model=batch.model,
         account=names.get(batch.account_id),
-        account_id=batch.account_id,
-        key_id=batch.key_id,
         key_name=None if caller is None else caller.key.name,
-        total=batch.total,
         completed=batch.tally.completed,
         failed=batch.tally.failed,
         input_tokens=batch.tally.input_tokens,
         output_tokens=batch.tally.output_tokens,
         price_multiplier=batch.multiplier_ppm / ONE_PPM,
-        created_at=build_time(batch.created_ms // 1000),
-        expires_at=build_time(batch.expires_ms // 1000),
         ended_at=None if ended_s is None else build_time(ended_s),
+        **more,
     )

@@ -113,7 +113,7 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
 
 
 def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[RequestView]:
-    return [build_row(stored, actor) for stored in page]
+    return [build_row(stored, actor, RequestView) for stored in page]
 
 
 async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:

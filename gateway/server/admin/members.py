@@ -6,10 +6,10 @@ from gateway.answer_fields import Moment
 from gateway.domain.account import Status
 from gateway.domain.member import LinkKind, Role
 from gateway.domain.member_spec import InviteSpec, MemberSpec
-from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.server.admin.passkeys import PasskeyView
@@ -90,7 +90,7 @@ async def get_member(request: AdminRequest) -> WholeMemberView:
     auth, member_id = request.services.auth, _parse_member_id(request)
     member = await auth.members.get(member_id)
     passkeys = await auth.passkeys.list_passkeys(member_id)
-    return WholeMemberView(**member, passkey_list=[PasskeyView(**build_passkey(one)) for one in passkeys])
+    return WholeMemberView(**member, passkey_list=[build_view(PasskeyView, one) for one in passkeys])
 
 
 @admin_operation(takes=MemberSpec, partly=True)

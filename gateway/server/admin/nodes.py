@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gateway.answer_fields import Count, Moment
-from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import build_change
 from gateway.domain.ledger import OnCrash
 from gateway.domain.node import Node, NodeState
@@ -12,6 +11,7 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.storage.nodes import list_nodes as read_nodes
@@ -78,25 +78,8 @@ def find_usual_digest(nodes: Iterable[Node]) -> str:
 
 
 def _build_node(node: Node, own: str, usual_digest: str) -> NodeView:
-    return NodeView(
-        id=node.id,
-        state=node.state,
-        own=node.id == own,
-        leads=node.leads,
-        epoch=node.epoch,
-        beat_age_ms=node.beat_age_ms,
-        url=node.url,
-        version=node.version,
-        schema=node.schema,
-        config_digest=node.config_digest,
-        config_differs=node.state == "live" and node.config_digest != usual_digest,
-        started_at=build_time(node.started_ms // 1000),
-        clock_offset_ms=node.clock_offset_ms,
-        waiting_rows=node.waiting_rows,
-        active_requests=node.active_requests,
-        outstanding_usd=node.outstanding_nanos / NANOS_PER_USD,
-        outstanding_nanos=node.outstanding_nanos,
-    )
+    differs = node.state == "live" and node.config_digest != usual_digest
+    return build_view(NodeView, node, own=node.id == own, config_differs=differs)
 
 
 @admin_operation(takes=ForgetSpec)

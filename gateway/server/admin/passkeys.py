@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from gateway.answer_fields import Moment
 from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
-from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
+from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec
 from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small
 from gateway.server.openapi import schema as s
@@ -77,7 +78,7 @@ async def sign_in_with_passkey(request: AdminRequest) -> SignedInView:
 async def list_passkeys(request: AdminRequest) -> list[PasskeyView]:
     """List your own passkeys, the oldest first."""
     found = await request.services.auth.passkeys.list_passkeys(request.signed.member.id)
-    return [PasskeyView(**build_passkey(one)) for one in found]
+    return [build_view(PasskeyView, one) for one in found]
 
 
 @admin_operation(takes=ConsentSpec, answer=_CREATION)
@@ -94,7 +95,7 @@ async def register_passkey(request: AdminRequest) -> PasskeyView:
     spec, signed = await read_small(request, AttestationSpec), request.signed
     client = build_client_info(request.http)
     made = await request.services.auth.passkeys.register(_site(request), signed, spec.parse(), client)
-    return PasskeyView(**build_passkey(made))
+    return build_view(PasskeyView, made)
 
 
 @admin_operation(takes=PasskeyNameSpec)
@@ -102,9 +103,8 @@ async def rename_passkey(request: AdminRequest) -> PasskeyView:
     """Rename one of your own passkeys."""
     spec, signed = await read_small(request, PasskeyNameSpec), request.signed
     service = request.services.auth.passkeys
-    return PasskeyView(
-        **build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http)))
-    )
+    renamed = await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http))
+    return build_view(PasskeyView, renamed)
 
 
 @admin_operation(takes=ConsentSpec)

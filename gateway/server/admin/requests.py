@@ -1,7 +1,7 @@
 """Admin API: the request log. A member sees the requests of its account."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import attrs
 
@@ -10,7 +10,6 @@ from gateway.billing.cost_breakdown import BillLine
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden
-from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import (
     ANSWERED,
     MAX_ERROR,
@@ -24,7 +23,8 @@ from gateway.domain.request_log import (
 )
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen, quick_frozen
-from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.answer import build_view
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
@@ -83,6 +83,7 @@ class RequestDetails(RequestView):
     timing: Timing
 
 
+R = TypeVar("R", bound=RequestView)
 STATUS = Query("status", "Only this status (429); `error`: requests that failed or were refused; `ok`: the others.")
 FILTERS = (
     Query("key", "Only this API key (an id).", s.COUNT),
@@ -121,7 +122,7 @@ async def list_requests(request: AdminRequest) -> RequestPageView:
     page = await request.services.admin.history.log.list_requests(wanted, parse_limit(request))
     rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
     return RequestPageView(
-        data=[build_row(stored, request.actor) for stored in rows],
+        data=[build_row(stored, request.actor, RequestView) for stored in rows],
         more=page.more,
         next=page.next,
         searched_to=None if page.searched_ms is None else build_time(page.searched_ms // 1000),
@@ -142,11 +143,13 @@ async def get_request(request: AdminRequest) -> RequestDetails:
     actor, history = request.actor, request.services.admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row
-    return RequestDetails(
-        **_build_fields(stored, actor),
+    return build_row(
+        stored,
+        actor,
+        RequestDetails,
         attempts_made=[_build_attempt(one, actor) for one in _list_attempts(row)],
         lines=history.list_lines(row),
-        timing=Timing(first_byte_ms=row.first_byte_ms, total_ms=row.total_ms),
+        timing=build_view(Timing, row),
     )
 
 
@@ -196,23 +199,12 @@ def parse_channel(request: AdminRequest) -> str | None:
     return request.query.get("channel")
 
 
-def build_row(stored: StoredRequest, actor: Actor) -> RequestView:
-    """Return what ``actor`` may see of a request, for lists and exports."""
-    return RequestView(**_build_fields(stored, actor))
-
-
-def _build_fields(stored: StoredRequest, actor: Actor) -> Fields:
-    row = stored.row
-    fields = {
-        "sequence": stored.sequence,
-        **attrs.asdict(row, recurse=False),
-        "started_at": build_time(row.started_ms // 1000),
-        "settled_at": build_time(row.settled_ms // 1000),
-        "usage_capped": row.usage_source == "bound",
-        "usage_implausible": row.usage_source == "bound",  # the field's former name
-        "cost_usd": row.cost_nanos / NANOS_PER_USD,
-    }
-    return fields if actor.scope is None else fields | {"channel": None, "tried": "", "served_model": ""}
+def build_row(stored: StoredRequest, actor: Actor, kind: type[R], **more: Any) -> R:
+    """Return what ``actor`` may see of a request."""
+    bound = stored.row.usage_source == "bound"
+    hidden = {} if actor.scope is None else {"channel": None, "tried": "", "served_model": ""}
+    capped = {"usage_capped": bound, "usage_implausible": bound}  # the second is the former name
+    return build_view(kind, stored.row, sequence=stored.sequence, **capped, **hidden, **more)
 
 
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:

@@ -26,6 +26,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.priced_fields import find_refused_variant
 from gateway.routing.router import Router
 from gateway.routing.target import Target
+from gateway.server.admin.answer import build_view
 
 Fields = dict[str, Any]
 
@@ -178,10 +179,7 @@ class RouteExplainer:
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
         taken = {target.channel.name for target in targets}
         lines += [
-            UnusedChannel(
-                **_name(channel),
-                reason=_NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation),
-            )
+            _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
@@ -212,8 +210,10 @@ class RouteExplainer:
         channel, reason = target.channel, status.find_reason()
         if tried and status.may_insist:
             reason = f"{reason}; a few requests are sent all the same, because no other channel serves the model"
-        return ChannelOption(
-            **_name(channel),
+        return build_view(
+            ChannelOption,
+            channel,
+            channel=channel.name,
             rank=rank,
             chance=round(chance, 3),
             reason=reason if target.sure or reason else "untested: its list of models is not known yet",
@@ -308,13 +308,8 @@ class _ChannelStatus:
         return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
 
 
-def _name(channel: Channel) -> Fields:
-    return {
-        "channel": channel.name,
-        "provider": channel.provider,
-        "priority": channel.priority,
-        "weight": channel.weight,
-    }
+def _refuse(channel: Channel, reason: str) -> UnusedChannel:
+    return build_view(UnusedChannel, channel, channel=channel.name, reason=reason)
 
 
 def _edits(target: Target) -> bool:

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.answer_fields import Count, Moment
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
 from gateway.domain.account_spec import build_time
-from gateway.domain.member import LinkKind, Role, Session
+from gateway.domain.member import LinkKind, Role
 from gateway.domain.member_spec import (
     CodeSpec,
     ConsentSpec,
@@ -24,6 +24,7 @@ from gateway.domain.member_spec import (
 from gateway.errors import RequestTooLarge
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.client_ip import find_client_ip, find_origin
 from gateway.server.request_body import read_json
@@ -175,8 +176,7 @@ async def sign_in(request: AdminRequest) -> SignedInView:
 async def get_session(request: AdminRequest) -> OwnSessionView:
     """Get the member who is signed in."""
     signed = request.signed
-    session = SessionView(**_build_session(signed.session))
-    return OwnSessionView(**_build_user(signed), session=session)
+    return OwnSessionView(**_build_user(signed), session=build_view(SessionView, signed.session))
 
 
 @admin_operation()
@@ -200,8 +200,7 @@ async def list_sessions(request: AdminRequest) -> list[ListedSessionView]:
     signed = request.signed
     found = await request.services.auth.sessions.list_sessions(signed)
     return [
-        ListedSessionView(**_build_session(session), current=session.digest == signed.session.digest)
-        for session in found
+        build_view(ListedSessionView, session, current=session.digest == signed.session.digest) for session in found
     ]
 
 
@@ -322,14 +321,4 @@ def _build_user(signed: CurrentUser) -> Fields:
     return {
         "member": MemberView(**build_member(signed.member)),
         "account": OwnAccountView(id=account.id, name=account.name),
-    }
-
-
-def _build_session(session: Session) -> Fields:
-    return {
-        "id": session.id,
-        "created_at": build_time(session.created_ms // 1000),
-        "seen_at": build_time(session.seen_ms // 1000),
-        "address": session.address,
-        "agent": session.agent,
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Literal, get_args
 
 import attrs
 
@@ -10,7 +10,6 @@ from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
 from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
-from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
@@ -22,7 +21,6 @@ from gateway.server.admin.requests import STATUS, parse_account, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
-T = TypeVar("T")
 Names = Mapping[str, str]
 _PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
@@ -157,8 +155,8 @@ async def get_usage(request: AdminRequest) -> Usage:
         by=by,
         since=since,
         until=until,
-        data=[_build_sums(UsageLine, line, **_label(line.label, by, names)) for line in lines if line.label],
-        total=_build_sums(UsageSums, reduce(_add, lines, _NO_TRAFFIC)),
+        data=[build_view(UsageLine, line, **_label(line.label, by, names)) for line in lines if line.label],
+        total=build_view(UsageSums, reduce(_add, lines, _NO_TRAFFIC)),
     )
 
 
@@ -270,10 +268,6 @@ def _format_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
 
 def _format_hour(hour: int) -> str:
     return build_time(hour * HOUR_MS // 1000)
-
-
-def _build_sums(kind: type[T], line: TrafficLine, **label: Any) -> T:
-    return build_view(kind, line, cost_usd=line.cost_nanos / NANOS_PER_USD, **label)
 
 
 def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:

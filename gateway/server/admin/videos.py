@@ -11,9 +11,10 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Outcome
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
-from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
+from gateway.domain.webhook import DeliveryStatus, build_secret
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit
 from gateway.server.openapi import schema as s
@@ -124,7 +125,7 @@ async def list_videos(request: AdminRequest) -> list[VideoView]:
     else:
         wanted = await _parse_filter(request)
         seen = list(await services.videos.jobs.store.list_videos(wanted, parse_limit(request)))
-    return [_build_job(job, actor) for job in seen]
+    return [_build_job(VideoView, job, actor) for job in seen]
 
 
 @admin_operation()
@@ -133,8 +134,19 @@ async def get_video(request: AdminRequest) -> WholeVideoView:
     services, actor = request.services, request.actor
     job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
     found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
-    deliveries = [_build_delivery(one) for one in found]
-    return _build_whole(job, deliveries, actor)
+    deliveries = [build_view(DeliveryView, one) for one in found]
+    return _build_job(
+        WholeVideoView,
+        job,
+        actor,
+        request_id=job.receipt.id,
+        provider=job.provider or None,
+        upstream_model=job.upstream_model or None,
+        owner=job.owner or None,
+        lease_until=build_time(job.lease_until_ms // 1000) if job.lease_until_ms else None,
+        media_type=job.media_type or None,
+        deliveries=deliveries,
+    )
 
 
 @admin_operation()
@@ -142,7 +154,7 @@ async def cancel_video(request: AdminRequest) -> VideoView:
     """Cancel a video job at no cost; its provider is asked to stop if it can."""
     actor = request.actor
     job = await request.services.videos.jobs.cancel(request.match_info["id"], actor)
-    return _build_job(job, actor)
+    return _build_job(VideoView, job, actor)
 
 
 @admin_operation(query=_DELIVERY_QUERY)
@@ -154,7 +166,7 @@ async def list_deliveries(request: AdminRequest) -> list[DeliveryView]:
     found = await deliveries.list_deliveries(
         video_id=video_id, limit=parse_limit(request), account_id=request.actor.scope
     )
-    return [_build_delivery(one) for one in found]
+    return [build_view(DeliveryView, one) for one in found]
 
 
 @admin_operation()
@@ -194,58 +206,26 @@ async def _parse_filter(request: AdminRequest) -> VideoFilter:
     )
 
 
-def _build_job(job: VideoJob, actor: Actor) -> VideoView:
-    """Return a job for lists. ``price_usd``: its cost if it completes."""
+def _build_job(kind: type[V], job: VideoJob, actor: Actor, **more: Any) -> V:
+    """Return what ``actor`` may see of a job. ``price_usd``: its cost if it completes."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
-    shown = VideoView(
-        id=job.id,
+    shown = build_view(
+        kind,
+        job,
         status=job.state,
-        outcome=job.outcome,
         live=not job.ended,
-        progress=job.progress,
         account=job.receipt.account,
-        account_id=job.account_id,
-        key_id=job.key_id,
         key_name=job.receipt.key_name,
-        model=job.model,
         channel=job.channel or None,
         size=job.size or None,
         seconds=job.seconds or None,
-        created_at=build_time(job.created_ms // 1000),
-        updated_at=build_time(job.updated_ms // 1000),
-        completed_at=_format_moment(job.completed_ms),
-        error_code=job.error_code,
-        error_message=job.error_message,
         held_usd=0.0 if job.ended else job.held_nanos / NANOS_PER_USD,
         price_usd=job.cost_nanos / NANOS_PER_USD,
         cost_usd=cost_nanos / NANOS_PER_USD,
         cost_nanos=cost_nanos,
+        **more,
     )
     return _hide(shown, actor)
-
-
-def _build_whole(job: VideoJob, deliveries: Sequence[DeliveryView], actor: Actor) -> WholeVideoView:
-    whole = WholeVideoView(
-        **attrs.asdict(_build_job(job, actor), recurse=False),
-        request_id=job.receipt.id,
-        remixed_from=job.remixed_from,
-        provider=job.provider or None,
-        upstream_model=job.upstream_model or None,
-        upstream_id=job.upstream_id,
-        polls=job.polls,
-        failures=job.failures,
-        due_at=_format_moment(job.due_ms),
-        deadline_at=build_time(job.deadline_ms // 1000),
-        owner=job.owner or None,
-        lease_until=_format_moment(job.lease_until_ms or None),
-        media_id=job.media_id,
-        media_type=job.media_type or None,
-        media_bytes=job.media_bytes,
-        expires_at=_format_moment(job.expires_ms),
-        webhook_url=job.webhook_url,
-        deliveries=deliveries,
-    )
-    return _hide(whole, actor)
 
 
 def _hide(shown: V, actor: Actor) -> V:
@@ -253,24 +233,3 @@ def _hide(shown: V, actor: Actor) -> V:
         return shown
     hidden: dict[str, Any] = {name: None for name in _OPERATORS if hasattr(shown, name)}
     return attrs.evolve(shown, **hidden)
-
-
-def _build_delivery(delivery: WebhookDelivery) -> DeliveryView:
-    return DeliveryView(
-        id=delivery.id,
-        video_id=delivery.video_id,
-        key_id=delivery.key_id,
-        event=delivery.event,
-        status=delivery.status,
-        attempts=delivery.attempts,
-        answer=delivery.answer,
-        error=delivery.error,
-        url=delivery.url,
-        created_at=build_time(delivery.created_ms // 1000),
-        due_at=_format_moment(delivery.due_ms),
-        ended_at=_format_moment(delivery.ended_ms),
-    )
-
-
-def _format_moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else build_time(at_ms // 1000)

@@ -8,7 +8,15 @@ import orjson
 import pytest
 
 from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
-from gateway.server.admin.answer import InForce, InForceField, build_answer, build_shape, read_answer, write_answer
+from gateway.server.admin.answer import (
+    InForce,
+    InForceField,
+    build_answer,
+    build_shape,
+    build_view,
+    read_answer,
+    write_answer,
+)
 from gateway.server.openapi import schema as s
 
 
@@ -96,6 +104,40 @@ def test_the_json_has_the_fields_in_their_order(thing: Thing | Numbered, body: b
 )
 def test_the_answer_of_a_node_of_another_version_is_read(kind: Any, value: Any, made: Any) -> None:
     assert read_answer(kind, value) == made
+
+
+@attrs.frozen
+class Sum:
+    created_ms: int
+    seen_s: int | None
+    cost_nanos: int
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class SumView:
+    created_at: Moment
+    seen_at: Moment | None
+    cost_usd: float
+    name: str
+    also: str = ""
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "more", "view"),
+    [
+        (0, {}, SumView(created_at="1970-01-01T00:00:01Z", seen_at="1970-01-01T00:00:00Z", cost_usd=0.5, name="a")),
+        (
+            None,
+            {"cost_usd": 2, "also": "b"},
+            SumView(created_at="1970-01-01T00:00:01Z", seen_at=None, cost_usd=2, name="a", also="b"),
+        ),
+    ],
+)
+def test_a_view_has_the_attributes_of_its_source_in_the_units_of_answers(
+    seen_s: int | None, more: dict[str, Any], view: SumView
+) -> None:
+    assert build_view(SumView, Sum(1_999, seen_s, 500_000_000, "a"), **more) == view
 
 
 def test_what_is_no_answer_is_not_written() -> None:

@@ -417,7 +417,7 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
 @table_rows(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
-    view = build_row(StoredRequest(1, row), OPERATOR)
+    view = build_row(StoredRequest(1, row), OPERATOR, RequestView)
     assert (view.usage_capped, view.usage_implausible) == (implausible, implausible)
 
 
