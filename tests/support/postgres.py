@@ -7,10 +7,11 @@ import asyncio
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -76,6 +77,29 @@ class PostgresServer:
         """Restart as after a crash: connections are cut, and nothing under way is finished."""
         self.stop()
         self.start()
+
+    def make_standby(self, folder: Path, *settings: str) -> "PostgresServer":
+        """Copy the running server to ``folder`` as a standby that follows it; ``settings``: its own, ``name=value``."""
+        standby = PostgresServer(folder, find_free_port())
+        _run(
+            *("pg_basebackup", "-D", str(folder), "-d", self.name_url("postgres").removesuffix("/postgres")),
+            *("-R", "-X", "stream", "-c", "fast", "--no-sync"),
+        )
+        with (folder / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, _, value in (each.partition("=") for each in settings))
+        return standby
+
+    def promote(self) -> None:
+        """Make this standby a primary; it takes writes when this method returns."""
+        self._control("promote", "-w")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every process of the server: SIGKILL, SIGSTOP or SIGCONT."""
+        first = int((self.folder / "postmaster.pid").read_text().split()[0])
+        found = subprocess.run(["pgrep", "-P", str(first)], capture_output=True, text=True, check=False)
+        for pid in (first, *map(int, found.stdout.split())):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _control(self, *command: str) -> None:
         _run("pg_ctl", "-D", str(self.folder), "-s", *command)
@@ -191,6 +215,25 @@ async def owning_server() -> AsyncIterator[PostgresServer]:
 def _copy(files: Path, to: Path) -> None:
     """Copy the files of a stopped server, with their owner."""
     subprocess.run(["cp", "-a", files, to], check=True)
+
+
+@asynccontextmanager
+async def owning_pair(*settings: str) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
+    """A primary and a standby of the test's own, started; ``settings`` are the standby's."""
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        Path(folder).chmod(0o777)  # the servers may run as another user, who makes the standby's folder
+        primary = await asyncio.to_thread(make_server, Path(folder) / "data")
+        await asyncio.to_thread(primary.start)
+        running = [primary]
+        try:
+            await primary.make_template()
+            standby = await asyncio.to_thread(primary.make_standby, Path(folder) / "standby", *settings)
+            await asyncio.to_thread(standby.start)
+            running.append(standby)
+            yield primary, standby
+        finally:
+            for server in running:
+                server.signal(signal.SIGKILL)
 
 
 def make_server(folder: Path) -> PostgresServer:

@@ -1,0 +1,107 @@
+"""The primary of the database is lost and a standby promoted: the nodes move, whichever server the URL names first."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from tests.support.cluster import start_nodes
+from tests.support.gateway import channel
+from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.postgres import PostgresServer, owning_pair
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.steady_callers import SteadyCallers
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
+COST_NANOS = 12_000_000
+BACK_S = 15.0
+"""Until the nodes serve again after the promotion of a standby, at most."""
+_FOUND = """
+SELECT (SELECT count(*) FROM requests WHERE outcome = 'completed'),
+  (SELECT count(*) FROM entries WHERE kind = 'charge'), (SELECT coalesce(sum(cost_nanos), 0)::bigint FROM usage_days)
+"""
+Lose = Callable[[PostgresServer], None]
+
+
+def name_servers(url: str, *servers: PostgresServer) -> str:
+    """The URL of the database with all of its servers, in this order."""
+    parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0]
+    return parts._replace(netloc=f"{user}@{','.join(f'127.0.0.1:{each.port}' for each in servers)}").geturl()
+
+
+def freeze(server: PostgresServer) -> None:
+    server.signal(signal.SIGSTOP)
+
+
+def kill(server: PostgresServer) -> None:
+    server.signal(signal.SIGKILL)
+
+
+async def lose_primary(path: Path, lose: Lose, *, good_first: bool, away_s: float, per_s: float = 20) -> None:
+    """Lose the primary of two nodes under calls, promote its synchronous standby; check answers, rows and charges."""
+    async with owning_pair() as (primary, standby), ScriptedUpstream([answer(COMPLETION)]) as up:
+        url = await primary.make_database()
+        await primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        await primary.execute("SELECT pg_reload_conf()")
+        url = name_servers(url, *((standby, primary) if good_first else (primary, standby)))
+        tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
+        async with start_nodes(path, [url] * 2, tables) as nodes:
+            key = await nodes[0].ask("keys", {"name": "k", "account": "acme", "quota_usd": 1000})
+            callers = SteadyCallers(nodes, [key["secret"]])
+            async with callers.run(per_s):
+                await callers.wait(int(2 * per_s))
+                await asyncio.to_thread(lose, primary)
+                await asyncio.sleep(away_s)
+                await asyncio.to_thread(standby.promote)
+                promoted_s = time.monotonic()
+                await asyncio.gather(*(wait_until_served(callers, node) for node in range(2)))
+                back_s = time.monotonic() - promoted_s
+                await callers.wait(int(2 * per_s))
+            print(f"away for {away_s} s, served again after {back_s:.1f} s, answers {callers.count()}")  # noqa: T201 - the figures
+            assert set(callers.count()) <= {200, 503}
+            await check_books(nodes, standby.name_url(url.rpartition("/")[2]), callers.count()[200])
+            assert back_s < BACK_S * 2  # a busy machine is slower; the figure is printed
+            assert [await node.end() for node in nodes] == [0, 0]
+
+
+async def wait_until_served(callers: SteadyCallers, node: int) -> None:
+    """Wait for some answers in a row that are right and quick."""
+
+    async def is_served() -> bool:
+        last = [each for each in callers.answers if each.node == node][-5:]
+        return all(each.status == 200 and each.took_s < 1 for each in last)
+
+    await eventually(is_served, 60)
+
+
+async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int) -> None:
+    """Every answer is one row and one charge, and nothing is left reserved."""
+
+    async def is_at_rest() -> bool:
+        reports = [await node.ask("audit") for node in nodes]
+        return all(report["open_holds"] == report["waiting_rows"] == 0 for report in reports)
+
+    await eventually(is_at_rest, 30)
+    for node in nodes:
+        await node.check_books()
+    connection = await asyncpg.connect(url)
+    try:
+        assert tuple(await connection.fetchrow(_FOUND)) == (served, served, served * COST_NANOS)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(("good_first", "away_s"), [(False, 14.0), (True, 1.0)])
+async def test_a_silent_primary_is_left(tmp_path: Path, *, good_first: bool, away_s: float) -> None:
+    await lose_primary(tmp_path, freeze, good_first=good_first, away_s=away_s)
+
+
+async def test_a_killed_primary_is_left(tmp_path: Path) -> None:
+    await lose_primary(tmp_path, kill, good_first=False, away_s=1.0)
