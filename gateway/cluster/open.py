@@ -19,9 +19,11 @@ from gateway.cluster.state.secrets import check_shared, share_secrets
 from gateway.domain.balance import parse_day
 from gateway.domain.node import Node
 from gateway.options import AppOptions
+from gateway.storage.data_folder import TIMELINE
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.timeline import NewestTimeline
 from gateway.storage.schema import REVISION
 
 
@@ -44,7 +46,7 @@ async def open_node(
         schema=REVISION,
         config_digest=find_digest(config),
     )
-    address = Address(config.store.url, own.id)
+    address = Address(config.store.url, own.id, NewestTimeline(options.folder.path / TIMELINE))
     times = options.cluster_times or TIMES
     notifications = NodeNotifications(own.id)
     session = NodeSession(address, own, notifications.receive, times)

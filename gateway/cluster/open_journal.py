@@ -15,7 +15,6 @@ from gateway.options import AppOptions
 from gateway.storage.data_folder import JOURNAL
 from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
-from gateway.storage.postgres.address import Address
 from gateway.storage.stored_notes import StoredNotes
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ async def open_journal(
     own = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
-        noting = StoreJournal(path, NoteWriter(Address(config.store.url, node.id), lambda: node.process))
+        noting = StoreJournal(path, NoteWriter(node.address, lambda: node.process))
         noting.run()
         stack.push_async_callback(noting.stop)
         journal: RequestJournal = noting

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from gateway.background import JobRunner
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.signature import NodeSigner
-from gateway.cluster.peers import CANCEL, Peers
+from gateway.cluster.peers import CANCEL, Peers, Timelines
 from gateway.config.schema import Config
 from gateway.domain.audit_log import Actor
 from gateway.errors import GatewayError
@@ -27,8 +28,12 @@ def open_peers(
     ``cancel``: cancels an active request of this process, by its id. ``start``: runs a task in the background.
     """
     signer = NodeSigner(bytes.fromhex(config.store.master_key), node.clock.now)
-    peers = Peers(node.id, database, signer, node.notifications, insecure=config.cluster.insecure)
+    timelines = Timelines(lambda: str(node.address.timeline), node.learn_timeline)
+    peers = Peers(node.id, database, signer, node.notifications, timelines, insecure=config.cluster.insecure)
     stack.push_async_callback(peers.close)
+    jobs = JobRunner()
+    stack.push_async_callback(jobs.stop)
+    jobs.start("meet_nodes", peers.run_meetings)
 
     async def cancel_named(name: str) -> None:
         with suppress(GatewayError):  # most nodes do not run this request

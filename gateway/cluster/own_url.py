@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from gateway.config.exposure import is_loopback
 from gateway.config.schema import Config
 from gateway.storage.nodes import keep_on_machine
+from gateway.storage.postgres.hosts import split_port
 
 _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _POSTGRES_PORT = 5432
@@ -33,8 +34,8 @@ async def find_own_url(config: Config) -> str:
 def _find_local_address(store_url: str) -> str:
     """Return this machine's address towards a database server; empty if unknown."""
     try:
-        parts = urlsplit(store_url)
-        found = socket.getaddrinfo(parts.hostname or "", parts.port or _POSTGRES_PORT, type=socket.SOCK_DGRAM)
+        server = split_port(urlsplit(store_url).netloc.rpartition("@")[2].split(",")[0])  # the first of several
+        found = socket.getaddrinfo(server[0], server[1] or _POSTGRES_PORT, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as sock:
             sock.connect(address)  # for a datagram socket this only chooses a route, and sends nothing

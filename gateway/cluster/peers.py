@@ -6,7 +6,8 @@ because the table of nodes may contain any address.
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -21,7 +22,7 @@ from gateway.cluster.membership.signature import EVERY_NODE, SIGNATURE_HEADER, W
 from gateway.config.exposure import is_loopback
 from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
-from gateway.errors import InvalidApiKey, InvalidRequest, NotFound, Overloaded
+from gateway.errors import InvalidApiKey, InvalidRequest, NotFound, Overloaded, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.prefix import PREFIX
@@ -32,6 +33,13 @@ ASK_S = 1.0
 """How long a node may take to answer, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A list of ``MOST_LISTED`` active requests takes a quarter of this size."""
+MEET_S = 3.0
+ABSENT_MS = 6_000
+"""A node whose last beat is older may use another server than this node: three beats are missing."""
+MOST_MET = 16
+"""How many absent nodes are asked at a time."""
+TIMELINE = "timeline"
+"""The query parameter with the newest timeline that the asking node knows."""
 CANCEL = "request_cancelled"
 """A notification with a request's id, the cancelling actor, and the node's signature: see ``Peers.parse_cancel``."""
 _ITEM = ("id", "started_at")
@@ -40,6 +48,14 @@ _ANSWERS = frozenset({200, 404, 409})
 """Responses with any other status count as no answer."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+@frozen
+class Timelines:
+    """``find``: returns the newest timeline known, as text. ``learn``: called with that of another node."""
+
+    find: Callable[[], str]
+    learn: Callable[[str], None]
 
 
 @frozen
@@ -72,7 +88,10 @@ class PeerAnswers:
 
 
 class Peers:
-    """The other live nodes. ``notifications`` reach nodes without a known URL. ``insecure``: plain HTTP is allowed."""
+    """The other live nodes. ``notifications`` reach nodes without a known URL. ``insecure``: plain HTTP is allowed.
+
+    ``timelines``: of the database's server, because a node without beats may use another primary.
+    """
 
     def __init__(
         self,
@@ -80,6 +99,7 @@ class Peers:
         database: Database,
         signer: NodeSigner,
         notifications: NodeNotifications,
+        timelines: Timelines,
         *,
         insecure: bool = False,
     ) -> None:
@@ -87,6 +107,7 @@ class Peers:
         self._signer = signer
         self._database = database
         self._rings = notifications
+        self._timelines = timelines
         self._insecure = insecure
         self._skipped: dict[str, str] = {}
         # A compressed answer is not parsed as JSON, so it cannot expand here.
@@ -110,6 +131,8 @@ class Peers:
                 "used before",
                 should_retry=False,
             )
+        if timeline := request.query.get(TIMELINE):
+            self._timelines.learn(timeline)
         return actors[0]
 
     async def close(self) -> None:
@@ -122,6 +145,24 @@ class Peers:
         answers = await asyncio.gather(*(self._ask(node, method, wanted, actor) for node in others))
         found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
+
+    async def meet_absent(self) -> None:
+        """Tell the newest timeline to nodes whose beats do not arrive: they may use the former primary.
+
+        Raises ``StoreUnavailable``.
+        """
+        newest = self._timelines.find()
+        absent = [node for node in await list_nodes(self._database) if node.id != self.own_id and is_absent(node)]
+        path = f"{build_path(('running',))}?node=own&{TIMELINE}={newest}"
+        if newest:
+            await asyncio.gather(*(self._send(node, "GET", path, Actor("token")) for node in absent[:MOST_MET]))
+
+    async def run_meetings(self) -> None:
+        """Meet absent nodes until cancelled."""
+        while True:
+            await asyncio.sleep(MEET_S)
+            with suppress(StoreUnavailable):
+                await self.meet_absent()
 
     async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
         answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))
@@ -156,7 +197,9 @@ class Peers:
         return request_id, parse_actor(text)
 
     async def _ask(self, node: Node, method: str, path: str, actor: Actor) -> PeerAnswer | None:
-        target = f"{path}?node=own"
+        return await self._send(node, method, f"{path}?node=own", actor)
+
+    async def _send(self, node: Node, method: str, target: str, actor: Actor) -> PeerAnswer | None:
         if not node.url or not self._may_ask(node):
             return None
         text = format_actor(actor)
@@ -187,6 +230,11 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(body)
+
+
+def is_absent(node: Node) -> bool:
+    """Return whether a node is not known to have stopped, but its beats are missing."""
+    return node.state == "dead" or (node.state == "live" and node.beat_age_ms > ABSENT_MS)
 
 
 def find_problem(url: str, *, insecure: bool) -> str:

@@ -31,7 +31,7 @@ from gateway.videos.reservations import JobReservations
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.credit.ledger_check import LedgerCheck
     from gateway.cluster.credit.node_credit import NodeCredit
-    from gateway.cluster.membership.registered_node import RegisteredNode
+    from gateway.cluster.membership.node import ClusterNode
 
 
 @frozen
@@ -137,13 +137,13 @@ def _make_check(accounting: AccountingService) -> "LedgerCheck":
 
 
 def _find_credit(
-    options: AppOptions, storage: StorageServices, ledger: LedgerRepository, node: "RegisteredNode"
+    options: AppOptions, storage: StorageServices, ledger: LedgerRepository, node: "ClusterNode"
 ) -> "NodeCredit":
     from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
     from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
     wait_s = (options.cluster_times or TIMES).credit_wait_s
-    return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
+    return NodeCredit(node, node.address, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
 
 
 async def _recover_alone(options: AppOptions, database: Database, recover: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ from gateway.deployment import Alone, Deployment
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import StorageServices
-from gateway.storage.data_folder import DATABASE, JOURNAL, UNSTORABLE, check_database_present, find_database
+from gateway.storage.data_folder import DATABASE, JOURNAL, TIMELINE, UNSTORABLE, check_database_present, find_database
 from gateway.storage.database import Database
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_before_start
@@ -92,7 +92,7 @@ async def _open_database(options: AppOptions) -> Database:
     """Open the database after checking that it exists, is undamaged, and belongs to a gateway."""
     folder = options.folder
     if options.config.store.is_postgres:
-        return await open_database(options.config.store.url)
+        return await open_database(options.config.store.url, folder.path / TIMELINE)
     path = find_database(folder.path, options.config.store.url)
     check_database_present(folder.path, path)
     if folder.killed:

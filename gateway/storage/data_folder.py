@@ -18,6 +18,8 @@ import orjson
 PEPPER_BYTES = 32
 DATABASE = "gateway.db"
 JOURNAL = "requests.journal"
+TIMELINE = "store.timeline"
+"""The newest timeline of the PostgreSQL server, see ``storage.postgres.timeline``."""
 UNSTORABLE = "requests.unstorable"
 NODE_ID = "node.id"
 ADMIN_TOKEN = "admin.token"  # noqa: S105 - its file

@@ -1,15 +1,21 @@
 """Open a database by its URL. Only the driver of its kind is imported."""
 
+from pathlib import Path
+
 from gateway.storage.database import Database
 
 
-async def open_database(url: str) -> Database:
-    """Open ``url`` (``sqlite:///path``, ``postgresql://...``) and upgrade it. Raises ``DatabaseStartupError``."""
+async def open_database(url: str, timeline: Path | None = None) -> Database:
+    """Open ``url`` (``sqlite:///path``, ``postgresql://...``) and upgrade it. Raises ``DatabaseStartupError``.
+
+    ``timeline``: the file that keeps the newest timeline of a PostgreSQL server.
+    """
     # ruff: noqa: PLC0415 - see above
     if is_postgres(url):
         from gateway.storage.postgres.database import open_postgres
+        from gateway.storage.postgres.timeline import NewestTimeline
 
-        return await open_postgres(url)
+        return await open_postgres(url, NewestTimeline(timeline))
     from gateway.storage.sqlite_database import open_sqlite
 
     return await open_sqlite(url)

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.support.cluster import start_nodes
+from tests.support.cluster import make_node, start_nodes
 from tests.support.gateway import channel
 from tests.support.gateway_process import GatewayProcess, eventually
 from tests.support.postgres import PostgresServer, owning_pair
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.sockets import find_free_port
 from tests.support.steady_callers import SteadyCallers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -105,3 +106,33 @@ async def test_a_silent_primary_is_left(tmp_path: Path, *, good_first: bool, awa
 
 async def test_a_killed_primary_is_left(tmp_path: Path) -> None:
     await lose_primary(tmp_path, kill, good_first=False, away_s=1.0)
+
+
+async def test_of_two_primaries_the_older_one_is_left_when_nodes_meet(tmp_path: Path) -> None:
+    """Each of two nodes keeps to a server of its own, as if the network between them were cut."""
+    async with owning_pair() as (primary, standby), ScriptedUpstream([answer(COMPLETION)]) as up:
+        url = await primary.make_database()
+        urls = [f"{server.name_url(url.rpartition('/')[2])}" for server in (primary, standby)]
+        tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
+        ports = find_free_port(), find_free_port()
+        nodes = [make_node(tmp_path / f"node{port}", urls[0], tables, port=port) for port in ports]
+        async with nodes[0] as older, nodes[1] as newer:
+            key = await older.ask("keys", {"name": "k", "account": "acme"})
+            await newer.end()
+            await asyncio.to_thread(standby.promote)
+            moved = make_node(newer.data, urls[1], tables)
+            async with moved:
+                callers = SteadyCallers([older, moved], [key["secret"]])
+                async with callers.run(20):
+                    await callers.wait(3, status=503, node=0, within_s=20)
+                    left_s = time.monotonic()
+                    await callers.wait(40, node=1)
+                assert callers.count(0, since_s=left_s + 1).keys() == {503}
+                assert callers.count(1).keys() == {200}
+                assert older.read_log("store_outdated")
+                assert "timeline 2" in older.read_log("node_unanswered")[0]["error"]
+                assert (await older.probe())[0] == 503
+                await older.end()
+                older.launch()  # it remembers
+                assert await older.wait() == 2
+                assert "stop this server" in older.err.read_text()

@@ -15,7 +15,16 @@ from yarl import URL
 
 from gateway.cluster.membership.notifications import NodeNotifications
 from gateway.cluster.membership.signature import EVERY_NODE, SIGNATURE_HEADER, NodeRequest, NodeSigner
-from gateway.cluster.peers import CANCEL, MAX_ANSWER_BYTES, PeerAnswer, PeerAnswers, Peers, build_path, find_problem
+from gateway.cluster.peers import (
+    CANCEL,
+    MAX_ANSWER_BYTES,
+    PeerAnswer,
+    PeerAnswers,
+    Peers,
+    Timelines,
+    build_path,
+    find_problem,
+)
 from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.errors import InvalidRequest, NotFound
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
@@ -32,6 +41,7 @@ from tests.support.started_gateways import StartGateway
 from tests.support.table_rows import table_rows
 
 OTHER = "0123456789abcdef"
+UNKNOWN = Timelines(str, lambda _: None)
 OWN = "f" * 16
 MASTER_KEY = b"m" * 32
 _NODE = """
@@ -80,7 +90,7 @@ async def gateway(
     await connection.close()
     database, services = await open_database(url), gateway.app[SERVICES]
     signer = NodeSigner(MASTER_KEY, services.clock)
-    peers = Peers(OWN, database, signer, NodeNotifications(OWN))
+    peers = Peers(OWN, database, signer, NodeNotifications(OWN), UNKNOWN)
     with replace_admin(services, peers=peers):
         yield gateway
     await peers.close()
@@ -237,7 +247,7 @@ async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> N
         rung.put_nowait(messages[0])
 
     signer, notifications = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock), NodeNotifications(OTHER)
-    peers = Peers(OTHER, gateway.app[SERVICES].storage.database, signer, notifications)
+    peers = Peers(OTHER, gateway.app[SERVICES].storage.database, signer, notifications, UNKNOWN)
     peers.notify_cancel("req_1", OPERATOR)
     sending = asyncio.create_task(notifications.run(send))
     message = (await rung.get()).partition(f"\n{CANCEL} ")[2]
@@ -290,7 +300,7 @@ async def test_a_malformed_row_stops_no_work_of_others(
             assert {node.leads for node in await list_nodes(database)} == {False}
             await database.close()
         database = await open_database(url)
-        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN))
+        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN), UNKNOWN)
         with capture_logs() as logs:
             for _ in range(2):
                 answers = await peers.ask_all("GET", ("running",), OPERATOR)

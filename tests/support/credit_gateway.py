@@ -77,7 +77,9 @@ class LeasedGateway:
         self.queue = WriteQueue()
         self.ledger = LedgerRepository(self.database)
         self.flusher = LedgerFlusher(self.queue, self.ledger, self.journal)
-        self.credit = NodeCredit(Holder(name, live, self), url, self.ledger, self.queue, clock=lambda: self.now)
+        self.credit = NodeCredit(
+            Holder(name, live, self), Address(url, name), self.ledger, self.queue, clock=lambda: self.now
+        )
         self.credit.keeper.wait_s = 60.0
         self.balances = self.credit.balances
         self.quota = QuotaService(

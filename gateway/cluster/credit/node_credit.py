@@ -33,7 +33,7 @@ class NodeCredit:
     def __init__(
         self,
         node: RegisteredNode,
-        url: str,
+        address: Address,
         ledger: LedgerRepository,
         queue: WriteQueue,
         *,
@@ -42,7 +42,7 @@ class NodeCredit:
     ) -> None:
         self._node = node
         events = Events()
-        self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live, events)
+        self._authority = PostgresCreditAuthority(address, node.id, lambda: node.live, events)
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()

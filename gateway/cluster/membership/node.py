@@ -18,6 +18,7 @@ from gateway.cluster.membership.store_clock import StoreClock
 from gateway.domain.node import Change, NodeFigures, parse_process
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
 
 CHECKERS = 4
 """How many nodes check for stuck transactions and a stuck leader within a beat, whatever the cluster's size."""
@@ -78,6 +79,10 @@ class ClusterNode:
         return self._session.node.id
 
     @property
+    def address(self) -> Address:
+        return self._session.address
+
+    @property
     def process(self) -> str:
         return self._session.node.process
 
@@ -99,6 +104,12 @@ class ClusterNode:
             leads=self.leads,
             config_digest=self._session.node.config_digest,
         )
+
+    def learn_timeline(self, text: str) -> None:
+        """Take no more requests if another node knows a newer timeline, until this node reaches a server with it."""
+        if self.address.timeline.learn(text):
+            self._queue.close()
+            self.leadership.end()
 
     def owns(self, name: str) -> bool:
         """Return whether this node is responsible for ``name``. A node with late beats is responsible for nothing."""

@@ -103,6 +103,7 @@ class NodeSession:
         deliver: called with each message of ``notify``, including this node's own.
 
     Attributes:
+        address: where the database is, for other connections of this node.
         times: the times of the cluster.
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
         woken: set when the log of changes has grown, and when the connection was lost.
@@ -113,7 +114,7 @@ class NodeSession:
         self, address: Address, node: Node, deliver: Callable[[str], object], times: ClusterTimes = TIMES
     ) -> None:
         self.times = times
-        self._address = address
+        self.address = address
         self._deliver = deliver
         self._name = f"{address.user} control"
         self._own = DedicatedConnection(self._connect, address.suspect)
@@ -261,7 +262,7 @@ class NodeSession:
     @asynccontextmanager
     async def start_alone(self) -> AsyncIterator[None]:
         try:
-            connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
+            connection = await self.address.connect(lock_timeout=f"{START_S:.0f}s")
         except FAILURES as error:
             raise describe(error) from error
         try:
@@ -274,7 +275,7 @@ class NodeSession:
             connection.terminate()
 
     async def _connect(self) -> Connection:
-        connection = await self._address.connect(
+        connection = await self.address.connect(
             application_name=self._name,
             statement_timeout=f"{FREE_S:.0f}s",
             lock_timeout="1500ms",
@@ -289,8 +290,8 @@ class NodeSession:
         return connection
 
     async def _listen(self) -> Connection:
-        connection = await self._address.connect(
-            application_name=f"{self._address.user} log",
+        connection = await self.address.connect(
+            application_name=f"{self.address.user} log",
             statement_timeout=f"{self.times.statement_s * 1000:.0f}ms",
             lock_timeout="1500ms",
         )
@@ -309,12 +310,12 @@ class NodeSession:
         await connection.fetch(_END_FORMER, self._name)  # the server may not know that our former connection broke
         if not await connection.fetchval("SELECT pg_try_advisory_lock_shared($1)", SOLE_USER_LOCK):
             raise DatabaseInUse(
-                f"A gateway without cluster.enabled uses the database {self._address.name}. Stop it first"
+                f"A gateway without cluster.enabled uses the database {self.address.name}. Stop it first"
             )
         number = number_node(self.node.id)
         if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, number):
             raise DatabaseInUse(
-                f"Another process runs as the node {self.node.id} on the database {self._address.name}. If this data "
+                f"Another process runs as the node {self.node.id} on the database {self.address.name}. If this data "
                 "folder is a copy of that one's, delete the file node.id in it"
             )
 

@@ -1,5 +1,6 @@
 """The address of a database on a PostgreSQL server, and connections to it."""
 
+import asyncio
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from gateway.storage.postgres.hosts import CONNECT_S, FAILURES, Host, share_hosts
+from gateway.storage.postgres.timeline import NewestTimeline
 
 NODE = "gateway node "
 """The prefix of the names of all connections of a node; its id and a space follow."""
@@ -29,8 +31,9 @@ class Address:
         user: the name of this process's connections (``application_name``).
     """
 
-    def __init__(self, url: str, node: str = "") -> None:
+    def __init__(self, url: str, node: str = "", timeline: NewestTimeline | None = None) -> None:
         self._url = url
+        self.timeline = NewestTimeline() if timeline is None else timeline
         self._options = parse_qs(urlsplit(url).query)
         self._hosts = share_hosts(url)
         # Of several servers at most one takes writes, and its standbys answer as quickly.
@@ -53,9 +56,16 @@ class Address:
         self._hosts.suspect(connection, partial(self._open, {"application_name": self.user}))
 
     async def _open(self, settings: Mapping[str, str], host: Host) -> asyncpg.Connection:
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             dsn=self._url, timeout=CONNECT_S, server_settings=dict(settings), **host.arguments, **self._attributes
         )
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self.timeline.check(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def connect_reader(self, **settings: str) -> asyncpg.Connection:
         """Open a connection that refuses every write. Otherwise like ``connect``."""

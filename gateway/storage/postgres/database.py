@@ -22,6 +22,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.hosts import FAILURES, SUSPECT_S, Connection
 from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
+from gateway.storage.postgres.timeline import NewestTimeline
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
@@ -237,9 +238,9 @@ _FAILURES = (DBAPIError, PoolTimeout, *FAILURES)
 """Errors raised if a server cannot be reached or refuses a statement. A time-out is an ``OSError``."""
 
 
-async def open_postgres(url: str) -> PostgresDatabase:
+async def open_postgres(url: str, timeline: NewestTimeline | None = None) -> PostgresDatabase:
     """Open ``postgresql://user:password@host/name`` for a single gateway. Raises ``DatabaseStartupError``."""
-    address = Address(url)
+    address = Address(url, timeline=timeline)
     return await open_address(address, SoleUser(address), None, None)
 
 

@@ -1,0 +1,108 @@
+"""The timeline of the database's server, by which an outdated primary is recognised.
+
+Each promotion of a standby begins a timeline with a higher number (PostgreSQL documentation, "Timelines"). If the
+former primary still runs, or comes back, both servers take writes. Keys that are revoked on one of them are valid on
+the other, and a limit on one does not count what was spent on the other. So a node never uses a timeline older than the
+newest one that it has seen or that another node has named.
+"""
+
+import re
+from pathlib import Path
+from weakref import WeakSet
+
+import asyncpg
+import structlog
+
+from gateway.frozen import frozen
+from gateway.storage.postgres.hosts import Connection
+
+# `pg_control_checkpoint` shows the timeline of the last checkpoint, which may precede a promotion.
+_READ = """
+SELECT (SELECT system_identifier FROM pg_control_system()),
+  CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+"""
+_TEXT = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,10})")
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ServerOutdated(ConnectionError):
+    """The server has an older timeline than the newest one known: a standby was promoted in its place."""
+
+
+@frozen
+class Timeline:
+    """``system``: identifies the server and its standbys; a restored dump has another one. ``number``: from 1."""
+
+    system: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.system}:{self.number}"
+
+    def is_older(self, other: "Timeline") -> bool:
+        """Return whether a promotion after this timeline began ``other``."""
+        return self.system == other.system and self.number < other.number
+
+
+class NewestTimeline:
+    """The newest timeline known, kept in a file over restarts.
+
+    ``path``: the file; without one only this process remembers.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._newest = None if path is None or not path.exists() else parse_timeline(path.read_text().strip())
+        self._connections: WeakSet[Connection] = WeakSet()
+
+    def __str__(self) -> str:
+        """The text for ``learn`` of another node; empty if no timeline is known."""
+        return "" if self._newest is None else str(self._newest)
+
+    async def check(self, connection: Connection) -> None:
+        """Remember the timeline of a new ``connection``. Raises ``ServerOutdated``.
+
+        A standby, and a server that hides its timeline from this user, as some managed services do, are not checked.
+        """
+        try:
+            system, number = await connection.fetchrow(_READ)
+        except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):
+            return
+        if not number:
+            return
+        found = Timeline(system, int(number, 16))
+        if self._newest is not None and found.is_older(self._newest):
+            raise ServerOutdated(
+                f"The server is on timeline {found.number}, but a standby was promoted to timeline "
+                f"{self._newest.number}: stop this server. If an older backup was restored on purpose, delete the file "
+                "store.timeline in the data folder of every node"
+            )
+        self._connections.add(connection)
+        self._remember(found)
+
+    def learn(self, text: str) -> bool:
+        """Close all connections if ``text`` names a newer timeline than the one in use; return whether it does."""
+        reported = parse_timeline(text)
+        if reported is None or self._newest is None or not self._newest.is_older(reported):
+            return False
+        log.error("store_outdated", reason=f"timeline {reported.number} has replaced {self._newest.number}")
+        self._remember(reported)
+        for connection in list(self._connections):
+            connection.terminate()
+        return True
+
+    def _remember(self, found: Timeline) -> None:
+        if found == self._newest:
+            return
+        self._newest = found
+        if self._path is not None:
+            draft = self._path.with_suffix(".draft")
+            draft.write_text(f"{found}\n")
+            draft.replace(self._path)
+
+
+def parse_timeline(text: str) -> Timeline | None:
+    """Return the timeline that ``str`` has written; None for any other text."""
+    found = _TEXT.fullmatch(text)
+    return None if found is None else Timeline(int(found[1]), int(found[2]))
