@@ -48,7 +48,7 @@ check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/deptry gateway
 	$(BIN)/python -m pytest -q tests/architecture
 
-bench: $(VENV)/dev.stamp  ## Measure beside nginx and a bare relay, some ten minutes (ARGS=--quick for a rough look)
+bench: $(VENV)/dev.stamp  ## Measure beside nginx and a bare relay, some ten minutes (ARGS="--with rolter,litellm" for other gateways, too)
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
 bench-parts: $(VENV)/dev.stamp  ## Print what the parts of a request cost in CPU time, and compare them

@@ -144,6 +144,7 @@ class Soak:
         print(
             f"{time.strftime('%H:%M:%S')} {calls} calls, {wrong} failed, {self.marks.rows} rows, {audit['open_holds']} "
             f"held; {memory:.1f} MB, lag p99 {lag['p99']:.1f} max {lag['max']:.0f} ms; {len(self.problems)} problems",
+            *(f"\n  failed: {name}: {times}" for name, times in self.site.failed.most_common(3)),
             flush=True,
         )
 

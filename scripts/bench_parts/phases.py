@@ -24,6 +24,9 @@ ENDLESS = 50_000
 FLOW_S = 0.05
 """Between the first events of all streams and the window in which events are counted."""
 
+WORKED_OFF_S, WORKED_OFF_BUSY, WORKED_OFF_LOOKS = 0.25, 0.1, 200
+"""A relay that has lagged behind is waited for until it is busy for less than that part of so many seconds."""
+
 Sample = dict[str, Any]
 
 
@@ -146,7 +149,7 @@ class Bench:
                 used = self.read(by_name.get(name)).since(before)
                 seen, pieces = load.tally.events - seen, load.tally.pieces - pieces
                 delays = write_percentiles("delay", list_delays(load))
-                await self._end(load, name)
+                await self._end(load, name, by_name.get(name))
                 self.note("sse", name, number, events=seen, pieces=pieces, **used, **delays)
 
     async def look_at_latency(self, relays: list[Relay]) -> None:
@@ -233,7 +236,7 @@ class Bench:
         """
         plan = self.plan
         await self.set_pace(plan.pace_s)
-        addresses, logs = self._with_direct(relays), {relay.name: relay.log for relay in relays}
+        addresses, by_name = self._with_direct(relays), {relay.name: relay for relay in relays}
         with open_loads(addresses, StreamLine) as loads, open_loads(addresses, WholeLine) as others:
             for number, name in self._turns(list(loads), turns=1):
                 load, other = loads[name], others[name]
@@ -242,18 +245,23 @@ class Bench:
                 await asyncio.sleep(FLOW_S)
                 for part in range(2):
                     await other.call_steadily(plan.busy_rate, plan.busy_s / 2, write_call(other.address))
-                    log = logs.get(name)
+                    log = by_name[name].log if name in by_name else None
                     if part == 0 and log is not None:
                         os.truncate(log, 0)
                 delays = write_percentiles("delay", list_delays(load))
-                await self._end(load, name)
+                await self._end(load, name, by_name.get(name))
                 self.note("busy", name, number, **delays)
 
-    async def _end(self, load: Load, name: str) -> None:
+    async def _end(self, load: Load, name: str, relay: Relay | None) -> None:
         await self.end_streams()
         if name in SLOW:  # so far behind that the end would take minutes
             load.leave()
         await load.settle()
+        for _ in range(WORKED_OFF_LOOKS if name in SLOW else 0):  # what it still does would be taken from the next one
+            before = self.read(relay)
+            await asyncio.sleep(WORKED_OFF_S)
+            if self.read(relay).since(before)["relay_busy"] < WORKED_OFF_BUSY:
+                break
 
     def note(self, phase: str, relay: str, turn: int, **figures: float) -> None:
         """Keep a sample."""

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import io
 import random
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,8 @@ ENDS = {
 }
 """A provider that breaks off a stream makes it end with an error."""
 
+_ID = re.compile(r"[a-z]+_[0-9a-f]{20,}")
+
 
 class Failed(Exception):
     """A call has not ended as planned; the text says how."""
@@ -45,7 +48,7 @@ def check_status(status: int, raw: bytes = b"") -> None:
     if status in REFUSALS:
         raise Refused
     if status >= 400:
-        raise Failed(f"status {status} {raw[:160]!r}")
+        raise Failed(f"status {status} {_ID.sub('', raw.decode(errors='replace'))[:160]}")
 
 
 @attrs.define
