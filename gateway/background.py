@@ -1,7 +1,7 @@
 """Background work: jobs that are restarted when they fail, and tasks that outlive their requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import structlog
@@ -40,6 +40,12 @@ class JobRunner:
             await asyncio.sleep(RESTART_AFTER_S)
 
 
+async def await_ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    """Wait until tasks have ended. They go on if the waiter is cancelled, which ``asyncio.gather`` would pass on."""
+    if pending := {*tasks}:
+        await asyncio.wait(pending)
+
+
 class TaskSet:
     """Tasks that outlive the request that starts them."""
 
@@ -69,7 +75,7 @@ class TaskSet:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def wait(self) -> None:
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await await_ended(self._tasks)
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

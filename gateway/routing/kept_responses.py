@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import structlog
 
+from gateway.background import await_ended
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse, KeptRules
@@ -161,7 +162,7 @@ class KeptResponses:
         return await self._store.sweep_responses(now_ms)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._writing.values())
+        await await_ended(self._writing.values())
 
     async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
         if self._writing:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import attrs
 import structlog
 
+from gateway.background import await_ended
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
@@ -74,7 +75,7 @@ class ResponseOwners:
         return None
 
     async def forget(self, response_id: str) -> None:
-        await asyncio.gather(*self._writing)
+        await await_ended(self._writing)
         self._recent.pop(response_id, None)
         await self._store.delete_owner(response_id)
 
@@ -172,7 +173,7 @@ class ResponseOwners:
         return await self._store.sweep_owners(now_ms - KEPT_MS)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._writing)
+        await await_ended(self._writing)
 
     async def _keep(self, owners: dict[str, ResponseOwner]) -> None:
         try:

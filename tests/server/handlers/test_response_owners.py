@@ -1,5 +1,6 @@
 """A response that a provider has stored is continued by the account that made it, and over the channel that did."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,6 +9,8 @@ import aiohttp
 import orjson
 import pytest
 
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.kept_response import KeptResponse
 from gateway.domain.response_owner import KEPT_MS
 from gateway.server.context import SERVICES
 from tests.support.gateway import RunningGateway, channel
@@ -18,6 +21,7 @@ PATH = "/v1/responses"
 USER = {"role": "user", "content": "repeat it"}
 ITEM = {"type": "item_reference", "id": "msg_1"}
 MESSAGE = {"type": "message", "id": "msg_9", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+INFERENCE = InferenceRequest("responses", "m", {"input": "hi"})
 KEYS = {"ann": "sk-Jd83kfLq02mzPw71", "bob": "sk-Xw92nvRt56bcHy38"}
 
 
@@ -255,3 +259,23 @@ async def test_what_was_made_elsewhere_needs_a_channel_that_allows_it(
         assert not up.received
         allowing = await gateway_with(accounts(channel(up.base_url, "a", allow_fields=[field])))
         assert (await send(allowing, "ann", path, **body))[0] == 200
+
+
+async def test_a_deletion_that_is_given_up_loses_no_other_response(site: Site) -> None:
+    """A client that leaves while its deletion waits for other writes does not cancel them, nor later deletions."""
+    routing = site.gateway.app[SERVICES].routing
+    kept, owners, ann = routing.kept_responses, routing.response_owners, await _find_account(site, "ann")
+    kept.note("resp_kept", ann, INFERENCE, orjson.dumps(respond("resp_kept")))
+    owners.note("resp_owned", ann, "one")
+    gone = KeptResponse("resp_gone", ann, 0, KEPT_MS, b"{}")
+    leaving = [asyncio.create_task(kept.delete(gone)), asyncio.create_task(owners.forget("resp_gone"))]
+    await asyncio.sleep(0)
+    for task in leaving:
+        task.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    found = await kept.find("resp_kept", ann)
+    assert found is not None
+    await kept.delete(found)
+    await owners.close()
+    owners._recent.clear()
+    assert await owners.find("resp_owned", ann) is not None
