@@ -20,13 +20,15 @@ from tests.support.openai_audio import make_wav
 
 Json = dict[str, Any]
 LEAVE = 0.02
+CALL_S = 180
+"""A batch or a video is waited for as long."""
 SOUND = make_wav(2.0, 48_000)
 IMAGE = draw(512, 512)
 LARGE = "word " * 300_000
 REFUSALS = (401, 402, 403, 429)
 """What an operator who edits keys and accounts may bring upon a call."""
 ENDS = {
-    "chat": (b"data: [DONE]\n\n",),
+    "chat": (b"data: [DONE]\n\n", b'data: {"error":'),
     "messages": (b"event: message_stop", b"event: error"),
     "responses": (b"event: response.completed", b"event: response.failed", b"event: error"),
 }
@@ -92,7 +94,7 @@ class Caller:
         site, name, restarted = self.site, call.__name__, self.site.restarting
         self.key = random.choice(site.secrets)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(CALL_S):
                 await call(self)
         except Refused:
             name = "refused"
