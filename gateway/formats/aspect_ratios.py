@@ -79,7 +79,7 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)
 
 
 def parse_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
-    """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` that lists ``allowed`` for an unknown size."""
+    """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` for an unknown size."""
     shape = _SHAPES.get(size)
     if shape is None:
         known = [one for one in allowed or USUAL_SIZES if one in _SHAPES]

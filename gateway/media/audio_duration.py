@@ -122,7 +122,7 @@ async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> aud
 
 
 async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> audio.Length:
-    """Return the length of an MP3 without its tags, which may contain images; anything may follow them."""
+    """Return the length of an MP3 without its tags, which may contain images."""
     start = await _skip_tags(spooled)
     if not frames.is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
         return audio.weigh_length(None, None, spooled.size, MP3)

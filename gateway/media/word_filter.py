@@ -183,7 +183,7 @@ def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
 
 
 def _find_texts(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value at any depth, and an empty text for every other value."""
+    """Yield every text in a JSON value at any depth; "" for images and other values, which only count."""
     waiting = [iter((value,))]
     while waiting:
         one = next(waiting[-1], waiting)

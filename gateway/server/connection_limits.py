@@ -142,7 +142,7 @@ class ConnectionLimiter:
             self._crowded.clear()
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some idle connections; return whether there were any. After a futile pass, wait for ``FUTILE_S``."""
+        """Close some idle connections; return whether there were any, False for ``FUTILE_S`` after a futile pass."""
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False

@@ -79,7 +79,7 @@ def get_signed_in_user(request: web.Request) -> "CurrentUser":
 
 
 def check_own_page(request: web.Request) -> None:
-    """Raise ``Forbidden`` if a browser sent the request from a page of another site; only browsers send the headers."""
+    """Raise ``Forbidden`` for a browser's request from another site, and for a change without the console's header."""
     site = request.headers.get("Sec-Fetch-Site")
     safe = request.method in SAFE
     if site is not None:

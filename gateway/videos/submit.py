@@ -231,7 +231,7 @@ class VideoSubmitter:
     async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
-        The answer to an earlier try may have been lost: the job then has the task already, and may have been polled.
+        If the answer to an earlier try was lost, the job already has the task, and may have been polled since.
         """
         if await self._advance(job, started):
             return True

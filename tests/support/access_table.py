@@ -113,7 +113,7 @@ class Site:
     async def make_channel(self) -> str:
         fields = {"name": f"{CHANNEL}-{self.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9/v1"}
         made = await self.services.routing.channels.add({**fields, "status": "disabled", "models": ["none"]})
-        return str(made["name"])
+        return str(made.name)
 
     async def make_member(self) -> str:
         return str((await add_member(self.gateway, self.name(), "viewer", OURS)).id)

@@ -138,7 +138,7 @@ def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
 
 
 def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
-    """Parse ``stop_reason`` and ``stop_sequence``. Without a reason, ``called`` tells a tool call from a stop."""
+    """Parse ``stop_reason`` and ``stop_sequence``. A missing reason is ``tool_calls`` if ``called``, else ``stop``."""
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
     stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None

@@ -53,7 +53,7 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
 
 
 def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
-    """Parse ``stopReason``. If the reason is missing, ``called`` tells a tool call from a stop."""
+    """Parse ``stopReason``. If the reason is missing, ``called`` decides between ``tool_calls`` and ``stop``."""
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if called else "stop")
     return chat.ChoiceFinished(_REASONS.get(reason, "stop"))

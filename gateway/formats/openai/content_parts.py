@@ -152,7 +152,7 @@ def _translate_media(part: Body, kind: str, role: str, where: str) -> Sequence[P
 
 
 def _parse_source(part: Body, where: str, kind: Literal["image", "file"]) -> Sequence[Part] | None:
-    """Parse an image or document in the form of Anthropic (in ``source``) or LangChain (next to ``type``), if any."""
+    """Parse an image or file in Anthropic's form (``source``) or LangChain's (next to ``type``); None if neither."""
     source = part.get("source")
     source = source if isinstance(source, dict) else part
     media_type = as_text(source.get("media_type")) or as_text(source.get("mime_type"))

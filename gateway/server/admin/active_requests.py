@@ -1,8 +1,4 @@
-"""Admin API: list, watch and cancel the requests that are being processed, by any node of a cluster.
-
-All viewers of the same account share one snapshot per tick, as do all viewers of all accounts. Without viewers, no
-snapshots are taken.
-"""
+"""Admin API: list, watch and cancel the requests that are being processed, by any node of a cluster."""
 
 import asyncio
 from collections.abc import Callable, Sequence

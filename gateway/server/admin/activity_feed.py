@@ -65,11 +65,7 @@ class ActivityView:
 
 @attrs.define
 class OthersView:
-    """The active requests of the other nodes at the time ``at``.
-
-    Attributes:
-        unanswered: the ids of the nodes that did not answer.
-    """
+    """The active requests of the other nodes. ``unanswered``: ids of the nodes that did not answer."""
 
     at: float
     calls: list[RunningRequest] = attrs.Factory(list)
@@ -79,15 +75,11 @@ class OthersView:
 class ActiveRequestsFeed:
     """Takes snapshots of the active requests, which viewers share.
 
-    Args:
-        running: this node's active requests.
-        ask: queries the other nodes of the cluster; None for a single process. May raise ``StoreUnavailable``.
-
     Attributes:
+        ask: queries the other nodes of the cluster; None for a single process. May raise ``StoreUnavailable``.
         tick_s: seconds between two snapshots.
         again_s: seconds between two checks of a viewer's session.
         following: the limit of viewers.
-        taken: the number of snapshots taken.
     """
 
     def __init__(self, running: ActiveRequests, ask: AskOthers | None) -> None:

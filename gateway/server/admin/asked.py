@@ -31,10 +31,8 @@ def may_nodes_ask(operation: AdminOperation) -> bool:
 async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T | None:
     """Forward the request to the node in the query, and return its answer; None if the query names this node.
 
-    ``kind``: the type of the answer; an error of the node is returned as a response, whatever the type. ``path``: the
-    segments of the admin API's path.
-
-    Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    ``kind``: type of the answer; an error of the node is returned as a response. ``path``: segments of the admin API's
+    path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
     """
     services, node = request.services, request.query.get("node", OWN)
     if node in {OWN, services.active_requests.node}:

@@ -60,7 +60,6 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
-    """Return the actor of a request from another cluster node. Raises the errors of ``require_access``."""
     text = peers.check_signature(request)
     if request.body_exists:
         raise InvalidRequest("A node asks another without a body", should_retry=False)

@@ -117,7 +117,6 @@ def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[RequestVie
 
 
 async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
-    """Send data at the client's pace. Raises ``ConnectionError`` if the client has disconnected."""
     if request.http.transport is None:
         raise ConnectionResetError("the client has disconnected")
     if data:
@@ -125,7 +124,7 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 
 
 async def _check(request: AdminRequest, checked_at: float) -> float:
-    """Check the shutdown and, every ``again_s`` seconds, the session. Return the time of the last session check.
+    """Check the shutdown and, every ``again_s`` seconds, the session; return the time of its last check.
 
     Raises ``GatewayError`` if the export may not continue.
     """

@@ -38,10 +38,8 @@ class Query:
 class AdminRequest:
     """A request to an operation, from a client of the API or from a console page in the same process.
 
-    Attributes:
-        http: the HTTP request; for a console page, the request for that page.
-        query: the parameters of the operation.
-        finish: functions called with the response before it is sent, to set cookies. Not called for console pages.
+    ``http``: for a console page, the request for that page. ``finish``: called with the response before it is sent, to
+    set cookies; not called for console pages.
     """
 
     http: web.Request
@@ -58,7 +56,6 @@ class AdminRequest:
 
     @property
     def signed(self) -> "CurrentUser":
-        """The signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
         return get_signed_in_user(self.http)
 
     @property
@@ -76,11 +73,10 @@ class AdminHandler:
     Attributes:
         function: returns an object or a list of objects; for a stream, a response.
         takes: the attrs class of the JSON body; None without a body.
-        partly: whether every field of the body is optional. A missing field leaves its value unchanged.
+        partly: every field of the body is optional. A missing field leaves its value unchanged.
         answer: the schema of the JSON response; by default derived from the function's return type.
-        media_type: the media type of the response.
-        change: whether the operation changes data that all cluster nodes hold in memory. The answer then reports at
-            how many nodes the change is in force.
+        change: the operation changes data that all cluster nodes hold in memory. The answer then reports at how many
+            nodes the change is in force.
     """
 
     function: Function
@@ -93,7 +89,6 @@ class AdminHandler:
     change: bool = False
 
     async def respond(self, http: web.Request) -> web.StreamResponse:
-        """Handle an HTTP request to the API."""
         request = AdminRequest(http, http.query)
         found = await self.function(request)
         if isinstance(found, web.StreamResponse):

@@ -144,7 +144,6 @@ def _add_url(request: AdminRequest, link: Fields) -> NewLinkView:
 
 
 def _parse_member_id(request: AdminRequest) -> int:
-    """Return the member id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):
         raise NotFound(f"No member has the id {text[:40]!r}")

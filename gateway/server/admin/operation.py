@@ -20,10 +20,8 @@ Access = Literal["anyone", "viewer", "member", "administrator"]
 class AdminOperation:
     """One operation of the admin API.
 
-    Attributes:
-        path: the path without the prefix.
-        find_handler: returns the handler; the first call imports its module.
-        access: the required role. Members get 404 for objects of other accounts.
+    ``path``: without the prefix. ``find_handler``: imports the handler's module. ``access``: the required role. Members
+    get 404 for objects of other accounts.
     """
 
     method: str

@@ -121,7 +121,6 @@ def _site(request: AdminRequest) -> RelyingParty:
 
 
 def _parse_id(request: AdminRequest) -> int:
-    """Return the passkey id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):
         raise NotFound(f"You have no passkey with the id {text[:40]!r}")

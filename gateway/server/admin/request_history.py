@@ -29,18 +29,7 @@ MOST_EXPORTS = 2
 
 
 class RequestHistory:
-    """Reads the request log and the traffic sums.
-
-    Args:
-        log: the repository of requests.
-        traffic: the repository of traffic sums.
-        directory: the source of the keys' groups.
-        catalog: the channels.
-        router: the source of the current prices.
-
-    Attributes:
-        again_s: seconds between two checks of an exporting session.
-    """
+    """Reads the request log and the traffic sums. ``again_s``: seconds between two checks of an exporting session."""
 
     def __init__(
         self,
@@ -63,11 +52,7 @@ class RequestHistory:
         return self._exports.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
-        """Return the request with this id or unique beginning of an id. The prefix ``req_`` is optional.
-
-        Args:
-            request_id: the id, or its beginning.
-            account_id: search only this account; None: all accounts.
+        """Return the request with this id, or the only one that begins with it. The prefix ``req_`` is optional.
 
         Raises ``NotFound``, or ``Conflict`` if several ids have this beginning.
         """

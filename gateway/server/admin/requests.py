@@ -154,10 +154,7 @@ async def get_request(request: AdminRequest) -> RequestDetails:
 
 
 async def parse_filter(request: AdminRequest) -> RequestFilter:
-    """Return the filters of the query, limited to the actor's scope.
-
-    Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``.
-    """
+    """Return the filters of the query, limited to the actor's scope. Raises ``GatewayError``."""
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):
         raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")

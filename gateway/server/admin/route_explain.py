@@ -195,7 +195,6 @@ class RouteExplainer:
         )
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
-        """Return the error that would refuse the request; None if the request would be routed."""
         try:
             caller.check_usable(self.clock())
             self.router.route(caller, inference)
@@ -231,7 +230,6 @@ class RouteExplainer:
         )
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
-        """Return the reason why routing excludes a channel."""
         if not channel.serving:
             held = "failing: its provider has not answered since the channel was added"
             return held if channel.status == "active" else "disabled"
@@ -299,7 +297,6 @@ class _ChannelStatus:
         return not target.sure, -target.channel.priority, (target.state.running + 1) / self.weight
 
     def find_reason(self) -> str | None:
-        """Return the reason why the channel would not serve now; None if it would."""
         if self.obstacle is None:
             return None
         reason = _REASONS[self.obstacle[0]]

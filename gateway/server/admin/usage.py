@@ -203,7 +203,6 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
 
 
 async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> TrafficFilter:
-    """Return the query's filters except the status, limited to the actor's scope."""
     since, until = _parse_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
@@ -235,7 +234,6 @@ def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
 
 
 async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
-    """Return the names of keys or accounts by their id."""
     accounts, actor = request.services.auth.accounts, request.actor
     if axis == "account":
         return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}

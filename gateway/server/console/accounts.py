@@ -26,7 +26,6 @@ async def load_accounts(request: web.Request) -> Data:
 
 
 def _count(things: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
-    """Count the items of each account."""
     found: dict[str, int] = {}
     for thing in things:
         found[thing.account] = found.get(thing.account, 0) + 1

@@ -75,14 +75,9 @@ class Chart:
 def draw(
     title: str, places: Sequence[str], series: Sequence[Series], write: Callable[[float], str], *, whole: bool = False
 ) -> Chart:
-    """Compute a chart with stacked bars.
+    """Compute a chart with stacked bars, one for each label in ``places``.
 
-    Args:
-        title: the description for screen readers.
-        places: the label of each point in time, in order.
-        series: the series from the bottom of each stack to its top, with a value for each point in time.
-        write: formats a value.
-        whole: whether values are integers, which keeps fractions off the axis.
+    ``series``: from the bottom of each stack to its top. ``whole``: values are integers, and the axis has no fractions.
     """
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
     top = find_top(max(sums, default=0.0), whole=whole)
@@ -109,7 +104,6 @@ def draw(
 
 
 def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
-    """Yield the bars of one column from the bottom up."""
     width = min(step * (1 - _GAP), _MAX_BAR)
     x, y = _LEFT + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM)
     for one in series:

@@ -1,7 +1,4 @@
-"""Format amounts, counts and durations for the console.
-
-Times are written in machine-readable form; a script shows them in the reader's time zone.
-"""
+"""Format amounts, counts and durations for the console. A script shows times in the reader's time zone."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

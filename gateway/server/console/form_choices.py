@@ -36,10 +36,7 @@ _FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 class Choices:
     """The choices of a form.
 
-    Attributes:
-        keys: the usable keys in the admin API's form, keys without restrictions first.
-        taken: the names of all the account's keys.
-        models: the models by kind.
+    ``keys``: the usable keys, those without restrictions first. ``taken``: names of all the account's keys.
     """
 
     keys: Sequence[KeyView]

@@ -34,9 +34,7 @@ LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 class Catalogue:
     """The messages of a language. A message with a plural is found by its singular.
 
-    Attributes:
-        messages: translations by English text.
-        of_scripts: the messages that the console's scripts use.
+    ``of_scripts``: the messages that the console's scripts use.
     """
 
     messages: Mapping[str, str]

@@ -114,12 +114,8 @@ def draw_charts(
 ) -> Data:
     """Draw spending by model and requests over time.
 
-    Args:
-        span: the period.
-        places: the starts of the period's hours or days.
-        lines: the usage of all models.
-        of_models: the usage of the models with their own series; the other models share one series.
-        translate: returns an English message in the viewer's language.
+    ``places``: the starts of the period's hours or days. ``of_models``: the usage of the models with their own series;
+    the others share one.
     """
     form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
     moments, named = [place.strftime(form) for place in places], [place.strftime(words) for place in places]

@@ -69,10 +69,7 @@ def sign(request: web.Request, signed: CurrentUser) -> None:
 async def ask(request: web.Request, path: str, **query: Any) -> Any:
     """Return the admin API's answer to ``GET path`` for the viewer, with ``query`` as the only parameters.
 
-    Parameters in braces in ``path`` take their values from the page's URL.
-
-    Raises:
-        GatewayError: the error of the operation, including ``Forbidden``.
+    Parameters in braces in ``path`` take their values from the page's URL. Raises the operation's ``GatewayError``.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     signed = request[SIGNED]

@@ -13,10 +13,7 @@ from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
 
 @cache
 def build_environment(language: str, **variables: Any) -> Environment:
-    """Return the template environment of a language. ``variables``: available in all its templates.
-
-    All applications of the process share the environment, with its compiled templates.
-    """
+    """Return the template environment of a language, shared by all applications; ``variables`` are global."""
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
         autoescape=True,

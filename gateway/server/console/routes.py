@@ -16,13 +16,11 @@ class Page:
     """One page of the console.
 
     Attributes:
-        path: the path below ``/console``.
         template: the Jinja template. Its variables are the data from ``load``, ``page``, ``me`` (the member),
             ``account``, ``query`` and ``clustered`` (whether the gateway is a node of a cluster).
-        title: the title in the browser's tab, in English.
-        load: the location of the function that returns the page's data; empty if another handler renders the page.
+        load: location of the function that returns the page's data; empty if another handler renders the page.
         needs: the minimum role to see the page; None: no sign-in needed.
-        part: the name of the menu entry; empty for the page's own name.
+        part: name of the menu entry; empty for the page's own name.
     """
 
     path: str
