@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 from gateway import __version__
 from gateway.cluster.config_digest import find_digest
@@ -50,10 +49,13 @@ async def open_node(
     times = options.cluster_times or TIMES
     notifications = NodeNotifications(own.id)
     session = NodeSession(address, own, notifications.receive, times)
-    check = partial(check_shared, folder=options.folder, database=address.name, master_key=master_key)
     queue, clock = FencedWriteQueue(times=times), StoreClock(options.clock, read_boot_time)
-    make_credit = partial(PostgresCredit, node=own.id, today=lambda: parse_day(clock.now()))
-    database = await open_address(address, session, check, make_credit)
+    database = await open_address(
+        address,
+        session,
+        lambda connection: check_shared(connection, options.folder, address.name, master_key),
+        lambda opened: PostgresCredit(opened, own.id, lambda: parse_day(clock.now())),
+    )
     stack.push_async_callback(database.close)
     node = ClusterNode(session, notifications, queue, clock, count_active)
     stack.push_async_callback(node.close)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -177,7 +176,7 @@ async def _open_request_services(
     auth = open_auth(base, stored.accounts, routing.secret_box, stack)
     http = _build_http_settings(base.options)
     batches = Once(
-        partial(_make_batches, base, billing, routing, requests, proxy=proxy, auth=auth, files=files, http=http)
+        lambda: _make_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files, http=http)
     )
     stack.push_async_callback(_close_batches, batches)
     await _start_batches(base, batches, stack)
@@ -344,20 +343,20 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
         keeper=services.billing.keeper,
         start=services.background.start,
     )
-    node.notifications.subscribe(CANCELLED, partial(cancel_active, services.active_requests))
+    node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
     await node.follow(follower.apply, follower.reload, follower.restore)
 
 
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     routing, storage = services.routing, services.storage
     interval = services.live_config.find_sync_interval_s
-    jobs.start("flush_ledger", partial(services.billing.flusher.run, services.metrics.count_all))
+    jobs.start("flush_ledger", lambda: services.billing.flusher.run(services.metrics.count_all))
     if services.billing.keeper is not None:
         jobs.start("keep_credit", services.billing.keeper.run)
     if (lists := routing.model_lists) is None:
         jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
     else:
-        jobs.start("sync_models", partial(lists.run, routing.channels.sync))
+        jobs.start("sync_models", lambda: lists.run(routing.channels.sync))
         jobs.start("sweep_models", storage.deployment.run_once(lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     prober = ChannelProber(
@@ -372,8 +371,8 @@ def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> 
     # ``sweep_media`` keeps media within the configured limits, so it runs with every command.
     rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
     jobs.start("sweep_media", sweep_store(stores, storage.deployment, MediaCleanup(stores.images, rules, clock).run))
-    if storage.node is not None and not stores.shared:
-        jobs.start("watch_nodes", partial(watch_nodes, storage.node))
+    if (node := storage.node) is not None and not stores.shared:
+        jobs.start("watch_nodes", lambda: watch_nodes(node))
     if options.certificate is not None:
         jobs.start("renew_certificate", options.certificate.run)
 

@@ -1,7 +1,6 @@
 """Open the services that only the admin API uses: settings, the request history, and the process monitor."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,9 +55,9 @@ def open_admin(
         settings=SettingsService(base.live_config, reloader, settings, clock=clock),
         reloader=reloader,
         request_log=request_log,
-        open_history=Once(partial(_open_history, database, request_log, auth.api_keys, routing)),
+        open_history=Once(lambda: _open_history(database, request_log, auth.api_keys, routing)),
         audit_log=audit_log,
-        open_active_feed=Once(partial(_open_active_feed, requests.active, peers)),
+        open_active_feed=Once(lambda: _open_active_feed(requests.active, peers)),
         monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
         end_node_leases=_find_settling(database),
@@ -81,7 +80,7 @@ def _open_peers(
         base.storage.database,
         node,
         stack,
-        cancel=partial(cancel_here, requests.active, audit_log, base.options.clock),
+        cancel=lambda name, actor: cancel_here(requests.active, audit_log, base.options.clock, name, actor),
         start=requests.background.start,
     )
 
@@ -98,7 +97,7 @@ def _find_settling(database: Database) -> "EndNodeLeases | None":
         return None
     from gateway.cluster.credit.stored_orphans import end_orphans  # noqa: PLC0415 - its driver is an extra
 
-    return partial(end_orphans, database)
+    return lambda node, verdict, now_s, audit: end_orphans(database, node, verdict, now_s, audit)
 
 
 def _open_history(

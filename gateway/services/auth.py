@@ -1,7 +1,6 @@
 """Open authentication: accounts and API keys, members and their sessions."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ async def open_accounts(
 ) -> tuple[AccountService, str | None]:
     """Open the accounts and keys; also return the secret of the first key if this is the first start."""
     database = base.storage.database
-    accounts = AccountRepository(database)
+    accounts, members = AccountRepository(database), MemberRepository(database)
     service = AccountService(
         accounts,
         ApiKeyRepository(database),
@@ -58,8 +57,8 @@ async def open_accounts(
         clock=base.options.clock,
         rules=AccountRules(
             base.live_config.find_webhook_hosts,
-            partial(_find_groups, catalog, base.live_config),
-            partial(check_account_may_go, MemberRepository(database), accounts),
+            lambda: _find_groups(catalog, base.live_config),
+            lambda account_id: check_account_may_go(members, accounts, account_id),
             shared=base.storage.node is not None,
         ),
     )
@@ -90,12 +89,16 @@ def open_auth(
     values = base.storage.deployment.open_values(database, secret_box)
     hasher = Once(_make_hasher)
     stack.callback(hasher.if_made, methodcaller("close"))
-    people = Once(partial(_make_members, base, accounts, values, hasher, secret_box))
-    setup_token = partial(
-        find_setup_token, MemberRepository(database), values, is_local=options.config.server.local_sign_in
-    )
+    people = Once(lambda: _make_members(base, accounts, values, hasher, secret_box))
+    repository, is_local = MemberRepository(database), options.config.server.local_sign_in
     client_secrets = ClientSecrets(accounts.directory, values, options.clock)
-    return AuthServices(accounts, accounts.directory, people, setup_token, client_secrets)
+    return AuthServices(
+        accounts,
+        accounts.directory,
+        people,
+        lambda: find_setup_token(repository, values, is_local=is_local),
+        client_secrets,
+    )
 
 
 def _make_hasher() -> "PasswordService":

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
@@ -75,5 +74,5 @@ def open_batches(
             base.live_config.find_batch_multiplier_ppm,
             clock,
         ),
-        left=None if node is None else partial(node.notifications.publish, "batch"),
+        left=None if node is None else lambda: node.notifications.publish("batch"),
     )

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -115,7 +114,11 @@ async def _recover(
     # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
     journal, now_ms = storage.journal, int(options.clock() * 1000)
-    post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+    left = journal.leftovers
+
+    def post_left() -> Awaitable[None]:
+        return recover(left, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+
     if credit is None:
         await _recover_alone(options, storage.database, post_left)
         return await open_bank(ledger, options.clock, await _list_existing(storage.database))
@@ -160,7 +163,8 @@ async def _recover_alone(options: AppOptions, database: Database, recover: Calla
     from gateway.cluster.credit.store import clear_credit, delete_leases  # noqa: PLC0415 - its driver is an extra
     from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
-    await database.write(partial(clear_credit, dead_s=(options.cluster_times or TIMES).dead_s))
+    dead_s = (options.cluster_times or TIMES).dead_s
+    await database.write(lambda connection: clear_credit(connection, dead_s))
     await recover()
     if options.declare and (node := options.folder.find_node_id()) is not None:
-        await database.write(partial(delete_leases, node=node))
+        await database.write(lambda connection: delete_leases(connection, node=node))

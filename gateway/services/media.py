@@ -1,7 +1,6 @@
 """Open media: images, uploads, and the files that clients fetch."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.deferred import Once
@@ -34,7 +33,7 @@ def open_media(base: BaseServices, client: HttpClient, stack: AsyncExitStack) ->
     )
     fetcher = SafeFetcher(allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ))
     stack.push_async_callback(fetcher.close)
-    images = Once(partial(_make_images, base, client, fetcher, links))
+    images = Once(lambda: _make_images(base, client, fetcher, links))
     stack.push_async_callback(_close_images, images)
     limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
     spool = UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes)

@@ -1,9 +1,8 @@
 """Open routing: the configured and stored channels; if there are none, discovered channels and the demo."""
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,7 +14,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter
 from gateway.memory_budget import MemoryBudget
 from gateway.options import AppOptions
-from gateway.routing.channel_tester import ChannelTester
+from gateway.routing.channel_tester import ChannelTester, Fetch
 from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
@@ -60,10 +59,10 @@ async def open_routing(
         time.monotonic, settings=options.config.routing.settings(), shared=_share_limits(shared_limits)
     )
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
-    secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
+    secret_box = SecretBox(master_key)
+    tester, fetch = _open_tester(load_balancer, client, options.clock)
     lists = None if base.storage.node is None else _share_models(base, catalog, requests.background.start)
     discovery = Discovery(options, client, stack)
-    tester = ChannelTester(load_balancer, fetch, partial(_send_chat, client, options.clock), options.clock)
     channels = ChannelService(
         catalog,
         ChannelRepository(base.storage.database, secret_box),
@@ -84,6 +83,20 @@ async def open_routing(
     if lists is not None:
         await lists.load()
     return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, lists)
+
+
+def _open_tester(
+    load_balancer: LoadBalancer, client: HttpClient, clock: Callable[[], float]
+) -> tuple[ChannelTester, Fetch]:
+    """Return the tester of channels, and the function that fetches a channel's models."""
+
+    def fetch(channel: Channel) -> Awaitable[list[ModelInfo]]:
+        return fetch_models(client, channel, now_s=int(clock()))
+
+    def send(channel: Channel, model: str) -> Awaitable[int]:
+        return send_chat(client, channel, model, now_s=int(clock()))
+
+    return ChannelTester(load_balancer, fetch, send, clock), fetch
 
 
 def _open_responses(
@@ -125,10 +138,6 @@ def _share_models(
     )
 
 
-async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:
-    return await fetch_models(client, channel, now_s=int(clock()))
-
-
 async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> float | None:
     """Return when the newest demo request ended (Unix seconds); None if that was before ``since_s``.
 
@@ -139,10 +148,6 @@ async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> f
     wanted = RequestFilter(channel=DEMO, since_ms=int(since_s * 1000))
     pages = [await request_log.list_requests(attrs.evolve(wanted, model=model), 1) for model in DEMO_MODELS]
     return max((one.row.settled_ms / 1000 for page in pages for one in page), default=None)
-
-
-async def _send_chat(client: HttpClient, clock: Callable[[], float], channel: Channel, model: str) -> int:
-    return await send_chat(client, channel, model, now_s=int(clock()))
 
 
 class Discovery:
@@ -169,7 +174,7 @@ class Discovery:
         return found
 
     def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
-        return Demo(find_mode, self.start_demo, partial(_find_demo_use, request_log))
+        return Demo(find_mode, self.start_demo, lambda since_s: _find_demo_use(request_log, since_s))
 
     async def start_demo(self) -> Channel:
         """Start the demo if it is not running; return its channel."""

@@ -1,7 +1,6 @@
 """Open video jobs: their service, their submission, and the workers that poll providers and deliver webhooks."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 
 from gateway.background import JobRunner
 from gateway.cleanup import RecordCleanup
@@ -52,9 +51,8 @@ async def open_videos(
     jobs = _open_jobs(base, billing.reservations, provider_api)
     content = VideoContent(media.stores.videos, provider_api)
     deliveries = WebhookDeliveryRepository(database)
-    retention_clock = storage.retention_clock.now
     idempotency = IdempotencyService(
-        IdempotencyRepository(database), jobs.tasks.process, jobs.clock, expiry=retention_clock
+        IdempotencyRepository(database), jobs.tasks.process, jobs.clock, expiry=storage.retention_clock.now
     )
     if storage.node is None:  # a node has done this for its own earlier process at registration
         await _take_over(storage.leftovers, jobs, idempotency, deliveries)
@@ -68,7 +66,11 @@ async def open_videos(
         references=References(media.fetcher, media.spool),
         find_words=base.live_config.find_words,
     )
-    find_secret = partial(derive_secret, base.options.folder.secret("webhook.key"))
+    key = base.options.folder.secret("webhook.key")
+
+    def find_secret(key_id: int) -> bytes:
+        return derive_secret(key, key_id)
+
     return VideoServices(jobs, JobNotifier(jobs.events), submitter, content, deliveries, find_secret), idempotency
 
 
