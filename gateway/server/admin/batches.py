@@ -5,18 +5,16 @@ from typing import Any, TypeVar, get_args
 
 from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
-from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_account, parse_limit, parse_live
 from gateway.server.openapi import schema as s
 
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
-_TRUTH = {"true": True, "false": False}
 
 
 @frozen(kw_only=True)
@@ -119,23 +117,15 @@ async def cancel_batch(request: AdminRequest) -> BatchView:
 
 async def _parse_filter(request: AdminRequest) -> BatchFilter:
     """Return the query's filters, limited to the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
-    query, actor = request.query, request.actor
-    after, account = query.get("after"), query.get("account")
+    query = request.query
+    after = query.get("after")
     if after is not None and not is_batch_id(after):
         raise InvalidRequest("'after' must be the id of a batch", param="after")
     status = next((known for known in _STATUSES if known == query.get("status")), None)
     if status is None and "status" in query:
         raise InvalidRequest(f"'status' must be one of {', '.join(_STATUSES)}", param="status")
-    live = _TRUTH.get(query.get("live", "false"))
-    if live is None:
-        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
-    return BatchFilter(account_id=await _find_account(request, account, actor), after=after, status=status, live=live)
-
-
-async def _find_account(request: AdminRequest, name: str | None, actor: Actor) -> int | None:
-    if name is None:
-        return actor.scope
-    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
+    live = parse_live(request)
+    return BatchFilter(account_id=await parse_account(request), after=after, status=status, live=live)
 
 
 def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **more: Any) -> B:

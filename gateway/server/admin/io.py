@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.errors import NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
@@ -36,6 +36,22 @@ async def read_fields(request: AdminRequest) -> dict[str, Any]:
 def parse_limit(request: AdminRequest) -> int:
     """Return the requested page size; the default is 50. Raises ``InvalidRequest``."""
     return min(parse_number(request.query, "limit") or LISTED, MAX_LISTED)
+
+
+async def parse_account(request: AdminRequest) -> int | None:
+    """Return the id of the requested account; for a member, its own account; None: all. Raises ``NotFound``."""
+    name, actor = request.query.get("account"), request.actor
+    if name is None:
+        return actor.scope
+    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
+
+
+def parse_live(request: AdminRequest) -> bool:
+    """Return whether only jobs that have not ended are requested. Raises ``InvalidRequest``."""
+    live = request.query.get("live", "false")
+    if live not in {"true", "false"}:
+        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
+    return live == "true"
 
 
 def parse_key_id(request: AdminRequest) -> int:

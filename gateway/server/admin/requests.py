@@ -25,7 +25,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen, quick_frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_account, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
@@ -179,14 +179,6 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         until_ms=parse_moment(query, "until", ends=True),
         text=text,
     )
-
-
-async def parse_account(request: AdminRequest) -> int | None:
-    """Return the id of the requested account; for a member, its own account; None: all. Raises ``NotFound``."""
-    name, actor = request.query.get("account"), request.actor
-    if name is None:
-        return actor.scope
-    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
 
 
 def parse_channel(request: AdminRequest) -> str | None:

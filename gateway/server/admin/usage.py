@@ -16,8 +16,8 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_shape, build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
-from gateway.server.admin.io import OF_ACCOUNT
-from gateway.server.admin.requests import STATUS, parse_account, parse_channel
+from gateway.server.admin.io import OF_ACCOUNT, parse_account
+from gateway.server.admin.requests import STATUS, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 

@@ -16,12 +16,11 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit
+from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_account, parse_key_id, parse_limit, parse_live
 from gateway.server.openapi import schema as s
 
 _MAX_NAMED = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
-_TRUTH = {"true": True, "false": False}
 _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
 """Fields that only administrators see; null for members."""
 
@@ -185,8 +184,8 @@ def _parse_ids(text: str) -> list[str]:
 
 
 async def _parse_filter(request: AdminRequest) -> VideoFilter:
-    accounts, query, actor = request.services.auth.accounts, request.query, request.actor
-    account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
+    query = request.query
+    after, order = query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
     if after is not None and not is_video_id(after):
@@ -194,14 +193,11 @@ async def _parse_filter(request: AdminRequest) -> VideoFilter:
     state = next((known for known in _STATES if known == query.get("status")), None)
     if state is None and "status" in query:
         raise InvalidRequest(f"'status' must be one of {', '.join(_STATES)}", param="status")
-    live = _TRUTH.get(query.get("live", "false"))
-    if live is None:
-        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
     return VideoFilter(
-        account_id=actor.scope if account is None else (await accounts.get_account_noun(account, actor)).id,
+        account_id=await parse_account(request),
         after=after,
         newest_first=order == "desc",
-        live=live,
+        live=parse_live(request),
         state=state,
     )
 

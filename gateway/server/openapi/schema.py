@@ -51,11 +51,6 @@ def record(**fields: Shape) -> Shape:
     return _shape(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
-def extend(shape: Shape, **fields: Shape) -> Shape:
-    """A record with additional fields."""
-    return record(**{**shape["properties"], **fields})
-
-
 def allow(shape: Shape, **fields: Shape) -> Shape:
     """A record that may have these fields, too."""
     return _shape(
@@ -68,6 +63,6 @@ def explain(shape: Shape, about: str) -> Shape:
     return _shape(**{**shape, "description": about})
 
 
-def listing(items: Shape, **fields: Shape) -> Shape:
+def listing(items: Shape) -> Shape:
     """A list in the form of the OpenAI API."""
-    return record(object=one_of("list"), data=array(items), **fields)
+    return record(object=one_of("list"), data=array(items))
