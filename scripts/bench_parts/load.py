@@ -179,7 +179,10 @@ class Load:
         self._again = b""
 
     async def connect(self, count: int) -> None:
-        """Have at least so many idle connections."""
+        """Have at least so many idle connections; those that the relay has closed do not count."""
+        for line in [line for line in self._idle if line.closed]:
+            self._idle.remove(line)
+            self.lines.remove(line)
         while len(self._idle) < count:
             wanted = min(AT_ONCE, count - len(self._idle))
             self._idle += await asyncio.gather(*(self._open() for _ in range(wanted)))

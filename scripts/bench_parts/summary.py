@@ -61,8 +61,9 @@ def plain(name: str, scale: float = 1) -> Read:
 
 
 def _one_core(turns: list[Sample], _direct: list[Sample]) -> float:
-    found: float = sum(turn["requests"] for turn in turns) * 1e9 / sum(turn["relay_cpu_ns"] for turn in turns)
-    return found
+    requests = sum(turn["requests"] for turn in turns)
+    found: float = requests * 1e9 / sum(turn["relay_cpu_ns"] for turn in turns)
+    return found if requests else math.nan
 
 
 def _most_by_cpu(turns: list[Sample], _direct: list[Sample]) -> float:

@@ -1,5 +1,6 @@
 """``scripts/bench.py``: its smallest run has every figure, and what samples come to is right. No figure is judged."""
 
+import asyncio
 import math
 import os
 import time
@@ -16,11 +17,13 @@ from scripts import bench
 from scripts.bench_parts import relays, wire
 from scripts.bench_parts.crowd import write_delays
 from scripts.bench_parts.figures import Ratio, Spread, percentile
+from scripts.bench_parts.load import Load, WholeLine
 from scripts.bench_parts.meter import read_cpu_ns
 from scripts.bench_parts.page import write_pages
 from scripts.bench_parts.phases import DIRECT, Plan
 from scripts.bench_parts.summary import METRICS, read_figures
 from scripts.bench_parts.table import write_comparison, write_number, write_run
+from tests.support.gateway_process import eventually
 
 TINY = Plan(
     rounds=1,
@@ -209,6 +212,32 @@ def test_an_event_says_when_it_was_sent() -> None:
     assert 0 <= delay < 60 * 10**9
     assert wire.read_delay_ns(event[:60]) is None
     assert wire.read_delay_ns(event[: event.index(wire.MARK) + len(wire.MARK) + 5]) is None
+
+
+async def test_a_relay_that_closes_idle_connections_is_called_on_new_ones() -> None:
+    opened: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        while await reader.read(65_536):
+            writer.write(wire.ANSWER)
+        writer.close()
+
+    async def are_all_closed() -> bool:
+        return all(line.closed for line in load.lines)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    load = Load(wire.Address(server.sockets[0].getsockname()[1]), WholeLine)
+    await load.call_again(2, 0)
+    for writer in opened:
+        writer.close()
+    await eventually(are_all_closed, 20)
+    await load.call_again(2, 0)
+    assert load.tally.answered == 4
+    load.close()
+    await asyncio.gather(*(writer.wait_closed() for writer in opened), return_exceptions=True)
+    server.close()
+    await server.wait_closed()
 
 
 def test_the_clock_of_a_process_is_its_own() -> None:
