@@ -36,10 +36,10 @@ def find_documents(up: Provider) -> list[bytes | None]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_kept_file_is_sent_with_the_prompt(
-    provider_type: ProviderType, streamed: bool, gateway_with: StartGateway, sdk: MakeClient
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says("A door.")) as up:
-        client = sdk(await gateway_with({"channel": [up.channel()]}))
+        client = sdk(await standing_with({"channel": [up.channel()]}))
         file = await client.files.create(file=("a.pdf", PDF), purpose="user_data")
         asked: dict[str, Any] = {"model": "m", "messages": name_file(file.id)}
         if streamed:
@@ -52,10 +52,10 @@ async def test_a_kept_file_is_sent_with_the_prompt(
 
 
 async def test_a_response_is_made_from_a_kept_file(
-    provider_type: ProviderType, gateway_with: StartGateway, sdk: MakeClient
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says("A door.")) as up:
-        client = sdk(await gateway_with({"channel": [up.channel()]}))
+        client = sdk(await standing_with({"channel": [up.channel()]}))
         file = await client.files.create(file=("a.pdf", PDF), purpose="user_data")
         parts: Any = [{"type": "input_file", "file_id": file.id}, {"type": "input_text", "text": "?"}]
         await client.responses.create(model="m", input=[{"role": "user", "content": parts}])
@@ -63,10 +63,10 @@ async def test_a_response_is_made_from_a_kept_file(
 
 
 async def test_a_file_that_the_account_has_not_is_refused_by_its_place(
-    gateway_with: StartGateway, sdk: MakeClient, provider_type: ProviderType
+    standing_with: StartGateway, sdk: MakeClient, provider_type: ProviderType
 ) -> None:
     async with provider_type(Says("A door.")) as up:
-        gateway = await gateway_with({**ACCOUNTS, "channel": [up.channel()]})
+        gateway = await standing_with({**ACCOUNTS, "channel": [up.channel()]})
         file = await sdk(gateway).files.create(file=("a.pdf", PDF), purpose="user_data")
         with pytest.raises(openai.NotFoundError) as caught:
             await sdk(gateway, api_key=OTHER).chat.completions.create(model="m", messages=name_file(file.id))
@@ -74,8 +74,8 @@ async def test_a_file_that_the_account_has_not_is_refused_by_its_place(
         assert not up.received
 
 
-async def test_a_prompt_with_its_files_has_the_size_of_a_body(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({"server": {"max_body_mb": 1}})
+async def test_a_prompt_with_its_files_has_the_size_of_a_body(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({"server": {"max_body_mb": 1}})
     client = sdk(gateway)
     file = await client.files.create(file=("a.pdf", PDF + bytes(1024**2)), purpose="user_data")
     with pytest.raises(openai.APIStatusError) as caught:
@@ -83,9 +83,9 @@ async def test_a_prompt_with_its_files_has_the_size_of_a_body(gateway_with: Star
     assert (caught.value.status_code, caught.value.param) == (413, WHERE)
 
 
-async def test_a_line_of_a_batch_may_name_a_kept_file(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_line_of_a_batch_may_name_a_kept_file(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with AnthropicProvider(Says("A door.")) as up:
-        client = sdk(await gateway_with({"channel": [up.channel()]}))
+        client = sdk(await standing_with({"channel": [up.channel()]}))
         file = await client.files.create(file=("a.pdf", PDF), purpose="user_data")
         missing = f"file-{'0' * 32}"
         lines = [make_line(at, model="m", messages=name_file(one)) for at, one in enumerate((file.id, missing))]

@@ -41,9 +41,9 @@ async def call(gateway: RunningGateway, path: str, method: str = "POST", **heade
 
 
 @pytest.mark.parametrize("header", ["Authorization", "x_api_key", "x_goog_api_key"])
-async def test_every_path_takes_a_key_in_every_header(gateway_with: StartGateway, header: str) -> None:
+async def test_every_path_takes_a_key_in_every_header(standing_with: StartGateway, header: str) -> None:
     async with ScriptedUpstream(*[[answer(COMPLETION)]] * 3) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         key = f"Bearer {KEY}" if header == "Authorization" else KEY
         for path in (CHAT, MESSAGES, "/v1/models"):
             status, text, _ = await call(gateway, path, "GET" if path == "/v1/models" else "POST", **{header: key})
@@ -86,15 +86,15 @@ FAULTS = [
 ]
 
 
-async def test_the_error_of_a_key_names_its_header_and_its_maker(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_the_error_of_a_key_names_its_header_and_its_maker(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     for path, headers, message in FAULTS:
         status, text, _ = await call(gateway, path, "GET" if "realtime" in path else "POST", **headers)
         assert (status, message in text) == (401, True), (path, headers, text)
 
 
-async def test_the_path_decides_the_form_of_an_error(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_the_path_decides_the_form_of_an_error(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     for path in (CHAT, "/v1/responses", "/v1/embeddings"):
         for headers in ({"anthropic_version": "2023-06-01"}, {"x_api_key": WRONG}):
             assert "type" not in (await call(gateway, path, **headers))[2], path
@@ -126,8 +126,8 @@ WRONG_PATHS = [
 ]
 
 
-async def test_a_wrong_path_or_method_says_what_to_do(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_a_wrong_path_or_method_says_what_to_do(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     for method, path, status, words, allow in WRONG_PATHS:
         found, text, more = await call(gateway, path, method, Authorization=f"Bearer {KEY}")
         assert (found, more["allow"], words in text) == (status, allow, True), (method, path, text)
@@ -144,9 +144,9 @@ BASE_URLS = [
 
 @pytest.mark.parametrize(("base_url", "address"), BASE_URLS)
 async def test_an_error_has_the_address_of_its_page(
-    gateway_with: StartGateway, base_url: str | None, address: str
+    standing_with: StartGateway, base_url: str | None, address: str
 ) -> None:
-    gateway = await gateway_with({"server": {} if base_url is None else {"base_url": base_url}})
+    gateway = await standing_with({"server": {} if base_url is None else {"base_url": base_url}})
     page = address.format(origin=gateway.url) + PAGE
     for path, headers, code in (
         (CHAT, {}, "invalid_api_key"),
@@ -189,11 +189,11 @@ CUT = {
 @pytest.mark.parametrize("translated", [False, True])
 @pytest.mark.parametrize("path", CUT)
 async def test_an_error_in_a_stream_has_the_address_of_its_page(
-    gateway_with: StartGateway, path: str, translated: bool
+    standing_with: StartGateway, path: str, translated: bool
 ) -> None:
     provider, begun = CUT[CHAT if translated and path != CHAT else MESSAGES if translated else path]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, begun), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url, provider=provider)]})
+        gateway = await standing_with({"channel": [channel(up.base_url, provider=provider)]})
         body = {**ASK, "stream": True, "input": "hi", "contents": [{"parts": [{"text": "hi"}]}]}
         kept = {CHAT: "messages", MESSAGES: "messages", "/v1/responses": "input"}.get(path, "contents")
         body = {name: body[name] for name in body if name == kept or (kept != "contents" and name in KEPT)}
@@ -205,9 +205,9 @@ async def test_an_error_in_a_stream_has_the_address_of_its_page(
 
 @pytest.mark.parametrize("signed", [False, True])
 async def test_an_error_before_a_route_and_of_the_admin_api_has_the_address_of_its_page(
-    gateway_with: StartGateway, signed: bool
+    standing_with: StartGateway, signed: bool
 ) -> None:
-    gateway = await gateway_with({"server": {"cors_origins": ["https://app.example"]}})
+    gateway = await standing_with({"server": {"cors_origins": ["https://app.example"]}})
     page = gateway.url + PAGE
     token = {"Authorization": f"Bearer {gateway.admin_token}"} if signed else {}
     refused = {"Origin": "https://other.example", "Access_Control_Request_Method": "POST"}
@@ -225,10 +225,10 @@ async def test_an_error_before_a_route_and_of_the_admin_api_has_the_address_of_i
         assert "google" in str(more) if path == GOOGLE else more["error"]["doc_url"] == f"{page}#{code}", path
 
 
-async def test_a_host_that_is_none_and_a_providers_own_code_have_no_page(gateway_with: StartGateway) -> None:
+async def test_a_host_that_is_none_and_a_providers_own_code_have_no_page(standing_with: StartGateway) -> None:
     theirs = {"error": {"message": "no", "type": "t", "param": None, "code": "odd"}}
     async with ScriptedUpstream([answer(theirs, 400)]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         key = f"Bearer {KEY}"
         for model, host, code in (("m", "gateway.example", "odd"), ("nope", 'a">b', "model_not_found")):
             async with gateway.client.post(
@@ -251,11 +251,11 @@ NO_JSON = [
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, "/v1/embeddings", GOOGLE])
-async def test_an_answer_that_is_no_json_is_named(gateway_with: StartGateway, path: str) -> None:
+async def test_an_answer_that_is_no_json_is_named(standing_with: StartGateway, path: str) -> None:
     body = {**ASK, "input": "hi"} if path == "/v1/embeddings" else ASK
     body = {"contents": [{"parts": [{"text": "hi"}]}]} if path == GOOGLE else body
     async with ScriptedUpstream(*[[answer(text.encode())] for text, _ in NO_JSON]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         for text, words in NO_JSON:
             async with gateway.post(body, path) as response:
                 answer_fields = (await response.json())["error"]["message"]
