@@ -83,7 +83,7 @@ for number in range(10**6):
     os.write(1, f"started {row.id}\\n".encode())
     if number % 7 == 6:
         continue
-    journal.settle(row)
+    journal.record_end(row)
     os.write(1, f"settled {row.id}\\n".encode())
     if number % 3 == 2:
         os.write(1, f"forgets {row.id}\\n".encode())
