@@ -225,7 +225,10 @@ async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_a
     await wait_for_beats()
     assert await observer.fetchval(served, A) == served_ms, "the other nodes get its share of the work"
     assert (first.queue.fenced, first.node.leads) == (True, False)
-    leader = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = $2"
+    leader = (  # of this database: nodes of other tests lead on the same server
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND datname = current_database()"
+    )
     async with asyncio.timeout(WITHIN_S):
         while await observer.fetchval(leader, SPACE, LEADER):  # noqa: ASYNC110 - the database has no event of ours
             await asyncio.sleep(0.01)
