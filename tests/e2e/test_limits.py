@@ -36,10 +36,11 @@ async def refused(client: AsyncOpenAI, *, stream: bool) -> APIStatusError:
 
 async def until_limited(gateway: RunningGateway) -> None:
     """Return once a call was refused for a rate limit, while others still run."""
-    log = gateway.app[SERVICES].admin.request_log
+    services = gateway.app[SERVICES]
     async with asyncio.timeout(3):
-        while not await log.list_requests(RequestFilter(status=429), 1):  # noqa: ASYNC110 - looked at from outside
+        while not await services.admin.request_log.list_requests(RequestFilter(status=429), 1):
             await asyncio.sleep(0.01)
+            await services.billing.flusher.store_waiting()
 
 
 @pytest.mark.parametrize(("of", "stream"), [("key", True), ("account", False)])

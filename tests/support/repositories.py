@@ -23,6 +23,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.bulk import Inserts
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
@@ -66,6 +67,9 @@ class LazyDatabase:
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         return await (await self._open()).write_shared(work)
+
+    async def insert(self, build: Callable[[], Inserts]) -> bool:
+        return await (await self._open()).insert(build)
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         return await (await self._open()).change(statement, audit)

@@ -88,6 +88,7 @@ async def get_batch(request: AdminRequest) -> WholeBatchView:
     """Get a batch with its errors, and what its requests have cost so far."""
     services, actor = request.services, request.actor
     batch = await services.batches.get(request.match_info["id"], actor.scope)
+    await services.billing.flusher.store_waiting()
     requests, cost_nanos = await services.batches.sum_cost(batch.id)
     return _build_batch(
         WholeBatchView,
