@@ -72,7 +72,7 @@ A database server is another process and is not counted.
 Streamed event: {streams} streams of {events_per_s:g} events a second, in a window in which none begins or ends. \
 A call alone: {lone_s:g} s of calls and {quiet_s:g} s after them, in which a relay may write what it has kept.
 - Each other gateway is installed from its package on PyPI and runs with one worker and the settings above. \
-None of them settles money for each request in this run; this gateway does.
+No other gateway settles money for each request in this run; this gateway does.
 """
 Medians = dict[str, dict[str, float]]
 

@@ -583,7 +583,7 @@ async def test_one_drain_too_many_is_none(standing_with: StartGateway, monkeypat
     provider = Provider([], [answer(COMPLETION)])
     async with provider.up as up:
         gateway = await standing_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
-        monkeypatch.setattr(find_drains(gateway), "most", 2)
+        monkeypatch.setattr(find_drains(gateway), "max_drains", 2)
         for count in (1, 2, 3):
             _, writer = await send(gateway, HELLO)
             await until(lambda count=count: len(up.received) == count)  # type: ignore[misc]

@@ -140,7 +140,7 @@ async def test_a_start_on_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) 
 
 
 async def test_a_gateway_that_cannot_note_calls_is_not_ready_though_its_wal_has_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "data", 8) as disk:
+    with small_disk(tmp_path / "data", 16) as disk:
         async with disk_test(disk) as s:
             wal = disk / "gateway.db-wal"
             while wal.stat().st_size < 4_120_000:  # 1,000 pages: from here on it is written from its beginning again
