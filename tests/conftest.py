@@ -41,7 +41,6 @@ share()
 TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")  # noqa: S108 - below it pytest makes a folder that only this user can read
 ROOM = 6 * 2**30
-YOUNG = 20_000
 """So many new objects, and the garbage collector looks at them."""
 
 
@@ -81,7 +80,6 @@ def pytest_collection() -> Iterator[None]:
         yield
     finally:
         gc.freeze()  # with what little garbage there is: to look for it takes a second and more
-        gc.set_threshold(YOUNG)  # as ``gateway serve`` does; with Python's own a sixth of the CPU time is collection
         gc.enable()
 
 

@@ -1,4 +1,4 @@
-"""fal's queue (``formats/vendors/fal_videos.py``): videos only; images are provider "fal", with the same key."""
+"""fal's queue (fal.ai/docs/inference-api): videos only; images are provider "fal", with the same key."""
 
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.fal_videos import MODELS, REQUESTS

@@ -1,7 +1,9 @@
 """Another instance of this gateway, at the channel's ``base_url``: ``http://HOST:PORT/v1``.
 
-It receives every request in the client's own format, to avoid double translation. Its keys are accepted as Bearer
-tokens for all formats. Every vendor's priced fields count here.
+It receives every request in the client's own format, to avoid double translation: OpenAI's
+(developers.openai.com/api/reference), Anthropic's (platform.claude.com/docs/en/api/messages) or Google's
+(ai.google.dev/api/generate-content). Its keys are accepted as Bearer tokens for all formats. Every vendor's priced
+fields count here.
 """
 
 import attrs
