@@ -41,7 +41,6 @@ share()
 TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")  # noqa: S108 - below it pytest makes a folder that only this user can read
 ROOM = 6 * 2**30
-"""So many new objects, and the garbage collector looks at them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
