@@ -1,4 +1,4 @@
-"""The text of ``GET /metrics``. Only this module and ``observability/exposition.py`` import the Prometheus library."""
+"""The text of ``GET /metrics``."""
 
 import asyncio
 from collections import Counter

@@ -33,7 +33,7 @@ FIRST_KEY = "first"
 
 
 def open_api_keys(options: AppOptions, database: Database, accounting: AccountingService) -> ApiKeyAuthenticator:
-    """Open the services that identify the caller of a request. They know no keys until accounts and keys are loaded."""
+    """Create the authenticator of API keys. It knows no keys until accounts and keys are loaded."""
     return ApiKeyAuthenticator(
         AccountRepository(database),
         ApiKeyRepository(database),
