@@ -1,6 +1,6 @@
 """Every page of the console, as its administrators, members and viewers see it: in light, in dark and on a phone.
 
-Each is looked at three times and scanned for what would keep somebody out. SCREENSHOTS=folder keeps the images.
+Each page is loaded three times and checked for accessibility problems. With SCREENSHOTS=folder the images are kept.
 """
 
 import os

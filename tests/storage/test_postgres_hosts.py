@@ -1,4 +1,4 @@
-"""Several servers in one URL: a silent one delays nobody for long, and loses all its connections."""
+"""Several servers in one URL. A silent server costs a second at most, and all connections to it are closed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -112,6 +112,32 @@ async def test_a_client_that_leaves_and_a_connection_too_many_leave_nothing_open
     silent.set()
     await asyncio.sleep(0)
     assert [each for each in opener.opened if not each.closed] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("answer", "closed"), [(TimeoutError(), True), (asyncpg.TooManyConnectionsError("full"), False), (None, False)]
+)
+async def test_only_a_server_that_does_not_answer_loses_its_connections(
+    *, answer: Exception | None, closed: bool
+) -> None:
+    host = Host("a")
+    hosts = Hosts([host])
+    opened = Opened(host)
+    connecting: asyncio.Queue[Exception | Opened] = asyncio.Queue()
+
+    async def open_one(_: Host) -> Opened:
+        found = await connecting.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    connecting.put_nowait(opened)
+    await hosts.connect(open_one)
+    hosts.suspect(opened, open_one)
+    connecting.put_nowait(answer or Opened(host))
+    (check,) = hosts._checks.values()
+    await check
+    assert opened.closed is closed
 
 
 @pytest.fixture

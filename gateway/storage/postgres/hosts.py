@@ -96,8 +96,10 @@ class Hosts:
     async def _check(self, host: Host, open_one: Callable[[Host], Awaitable[Connection]]) -> None:
         try:
             (await open_one(host)).terminate()
-        except FAILURES as error:
+        except OSError as error:  # a time-out is one, too
             self._drop(host, error)
+        except FAILURES:  # the server answers: it may only have too many connections
+            return
 
     def _drop(self, host: Host, error: Exception) -> None:
         """Close all connections to a server that takes no new ones, and try it last."""
