@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from gateway.billing.balances import Balances
 from gateway.billing.quota import QuotaService
@@ -45,15 +46,21 @@ CALL = InferenceRequest("chat", "m", {}, stream=True, prompt_chars=400, max_prom
 CAPPED = Quota(10**15, "monthly")
 
 
-class NoJournal:
-    failing = False
+class NoJournal(RequestJournal):
+    """A journal without a file: what remains is the cost of the money."""
 
-    def start_at_once(self, start: RequestStart) -> bool:  # noqa: ARG002 - nothing is kept
+    def __init__(self) -> None:
+        self.failing = False
+
+    @override
+    def start_at_once(self, start: RequestStart) -> bool:
         return True
 
-    def settle(self, row: RequestRecord) -> None:
+    @override
+    def record_end(self, row: RequestRecord) -> None:
         """Nothing."""
 
+    @override
     def forget(self, ids: Iterable[str]) -> None:
         """Nothing."""
 
@@ -99,8 +106,8 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
     journal = RequestJournal(tmp_path / "requests.journal")
     limited = Limits(10**8, 10**9, 10**6)
     for name, scenario in (
-        ("in memory, two caps", LedgerScenario(NoJournal(), Limits())),  # type: ignore[arg-type]
-        ("in memory, two caps, six rate limits", LedgerScenario(NoJournal(), limited)),  # type: ignore[arg-type]
+        ("in memory, two caps", LedgerScenario(NoJournal(), Limits())),
+        ("in memory, two caps, six rate limits", LedgerScenario(NoJournal(), limited)),
         ("with the journal, two caps, six rate limits", LedgerScenario(journal, limited)),
     ):
         cost_us = await measure(scenario.call)
@@ -114,7 +121,7 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
 @pytest.mark.cost
 async def test_the_writer(tmp_path: Path) -> None:
     """Every row is stored, and the sums of the day are those of the rows."""
-    scenario = LedgerScenario(NoJournal(), Limits())  # type: ignore[arg-type]
+    scenario = LedgerScenario(NoJournal(), Limits())
     rows = [await scenario.call(number) for number in range(CALLS * 2)]
     database = await open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
     ledger = LedgerRepository(database)

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import orjson
+from typing_extensions import override
 
 from gateway.billing.balances import Balances
 from gateway.billing.quota import QuotaService
@@ -26,7 +27,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import Media, UnknownMedia, sniff_media
 from gateway.domain.price import Price, PriceList
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestFilter, RequestRecord
+from gateway.domain.request_log import RequestFilter, RequestRecord, RequestStart
 from gateway.domain.video import VideoJob, VideoRequest, VideoRules
 from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
 from gateway.events import Events
@@ -37,6 +38,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.storage.database import Database
+from gateway.storage.journal import RequestJournal
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.upstream.interface import FileRequest, PumpResult, Sink
@@ -321,15 +323,19 @@ class MoodyStore(VideoRepository):
         return await super().release(owner, others=others)
 
 
-class Journal:
+class UnusedJournal(RequestJournal):
     """Nothing of a video goes there."""
 
-    failing = False
+    def __init__(self) -> None:
+        self.failing = False
 
-    def start(self, row: RequestRecord) -> None:
+    @override
+    def start_at_once(self, start: RequestStart) -> bool:
+        raise AssertionError(start)
+
+    @override
+    def record_end(self, row: RequestRecord) -> None:
         raise AssertionError(row)
-
-    settle = start
 
 
 class VideoServices:
@@ -354,7 +360,7 @@ class VideoServices:
         self.quota = QuotaService(
             self.balances,
             InMemoryRateLimiter(self.loop.time),
-            Journal(),  # type: ignore[arg-type]
+            UnusedJournal(),
             self.write_queue,
             refresh=lambda caller: caller,
         )
@@ -366,7 +372,9 @@ class VideoServices:
         self.tasks, self.reservations = self.videos.tasks, self.videos.reservations
         self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)
-        settlement = Settlement(self.quota, Journal(), self.write_queue, find_abandoned=lambda: "charge", ended=deque())  # type: ignore[arg-type]
+        settlement = Settlement(
+            self.quota, UnusedJournal(), self.write_queue, find_abandoned=lambda: "charge", ended=deque()
+        )
         self.submissions = VideoSubmitter(
             self.videos,
             self.quota,
