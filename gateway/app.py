@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from gateway.deferred import late_handler
+from gateway.deferred import defer_handler
 from gateway.domain.media import MEDIA_PATH
 from gateway.options import AppOptions
 from gateway.server.admin.operation import OPERATIONS, register_operations
@@ -69,9 +69,12 @@ def create_app(options: AppOptions, services: Services) -> web.Application:
     app[API] = api = web.Application(middlewares=[authenticate])
     google = web.Application(middlewares=[authenticate])
     admin = web.Application(
-        middlewares=[_late("server.admin.auth:require_access"), _late("server.admin.auth:finish_changes")]
+        middlewares=[
+            _defer_middleware("server.admin.auth:require_access"),
+            _defer_middleware("server.admin.auth:finish_changes"),
+        ]
     )
-    console = web.Application(middlewares=[_late("server.console.page:console_pages")])
+    console = web.Application(middlewares=[_defer_middleware("server.console.page:console_pages")])
     add_api_routes(api)
     add_google_routes(google)
     operations = register_operations(admin, list_admin_operations())
@@ -84,7 +87,7 @@ def create_app(options: AppOptions, services: Services) -> web.Application:
     app.add_subapp(ROOT, console)
     app.router.add_get("/", get_root)
     for path, place in _PAGES.items():
-        app.router.add_get(path, late_handler(place))
+        app.router.add_get(path, defer_handler(place))
     add_probes(app)
     add_metrics(app)
     app.on_response_prepare.append(add_common_headers)
@@ -92,6 +95,6 @@ def create_app(options: AppOptions, services: Services) -> web.Application:
     return app
 
 
-def _late(place: str) -> Middleware:
+def _defer_middleware(place: str) -> Middleware:
     """Return a middleware that is imported on the first request to its application."""
-    return web.middleware(late_handler(place))
+    return web.middleware(defer_handler(place))

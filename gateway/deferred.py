@@ -62,7 +62,7 @@ def defer(places: Mapping[K, str]) -> Mapping[K, Any]:
     return MappingProxyType(Deferred({key: partial(load, place) for key, place in places.items()}))
 
 
-def late(place: str) -> Callable[..., Any]:
+def defer_function(place: str) -> Callable[..., Any]:
     """Return a function that calls the function at ``place``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def late(place: str) -> Callable[..., Any]:
     return call
 
 
-def late_handler(place: str) -> Callable[..., Awaitable[Any]]:
+def defer_handler(place: str) -> Callable[..., Awaitable[Any]]:
     """Return a coroutine function that awaits the one at ``place``."""
 
     async def handle(*args: Any, **kwargs: Any) -> Any:

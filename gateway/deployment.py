@@ -25,7 +25,7 @@ class DeclaredFiles(Protocol):
         """Return whether the file has to be applied."""
         ...
 
-    async def note(self, config: Config) -> None: ...
+    async def record(self, config: Config) -> None: ...
 
     async def warn_if_different(self) -> None:
         """Log a warning if other nodes have a different file."""
@@ -37,7 +37,7 @@ class DeclaredFiles(Protocol):
 
 
 class Deployment(Protocol):
-    """How a gateway shares its work and state with others. Implemented by ``Alone`` and ``gateway.cluster``."""
+    """How a gateway shares its work and state with others. Implemented by ``SingleProcess`` and ``gateway.cluster``."""
 
     @property
     def node(self) -> "ClusterNode | None":
@@ -71,7 +71,7 @@ class Deployment(Protocol):
         """Return the probability that this process probes channels in a given second: not every node needs to."""
         ...
 
-    def divide(self, kind: str) -> Callable[[object], bool] | None:
+    def make_owner_check(self, kind: str) -> Callable[[object], bool] | None:
         """Return a function that decides whether this process does a name's work of that kind; None: it does all."""
         ...
 
@@ -104,7 +104,7 @@ class OwnFile:
     async def is_new(self, config: Config) -> bool:  # noqa: ARG002 - whatever it says
         return True
 
-    async def note(self, config: Config) -> None: ...
+    async def record(self, config: Config) -> None: ...
 
     async def warn_if_different(self) -> None: ...
 
@@ -112,7 +112,7 @@ class OwnFile:
         return nullcontext()
 
 
-class Alone:
+class SingleProcess:
     """A single gateway: no other process uses its database. ``clock``: Unix seconds."""
 
     node, process = None, None
@@ -130,7 +130,7 @@ class Alone:
     def find_share(self) -> float:
         return 1.0
 
-    def divide(self, kind: str) -> None: ...
+    def make_owner_check(self, kind: str) -> None: ...
 
     def find_job_clock(self) -> Callable[[], float]:
         started_s, since_s = self.clock(), time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from gateway.domain.account import Account, ApiKey
-from gateway.domain.account_spec import AccountSpec, KeySpec, build_account, build_key, build_time
+from gateway.domain.account_spec import AccountSpec, KeySpec, build_account_fields, build_key_fields, build_time
 from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.errors import NotFound
 from gateway.storage.accounts import AccountRepository
@@ -55,12 +55,12 @@ class AccountRegister:
     async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
         fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
         account = spec.apply(fresh)
-        detail = build_change(build_account(fresh), build_account(account))
+        detail = build_change(build_account_fields(fresh), build_account_fields(account))
         audit = by.did("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        detail = build_change(build_account(before), build_account(after))
+        detail = build_change(build_account_fields(before), build_account_fields(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit, before=before)
 
@@ -95,7 +95,7 @@ def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:
     """Return a key as JSON with its secrets. ``build_change`` logs only whether the secrets differ."""
     until_s = key.former_until_s
     return {
-        **build_key(key, account.name),
+        **build_key_fields(key, account.name),
         "secret": key.digest.hex(),
         "former_until": None if until_s is None else build_time(until_s),
     }

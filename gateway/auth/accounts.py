@@ -16,7 +16,14 @@ from gateway.auth.account_register import AccountRegister
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
-from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
+from gateway.domain.account_spec import (
+    AccountSpec,
+    KeySpec,
+    RotateSpec,
+    build_account_fields,
+    build_key_fields,
+    build_time,
+)
 from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.domain.key_lock import check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
@@ -97,14 +104,14 @@ class AccountService:
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         async with self.changing:
-            changed = await _try_twice(partial(self._edit_account, name, fields, by))
+            changed = await _retry_once(partial(self._edit_account, name, fields, by))
             await self.directory.reload()
         return await self._read_account(changed)
 
     async def _edit_account(self, name: str, fields: Fields, by: Actor) -> Account:
         account = await self.get_account_noun(name, by)
         _check_editable(account.declared, f"account {name!r}")
-        changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
+        changed = _parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
         self._check_groups(set(changed.groups) - set(account.groups), "groups")
         if account.status == "active" and changed.status != "active":
             await self._rules.check_account_may_go(account.id)
@@ -154,7 +161,7 @@ class AccountService:
         async with self.changing:
             account = await self.get_account_noun(spec.account, by)
             if by.scope is not None:
-                await self._check_room(account)
+                await self._check_key_count(account)
                 if spec.group is None and account.groups:
                     spec = attrs.evolve(spec, group=account.groups[0])
             self._check_key(spec, self.new_key(account, ""), account, by)
@@ -169,7 +176,7 @@ class AccountService:
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change fields of a key. Raises ``Forbidden`` if a member changes a locked field."""
         async with self.changing:
-            changed, account = await _try_twice(partial(self._edit_key, key_id, fields, by))
+            changed, account = await _retry_once(partial(self._edit_key, key_id, fields, by))
             await self.directory.reload()
         return await self._read_key(changed, account.name)
 
@@ -177,7 +184,7 @@ class AccountService:
         key = await self.get_key_noun(key_id, by)
         _check_editable(key.declared, f"key {key_id}")
         account = await self.register.get_owner(key)
-        spec = _parse_change(build_key(key, account.name), fields, KeySpec)
+        spec = _parse_change(build_key_fields(key, account.name), fields, KeySpec)
         if by.scope is not None:
             await self.get_account_noun(spec.account, by)
         if spec.account != account.name or spec.secret is not None:
@@ -238,7 +245,7 @@ class AccountService:
                 param="confirm",
             )
 
-    async def _check_room(self, account: Account) -> None:
+    async def _check_key_count(self, account: Account) -> None:
         keys = await self.register.keys.list_keys()
         if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
             raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
@@ -297,7 +304,7 @@ class AccountService:
         return await self.register.keys.find_last_requests([key.id for key in keys]) if self._rules.shared else {}
 
     def _show_account(self, account: Account) -> Fields:
-        return build_account(account) | self._accounting.describe(account)
+        return build_account_fields(account) | self._accounting.describe(account)
 
     def _show_key(self, key: ApiKey, account: str, used_ms: Mapping[int, int]) -> Fields:
         now_s = self._clock()
@@ -305,7 +312,7 @@ class AccountService:
         expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
-            **build_key(key, account),
+            **build_key_fields(key, account),
             **({"status": "expired"} if expired else {}),
             "former_until": None if former_until_s is None else build_time(former_until_s),
             "last_used_at": build_time(int(used_s)) if used_s else None,
@@ -313,7 +320,7 @@ class AccountService:
         }
 
 
-async def _try_twice(edit: Callable[[], Awaitable[R]]) -> R:
+async def _retry_once(edit: Callable[[], Awaitable[R]]) -> R:
     """Run ``edit`` again if another node changed its object meanwhile. Raises ``Conflict`` if that happens twice."""
     try:
         return await edit()

@@ -81,11 +81,11 @@ def check_id_token(token: str, keys: KeySet, expected: ExpectedToken, now_s: flo
         raise UnknownSigningKey("the token names an unknown key") from None
     except (JoseError, ValueError, TypeError) as error:
         raise InvalidIdToken(str(error)) from None
-    _check_rest(decoded.claims, expected, now_s)
+    _check_claims(decoded.claims, expected, now_s)
     return decoded.claims
 
 
-def _check_rest(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
+def _check_claims(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
     """Check the parts that the library does not check: types, the audience, the age and the subject."""
     audience = claims["aud"]
     audiences = audience if isinstance(audience, list) else [audience]

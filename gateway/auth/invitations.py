@@ -74,7 +74,7 @@ class Invitations:
             finally:
                 if made is None:
                     await self._values.put(*SETUP, expected.encode(), NEVER_MS)
-        return await self._let_in(made, visitor)
+        return await self._open_session(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
         """Return the purpose of a link. Raises ``NotFound`` if the link is invalid."""
@@ -104,7 +104,7 @@ class Invitations:
         kept = await self._sessions.hash_passphrase(passphrase, chosen)
         link = opened.link
         made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
-        return await self._let_in(made, visitor)
+        return await self._open_session(made, visitor)
 
     async def _reset(
         self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
@@ -123,7 +123,7 @@ class Invitations:
         audit = build_audit(_act(member, visitor), "member.created", member, now_ms)
         return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
 
-    async def _let_in(self, member: Member, visitor: ClientInfo) -> NewSession:
+    async def _open_session(self, member: Member, visitor: ClientInfo) -> NewSession:
         return await self._sessions.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:

@@ -101,7 +101,7 @@ class LoginThrottle:
         paces = (OF_PAIR, OF_NAME, OF_ADDRESS)
         self._pairs, self._names, self._addresses = (_Table(pace, clock, most) for pace in paces)
         self._most = most
-        self._at_home: OrderedDict[bytes, None] = OrderedDict()
+        self._known_pairs: OrderedDict[bytes, None] = OrderedDict()
 
     @asynccontextmanager
     async def attempt(
@@ -115,7 +115,7 @@ class LoginThrottle:
         network = find_subnet(address)
         pair, named, placed = make_name(name, network), make_name(name), make_name(network)
         wait_s = self._pairs.find_wait_s(pair)
-        if pair not in self._at_home:
+        if pair not in self._known_pairs:
             wait_s = max(wait_s, self._names.find_wait_s(named), self._addresses.find_wait_s(placed))
         refuse(wait_s)
         take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
@@ -129,13 +129,13 @@ class LoginThrottle:
                 take()
         if is_whole:
             self._pairs.forget(pair)
-            self._note_home(pair)
+            self._record_known(pair)
 
-    def _note_home(self, pair: bytes) -> None:
-        self._at_home[pair] = None
-        self._at_home.move_to_end(pair)
-        if len(self._at_home) > self._most:
-            self._at_home.popitem(last=False)
+    def _record_known(self, pair: bytes) -> None:
+        self._known_pairs[pair] = None
+        self._known_pairs.move_to_end(pair)
+        if len(self._known_pairs) > self._most:
+            self._known_pairs.popitem(last=False)
 
 
 def refuse(wait_s: float) -> None:

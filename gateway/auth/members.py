@@ -13,7 +13,7 @@ from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
 from gateway.domain.member import LINK_MS, NO_PASSWORDS, InviteLink, LinkKind, Member, find_difference
-from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member
+from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member_fields
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.members import MemberRepository
@@ -164,7 +164,7 @@ class Members:
 
 
 def _show(member: Member, accounts: dict[int, str]) -> Fields:
-    return {**build_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
+    return {**build_member_fields(member), "account": accounts.get(member.account_id, ""), "status": member.status}
 
 
 def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:

@@ -94,13 +94,13 @@ class PasskeyService:
         if len(present) >= MOST_PASSKEYS:
             raise Conflict(f"You have {MOST_PASSKEYS} passkeys already: remove one first")
         return {
-            "challenge": encode(self._challenges.make(_write_registration(signed))),
+            "challenge": encode(self._challenges.make(_format_registration_purpose(signed))),
             "rp": {"id": site.id, "name": _NAME},
             "user": {"id": encode(write_user_handle(member.id)), "name": member.name, "displayName": member.name},
             "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in _ALGORITHMS],
             "authenticatorSelection": {"residentKey": "preferred", "userVerification": "preferred"},
             "attestation": "none",
-            "excludeCredentials": list(map(_describe, present)),
+            "excludeCredentials": list(map(_build_descriptor, present)),
             "timeout": CHALLENGE_MS,
         }
 
@@ -109,7 +109,7 @@ class PasskeyService:
     ) -> Passkey:
         """Store a new passkey. Raises ``InvalidRequest`` if the answer is not valid, ``Conflict``."""
         challenge = parse_challenge(answer.client_data)
-        if not await self._challenges.use(challenge, _write_registration(signed)):
+        if not await self._challenges.use(challenge, _format_registration_purpose(signed)):
             raise InvalidRequest("The registration took too long, or is not of this session: start again")
         try:
             made = await check_attestation(answer, challenge, site)
@@ -150,7 +150,7 @@ class PasskeyService:
         present = await self._passkeys.list_passkeys(member.id)
         if not present:
             raise Conflict(NO_PASSKEYS)
-        return self._build_request(site, _write_second(member), present, "preferred")
+        return self._build_request(site, _format_second_factor_purpose(member), present, "preferred")
 
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
         """Create a session for the answer to a challenge. Raises ``Forbidden`` if the member is disabled."""
@@ -172,7 +172,7 @@ class PasskeyService:
         """Verify an answer (WebAuthn, section 7.2). Raises ``NotVerified``."""
         challenge = parse_challenge(answer.client_data)
         is_alone = await self._challenges.use(challenge, _ALONE)
-        if not is_alone and not await self._challenges.use(challenge, _write_second(member)):
+        if not is_alone and not await self._challenges.use(challenge, _format_second_factor_purpose(member)):
             raise NotVerified("challenge")
         if answer.user_handle is not None and answer.user_handle != write_user_handle(member.id):
             raise NotVerified("user handle")
@@ -199,20 +199,20 @@ class PasskeyService:
         return {
             "challenge": encode(self._challenges.make(purpose)),
             "rpId": site.id,
-            "allowCredentials": list(map(_describe, allowed)),
+            "allowCredentials": list(map(_build_descriptor, allowed)),
             "userVerification": verify,
             "timeout": CHALLENGE_MS,
         }
 
 
-def _write_registration(signed: CurrentUser) -> str:
+def _format_registration_purpose(signed: CurrentUser) -> str:
     return f"register {signed.session.digest.hex()}"
 
 
-def _write_second(member: Member) -> str:
+def _format_second_factor_purpose(member: Member) -> str:
     """Return the purpose of a challenge after a passphrase. A changed passphrase makes the challenge void."""
     return f"second factor {member.id} {member.passphrase}"
 
 
-def _describe(passkey: Passkey) -> Options:
+def _build_descriptor(passkey: Passkey) -> Options:
     return {"type": "public-key", "id": encode(passkey.credential_id), "transports": list(passkey.transports)}

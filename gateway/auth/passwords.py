@@ -47,11 +47,11 @@ class PasswordService:
     async def hash(self, passphrase: str) -> str:
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
-    async def fits(self, kept: str | None, passphrase: str) -> bool:
+    async def matches(self, kept: str | None, passphrase: str) -> bool:
         """Return whether ``kept`` is the passphrase's hash. None takes as long as a wrong one."""
-        return await self._run(partial(self._compare, kept or self._nobodys, _normalize(passphrase)))
+        return await self._run(partial(self._compare, kept or self._decoy_hash, _normalize(passphrase)))
 
-    def is_worn(self, kept: str) -> bool:
+    def needs_rehash(self, kept: str) -> bool:
         """Return whether ``kept`` was created with a cost other than today's."""
         return self._hasher.check_needs_rehash(kept)
 
@@ -92,7 +92,7 @@ class PasswordService:
         return PasswordHasher(self._cost.passes, self._cost.memory_kib, self._cost.lanes, _HASH_BYTES, _SALT_BYTES)
 
     @cached_property
-    def _nobodys(self) -> str:
+    def _decoy_hash(self) -> str:
         """A hash of today's cost that no known passphrase matches."""
         salt, digest = (b64encode(bytes(size)).decode().rstrip("=") for size in (_SALT_BYTES, _HASH_BYTES))
         cost = f"m={self._cost.memory_kib},t={self._cost.passes},p={self._cost.lanes}"

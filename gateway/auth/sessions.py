@@ -124,7 +124,7 @@ class SessionService:
             if member is None:
                 raise WrongPassphrase
             entry = await self.open(member, self._prove(member, code, visitor), visitor)
-        if self.hasher.is_worn(member.passphrase):
+        if self.hasher.needs_rehash(member.passphrase):
             await self._renew(member, passphrase)
         return entry
 
@@ -227,7 +227,7 @@ class SessionService:
         step = find_step(secret, "".join(code.split()), self._clock())
         if step is None:
             raise InvalidRequest("This is not the code that is shown now: is your device's clock right?", param="code")
-        after, codes = self._factors.give(signed.member, secret, step)
+        after, codes = self._factors.confirm(signed.member, secret, step)
         audit = build_audit(signed.act(visitor.address), "member.second_factor_added", signed.member, self.now_ms)
         await self._members.put_member(signed.member, after, audit)
         await self._values.remove(_ENROLMENT, signed.session.digest)
@@ -249,7 +249,7 @@ class SessionService:
             return self._prove(member, code, visitor)
 
     async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:
-        if not await self.hasher.fits(None if member is None else member.passphrase, passphrase):
+        if not await self.hasher.matches(None if member is None else member.passphrase, passphrase):
             note_refusal(member, visitor)
             raise WrongPassphrase
 

@@ -54,7 +54,7 @@ class Totp:
         drawn = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
         return Enrolment(secret, uri, drawn)
 
-    def give(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
+    def confirm(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
         sealed = self._seal.seal(secret.encode(), about=write_about(member.id))

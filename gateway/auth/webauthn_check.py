@@ -71,7 +71,7 @@ def _check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty
     )
     try:
         made = verify_registration_response(
-            credential=RegistrationCredential(_write(answer.credential_id), answer.credential_id, response),
+            credential=RegistrationCredential(_encode(answer.credential_id), answer.credential_id, response),
             expected_challenge=challenge,
             expected_rp_id=site.id,
             expected_origin=site.origin,
@@ -95,7 +95,7 @@ def _check_assertion(
     )
     try:
         done = verify_authentication_response(
-            credential=AuthenticationCredential(_write(answer.credential_id), answer.credential_id, response),
+            credential=AuthenticationCredential(_encode(answer.credential_id), answer.credential_id, response),
             expected_challenge=challenge,
             expected_rp_id=site.id,
             expected_origin=site.origin,
@@ -108,7 +108,7 @@ def _check_assertion(
     return Signed(done.new_sign_count, done.user_verified)
 
 
-def _write(credential_id: bytes) -> Any:
+def _encode(credential_id: bytes) -> Any:
     from webauthn.helpers import bytes_to_base64url
 
     return bytes_to_base64url(credential_id)

@@ -199,7 +199,7 @@ class LineRequest:
             try:
                 context.route = route = self._find_route(inference)
                 route.leave_room()
-                services.quota.check_spare(context.caller, inference)
+                services.quota.check_low_priority(context.caller, inference)
                 await services.quota.admit(context, route.rank())
             except (errors.RateLimited, errors.StoreUnavailable, errors.NoHealthyChannel) as fault:
                 await self._await_channel(fault, wait)

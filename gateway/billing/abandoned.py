@@ -39,7 +39,7 @@ _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
 """Error phases that end the wait for an answer, although the provider may have produced one."""
 
 
-def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
+def may_have_worked(error: GatewayError | None, after_s: float = 0.0) -> bool:
     """Return whether the provider may have done the work before ``error`` (None: the client disconnected)."""
     if error is None or isinstance(error, ProviderTimeout):
         return True
@@ -48,7 +48,7 @@ def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
     return error.phase in _IN_THE_MIDDLE or (error.phase == "headers" and after_s >= WORKED_S)
 
 
-def reads_unknown(inference: InferenceRequest) -> bool:
+def reads_unmeasured(inference: InferenceRequest) -> bool:
     """Return whether the provider reads content whose length only its reported usage reveals."""
     if not OPERATIONS[inference.operation].prompt:
         return False
@@ -56,12 +56,12 @@ def reads_unknown(inference: InferenceRequest) -> bool:
     return reads.unbounded or reads.tools
 
 
-def goes_on(inference: InferenceRequest) -> bool:
+def continues_in_background(inference: InferenceRequest) -> bool:
     """Return whether the provider continues the answer after the connection ends (a background stream)."""
     return inference.stream and inference.body.get("background") is True
 
 
-def find_least(
+def find_least_usage(
     usage: Usage, attempt: Attempt, inference: InferenceRequest, error: GatewayError | None, reserved_nanos: int
 ) -> Usage:
     """Return the minimum usage of a request whose ``attempt`` was aborted by ``error`` (None: by its client)."""
@@ -74,10 +74,10 @@ def find_least(
         return usage if target.cost(usage) > target.cost(bound) else bound
     if usage.prompt_tokens and usage.source != "estimate":
         return usage
-    if goes_on(inference):
+    if continues_in_background(inference):
         usage = attrs.evolve(usage, completion_tokens=max(usage.completion_tokens, inference.max_output_tokens))
     tokens = usage.prompt_tokens or estimate_prompt(inference) * attempt.requests
-    if _is_clients(error) and reads_unknown(inference):
+    if _is_caused_by_client(error) and reads_unmeasured(inference):
         tokens = max(tokens, _find_affordable(usage, attempt, inference, reserved_nanos))
     if tokens == usage.prompt_tokens:
         return usage
@@ -85,7 +85,7 @@ def find_least(
     return attrs.evolve(usage, prompt_tokens=tokens, duration_ms=length_ms, source="estimate")
 
 
-def _is_clients(error: GatewayError | None) -> bool:
+def _is_caused_by_client(error: GatewayError | None) -> bool:
     """Return whether a client can cause ``error`` (None: it disconnected)."""
     return isinstance(error, RequestCancelled | None) or (isinstance(error, ProviderError) and error.phase == "drain")
 

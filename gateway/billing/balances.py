@@ -7,7 +7,7 @@ from typing import NoReturn
 import attrs
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve_all
 from gateway.domain.ledger import Spending
 from gateway.errors import QuotaExceeded, StoreUnavailable
 
@@ -48,7 +48,7 @@ class Balances:
         if not day.contains(now_s):
             day = parse_day(now_s)
             if self.load_day is None or self._knows(day):
-                self._turn_to(day)
+                self._begin_day(day)
             else:
                 self.load_day()
         return day
@@ -64,7 +64,7 @@ class Balances:
             return day.number in self._known
         return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
 
-    def _turn_to(self, day: UtcDay) -> None:
+    def _begin_day(self, day: UtcDay) -> None:
         # A balance keeps only the counters of the last two days on which it was used, so older days become unknown.
         if day.number > self._latest:
             before = (self._day.number,) if self._day.number == self._latest else ()
@@ -171,7 +171,7 @@ class Balances:
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
             pair = self._open(caller, day)
-        reservation = reserve(pair, nanos, day, now_s)
+        reservation = reserve_all(pair, nanos, day, now_s)
         self.reservations.add(reservation)
         return reservation
 
@@ -208,7 +208,7 @@ class Balances:
         wholes = self._describe(short)
         left = [whole.find_room(self.today) or 0 for whole in wholes]
         try:
-            reserve(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
+            reserve_all(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
         except QuotaExceeded as error:
             error.room_nanos = 0  # no hint at a shorter answer: it would not shorten the prompt
             raise
@@ -226,7 +226,7 @@ class Balances:
         empty = [
             balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
         ]
-        reserve(empty, 1, day, now_s)  # raises if there is any
+        reserve_all(empty, 1, day, now_s)  # raises if there is any
 
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Turn a reservation into a charge. A second call returns the first charge."""

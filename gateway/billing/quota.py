@@ -62,7 +62,7 @@ class QuotaService:
     def open_reservations(self) -> int:
         return len(self._balances.reservations)
 
-    async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
+    async def precheck(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
         """Raise the error that ``admit`` would certainly raise, before a large body is read. Nothing is reserved.
 
         Reservations do not count, because they may be released by then. ``serves_free`` returns whether the request
@@ -81,7 +81,7 @@ class QuotaService:
     async def check_rate(self, caller: Caller) -> None:
         await self._counters.check(caller.subjects)
 
-    def check_spare(self, caller: Caller, inference: InferenceRequest) -> None:
+    def check_low_priority(self, caller: Caller, inference: InferenceRequest) -> None:
         """Raise ``RateLimited`` if a low-priority ``inference`` would use the reserve for other requests."""
         if subjects := caller.subjects:
             self._counters.check_spare(subjects, _count_tokens(inference))
@@ -125,7 +125,7 @@ class QuotaService:
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             if journaled:
                 start = build_start(ctx, targets[0].state.channel.name if targets else None, most)
-                self._journal.start_at_once(start) or await self._start(ctx, start)
+                self._journal.start_at_once(start) or await self._record_start(ctx, start)
             admitted = True
         except QuotaExceeded as error:
             _add_hint(error, inference, targets)
@@ -144,18 +144,18 @@ class QuotaService:
         admitted = False
         try:
             ctx.reservation = self._balances.reserve_now(caller, nanos) or await self._reserve(ctx, nanos)
-            await self._reserve_most(ctx, ctx.reservation, target.find_most(longest.need))
+            await self._raise_reservation(ctx, ctx.reservation, target.find_most(longest.need))
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(inference.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             start = build_start(ctx, target.channel.name, nanos)
-            self._journal.start_at_once(start) or await self._start(ctx, start)
+            self._journal.start_at_once(start) or await self._record_start(ctx, start)
             admitted = True
         finally:
             if not admitted:
                 self.release(ctx)
 
-    async def reserve_part(self, ctx: RequestContext, most: int) -> None:
+    async def reserve_up_to(self, ctx: RequestContext, most: int) -> None:
         """Reserve up to ``most`` nano-USD for work that a provider may begin by itself.
 
         No permit is taken, and no start is recorded. Call ``admit_begun`` or ``release`` afterwards. Raises
@@ -165,7 +165,7 @@ class QuotaService:
         admitted = False
         try:
             ctx.reservation = self._balances.reserve_now(ctx.caller, least) or await self._reserve(ctx, least)
-            await self._reserve_most(ctx, ctx.reservation, most)
+            await self._raise_reservation(ctx, ctx.reservation, most)
             admitted = True
         finally:
             if not admitted:
@@ -183,9 +183,9 @@ class QuotaService:
     ) -> None:
         """Reserve the cost of the longest prompts and answers the request allows, as far as the balances allow."""
         most = max((_find_highest(ctx.inference, target, reads) for target in targets), default=0)
-        await self._reserve_most(ctx, reservation, most)
+        await self._raise_reservation(ctx, reservation, most)
 
-    async def _reserve_most(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
+    async def _raise_reservation(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
         reservation.extend(most)
         if reservation.nanos < most:
             waited = await self._balances.extend(reservation, most)
@@ -199,7 +199,7 @@ class QuotaService:
         self._check_again(ctx)
         return reservation
 
-    async def _start(self, ctx: RequestContext, start: RequestStart) -> bool:
+    async def _record_start(self, ctx: RequestContext, start: RequestStart) -> bool:
         """Record the start of a request in the database, and then return True."""
         await self._journal.start(start)
         try:
@@ -223,7 +223,7 @@ class QuotaService:
         A commit takes about twenty iterations of the event loop. A thousand concurrent requests would otherwise create
         records faster than they can be stored.
         """
-        if self._write_queue.may_clear:
+        if self._write_queue.can_recover:
             await asyncio.sleep(PAUSE_S)
         self._write_queue.check_room()
 

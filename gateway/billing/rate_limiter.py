@@ -11,8 +11,8 @@ from gateway.domain.rate_limit import (
     RateLimitSubject,
     correct_all,
     find_spare,
-    put_back,
     spend_all,
+    undo_spend,
 )
 
 _FEWEST_TO_SWEEP = 1_024
@@ -46,7 +46,7 @@ class InMemoryRateLimiter:
         if caller.tokens:
             spent = spend_all(caller.tokens, tokens, now)
             if spent is None:
-                put_back(caller.requests)
+                undo_spend(caller.requests)
                 raise build_refusal(caller, tokens, now)
         for buckets in caller.buckets:
             buckets.running += 1
@@ -60,7 +60,7 @@ class InMemoryRateLimiter:
             raise build_refusal(caller, tokens, now, running=False)
         spent = spend_all(caller.tokens, tokens, now) if caller.tokens else None
         if caller.tokens and spent is None:
-            put_back(caller.requests)
+            undo_spend(caller.requests)
             raise build_refusal(caller, tokens, now, running=False)
         return RateLimitPermit(tokens, RateLimitStatus(requests, spent), attrs.evolve(caller, buckets=()))
 

@@ -192,7 +192,7 @@ async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
     held = jobs.list_held()
     live = await jobs.store.list_open()
     problems = _find_short_balances(held_by_balance, [(job, held[job.id]) for job in live if job.id in held])
-    problems += await _keep_lasting(jobs, _compare_jobs(held, live))
+    problems += await _list_persistent(jobs, _compare_jobs(held, live))
     return problems + await _list_contradictions(jobs)
 
 
@@ -203,7 +203,7 @@ async def _list_contradictions(jobs: Jobs) -> list[str]:
     ]
 
 
-async def _keep_lasting(jobs: Jobs, problems: dict[str, str]) -> list[str]:
+async def _list_persistent(jobs: Jobs, problems: dict[str, str]) -> list[str]:
     """Return the problems that persist. Short-lived ones are normal: job and reservation do not change in one step."""
     for _ in range(MAX_LOOKS - 1):
         if not problems:

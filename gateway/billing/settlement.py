@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.billing.abandoned import Abandoned, find_least, may_have_done
+from gateway.billing.abandoned import Abandoned, find_least_usage, may_have_worked
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import build_record
 from gateway.billing.write_queue import WriteQueue
@@ -59,15 +59,15 @@ class Settlement:
         if ctx.record is not None:
             return ctx.record
         if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged
-            return self._refuse(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
+            return self._store_refused(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
         inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
         if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
             paid = _find_aborted(ctx, error, reservation) or paid
-        usage = _fill(ctx) if OPERATIONS[inference.operation].known_unit else ctx.usage
+        usage = _complete_usage(ctx) if OPERATIONS[inference.operation].known_unit else ctx.usage
         # A provider's counts are not trusted without bounds: no token is shorter than a byte, so the length of the body
-        # bounds the prompt, and the request's own limit bounds the answer. ``_limit`` decides about what exceeds them.
+        # bounds the prompt, and the request's own limit bounds the answer. ``_cap_usage`` handles higher counts.
         if usage.prompt_tokens > inference.max_prompt_tokens or usage.completion_tokens > inference.max_output_tokens:
-            usage = _limit(ctx)
+            usage = _cap_usage(ctx)
         if paid is not None:
             target = paid.target
             if target.find_price is None and usage.details is None:  # the usual case of ``charge``, inlined
@@ -83,7 +83,7 @@ class Settlement:
         self.ended.append(record)
         return record
 
-    def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
+    def _store_refused(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
         """Store the record of a refused request unless the database is behind: refusals must not crowd out charges."""
         ctx.record = record
         self.ended.append(record)
@@ -92,14 +92,14 @@ class Settlement:
         return record
 
 
-def _fill(ctx: RequestContext) -> Usage:
+def _complete_usage(ctx: RequestContext) -> Usage:
     """Return the usage of a request. Details that the provider did not report are derived from the operation."""
     if ctx.usage.used:
         ctx.usage = fill_details(ctx.usage, ctx.inference)
     return ctx.usage
 
 
-def _limit(ctx: RequestContext) -> Usage:
+def _cap_usage(ctx: RequestContext) -> Usage:
     """Return the usage, or the highest possible one if the provider reports more, which is logged."""
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
@@ -121,7 +121,7 @@ def _limit(ctx: RequestContext) -> Usage:
 def _find_aborted(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
     """Return the last attempt that may have been processed, or None. Raises ``ctx.usage`` to its minimum."""
     for attempt in reversed(ctx.attempts):
-        if attempt.pending and (attempt.failure is not None or may_have_done(error)):
-            ctx.usage = find_least(ctx.usage, attempt, ctx.inference, error, reservation.nanos)
+        if attempt.pending and (attempt.failure is not None or may_have_worked(error)):
+            ctx.usage = find_least_usage(ctx.usage, attempt, ctx.inference, error, reservation.nanos)
             return attempt
     return None

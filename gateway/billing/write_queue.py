@@ -44,7 +44,7 @@ class WriteQueue:
         return self.failing or 2 * len(self._rows) >= self._most
 
     @property
-    def may_clear(self) -> bool:
+    def can_recover(self) -> bool:
         """Whether a full queue may soon have room again."""
         return not self.failing
 

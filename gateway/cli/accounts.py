@@ -15,10 +15,10 @@ from gateway.cli.options import (
     Command,
     ListByDefault,
     account_options,
-    changed_fields,
+    build_changes,
+    build_new_fields,
     client_command,
     key_options,
-    new_fields,
 )
 from gateway.cli.toggles import add_toggles
 
@@ -55,7 +55,7 @@ def list_accounts(context: CliContext) -> None:
 @client_command
 def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
-    fields = new_fields(options)
+    fields = build_new_fields(options)
     made = call(context, "POST", "accounts", body={"name": name, **fields})
     output.print_answer(context, made, lambda _: click.echo(f"The account {name} is added."))
     _warn_of_unpriced(context, fields)
@@ -68,7 +68,7 @@ def add_account(context: CliContext, name: str, **options: Any) -> None:
 @client_command
 def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
     """Edit the account NAME. Use 'none' to clear a setting."""
-    fields = changed_fields({"name": new_name, **options})
+    fields = build_changes({"name": new_name, **options})
     edit_object(context, "accounts", name, fields)
     _warn_of_unpriced(context, fields)
 
@@ -111,7 +111,7 @@ def add_key(context: CliContext, name: str | None, named: str | None, account: s
     """Create the API key NAME and print it. It cannot be shown again. NAME is by default key-2 or the next."""
     if name is not None and named not in {None, name}:
         raise click.UsageError("Give one name")
-    fields = new_fields({"name": name or named, **options})
+    fields = build_new_fields({"name": name or named, **options})
     output.print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), output.print_new_key)
     _warn_of_unpriced(context, fields)
 
@@ -123,7 +123,7 @@ def add_key(context: CliContext, name: str | None, named: str | None, account: s
 @client_command
 def edit_key(context: CliContext, which: str, **options: Any) -> None:
     """Edit KEY. Use 'none' to clear a setting."""
-    fields = changed_fields(options)
+    fields = build_changes(options)
     edit_object(context, "keys", which, fields)
     _warn_of_unpriced(context, fields)
 

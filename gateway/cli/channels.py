@@ -12,7 +12,14 @@ from click.core import ParameterSource
 from gateway.cli import output_channels
 from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, CliContext, Json, run, run_with_channels
 from gateway.cli.objects import edit_object, get_with_models, with_key_id
-from gateway.cli.options import ListByDefault, changed_fields, channel_command, channel_options, exit_unless, new_fields
+from gateway.cli.options import (
+    ListByDefault,
+    build_changes,
+    build_new_fields,
+    channel_command,
+    channel_options,
+    exit_unless,
+)
 from gateway.cli.output import print_answer
 from gateway.cli.output_explain import print_explanation
 from gateway.cli.toggles import add_toggles
@@ -91,7 +98,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
         return
     provider = PROVIDERS.get(slug)
     keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
-    fields = new_fields({**options, "provider": slug, "api_keys": keys})
+    fields = build_new_fields({**options, "provider": slug, "api_keys": keys})
     if "models" not in fields and "sync" not in fields:
         fields["sync"] = provider is not None and provider.models_path is not None
 
@@ -154,7 +161,7 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
       gateway channels edit lab --rpm none --no-sync --model qwen3-8b
     """
     keys = _read_keys(options, channel=name, required=False)
-    body = changed_fields({"name": new_name, **options, "api_keys": keys})
+    body = build_changes({"name": new_name, **options, "api_keys": keys})
     edit_object(context, "channels", name, body, timeout_s=PROVIDER_TIMEOUT_S)
 
 

@@ -380,12 +380,12 @@ def build_fields(options: Json) -> Json:
     return fields
 
 
-def new_fields(options: Json) -> Json:
+def build_new_fields(options: Json) -> Json:
     """Convert options with ``build_fields`` for a new object: null fields are left out."""
     return {name: value for name, value in build_fields(options).items() if value is not None}
 
 
-def changed_fields(options: Json) -> Json:
+def build_changes(options: Json) -> Json:
     """Convert options with ``build_fields`` for a change. Raises ``click.UsageError`` without any option."""
     fields = build_fields(options)
     if not fields:

@@ -75,7 +75,7 @@ class ChangeFollower:
             await self._api_keys.reload_some(keys, accounts)
         if listed := {each.id for each in changes if each.kind == "model_list"}:
             self._load_models(listed)
-        await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
+        await self._apply_other(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
         """Read everything again, including credit leases, and create missing balances."""
@@ -86,14 +86,14 @@ class ChangeFollower:
             await database.write(database.credit.open_missing)
         await self._api_keys.reload()
         self._load_models(None)
-        await self._apply_rest(settings=True, channels=True)
+        await self._apply_other(settings=True, channels=True)
 
     async def restore(self) -> None:
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
         await post_kept(self._storage.journal, LedgerRepository(self._storage.database, self._storage.unstorable))
 
-    async def _apply_rest(self, *, settings: bool, channels: bool) -> None:
+    async def _apply_other(self, *, settings: bool, channels: bool) -> None:
         if settings:
             await self._reloader.adopt_stored()
         if channels and not self._channels_changed:

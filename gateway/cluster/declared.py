@@ -34,7 +34,7 @@ class NodeFiles:
             log.warning("declared_superseded", node=self._node.id, reason=why)
         return digest not in known
 
-    async def note(self, config: Config) -> None:
+    async def record(self, config: Config) -> None:
         await self._declarations.add(self._digest(config))
 
     @asynccontextmanager
@@ -42,7 +42,7 @@ class NodeFiles:
         """Keep other nodes from declaring during the block; afterwards publish that this node has the new file."""
         async with self._node.start_alone():
             yield
-            await self.note(config)
+            await self.record(config)
             await self._node.put_digest(await asyncio.to_thread(find_digest, config))
         await self.warn_if_different()
 

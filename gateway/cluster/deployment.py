@@ -46,7 +46,7 @@ class Cluster:
     def find_share(self) -> float:
         return min(1.0, _PROBING_NODES / self.node.live)
 
-    def divide(self, kind: str) -> Callable[[object], bool]:
+    def make_owner_check(self, kind: str) -> Callable[[object], bool]:
         return lambda name: self.node.owns(f"{kind} {name}")
 
     def find_job_clock(self) -> Callable[[], float]:

@@ -146,7 +146,7 @@ class Peers:
         found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
 
-    async def meet_absent(self) -> None:
+    async def tell_absent_nodes(self) -> None:
         """Tell the newest timeline to nodes whose beats do not arrive: they may use the former primary.
 
         Raises ``StoreUnavailable``.
@@ -162,7 +162,7 @@ class Peers:
         while True:
             await asyncio.sleep(MEET_S)
             with suppress(StoreUnavailable):
-                await self.meet_absent()
+                await self.tell_absent_nodes()
 
     async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
         answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))

@@ -82,7 +82,7 @@ class ServerCertificate:
         self._certificate = certificate
         self._key = key
         self._clock = clock
-        self._warned_s = float("-inf")
+        self._last_warning_s = float("-inf")
         self._refused = ""
         self.on_change: Callable[[], None] = _do_nothing
         self.current = first = read_certificate(certificate, key)
@@ -106,7 +106,7 @@ class ServerCertificate:
     def adopt(self, fresh: Certificate) -> None:
         self.current = fresh
         log.info("certificate_renewed", path=str(self._certificate), reason=f"it expires at {fresh.expires}")
-        self._warned_s = float("-inf")
+        self._last_warning_s = float("-inf")
         self._warn()
         self.on_change()
 
@@ -131,8 +131,8 @@ class ServerCertificate:
 
     def _warn(self) -> None:
         now_s = self._clock()
-        if self.current.find_days_left(now_s) < WARN_DAYS and now_s - self._warned_s >= WARN_EVERY_S:
-            self._warned_s = now_s
+        if self.current.find_days_left(now_s) < WARN_DAYS and now_s - self._last_warning_s >= WARN_EVERY_S:
+            self._last_warning_s = now_s
             log.warning("certificate_expires", path=str(self._certificate), reason=f"at {self.current.expires}")
 
 

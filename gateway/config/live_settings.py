@@ -123,10 +123,13 @@ class SettingsService:
         file = PriceList([spec.price() for spec in effective.config.price])
         console = PriceList([spec.price() for spec in effective.prices])
         before = PriceList(file, console)
-        shipped = [price for price in read_shipped().list_prices() if _goes_first(before, price) is None]
+        shipped = [price for price in read_shipped().list_prices() if _find_precedent(before, price) is None]
         return [
             *(PriceView(price, "file", in_force=True) for price in file.list_prices()),
-            *(PriceView(each, "console", in_force=_goes_first(file, each) is None) for each in console.list_prices()),
+            *(
+                PriceView(each, "console", in_force=_find_precedent(file, each) is None)
+                for each in console.list_prices()
+            ),
             *(PriceView(price, "shipped", in_force=True) for price in shipped),
         ]
 
@@ -136,10 +139,10 @@ class SettingsService:
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
         async with self._reloader.changing:
             declared = PriceList([spec.price() for spec in self._live.config.price])
-            if (first := _goes_first(declared, price)) is not None:
+            if (first := _find_precedent(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
             before = self._build_present_price(model, spec.provider)
-            audit = self._audit(by, "price.changed", _name(model, spec.provider), before, build_price(price))
+            audit = self._audit(by, "price.changed", _name_price(model, spec.provider), before, build_price(price))
             await self._put(path, table, audit)
         return PriceView(price, "console", in_force=True)
 
@@ -148,9 +151,9 @@ class SettingsService:
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
-                raise _build_not_stored_error(f"a price for {_name(model, provider)}", declared=known)
+                raise _build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=known)
             before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
-            await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, after))
+            await self._delete(path, self._audit(by, "price.removed", _name_price(model, provider), before, after))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         adoptions = self._reloader.adoptions
@@ -201,8 +204,8 @@ class SettingsService:
         return SettingView(
             section=section,
             key=field.name,
-            value=_write(getattr(part, field.name)),
-            default=_write(getattr(type(part)(), field.name)),
+            value=_to_json(getattr(part, field.name)),
+            default=_to_json(getattr(type(part)(), field.name)),
             source=source,
             editable=section in EDITABLE and source in {"default", "console"},
             type="choice" if is_choice else _KINDS.get(field.type, "list"),
@@ -228,7 +231,7 @@ class SettingsService:
         return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 
-def _write(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -268,7 +271,7 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
     return spec
 
 
-def _goes_first(prices: PriceList, price: Price) -> Price | None:
+def _find_precedent(prices: PriceList, price: Price) -> Price | None:
     """Return the price that takes precedence over ``price`` for every model; None if there is none.
 
     A glob that matches the text of another glob also matches everything that the other glob matches. If ``price`` is a
@@ -278,5 +281,5 @@ def _goes_first(prices: PriceList, price: Price) -> Price | None:
     return next(same, None) or prices.find(price.model, price.provider)
 
 
-def _name(model: str, provider: str | None) -> str:
+def _name_price(model: str, provider: str | None) -> str:
     return model if provider is None else f"{model} at {provider}"

@@ -19,7 +19,7 @@ from gateway.billing.price_spec import PriceSpec
 from gateway.config.built_in_prices import BuiltInPrices
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
-from gateway.deferred import late
+from gateway.deferred import defer_function
 from gateway.domain.price import Price, PriceLayer, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.media.word_filter import WordList
 
 ENV_PREFIX = "GATEWAY_"
-_parse_words = late("media.word_filter:parse_words")  # its patterns take 20 ms to compile
+_parse_words = defer_function("media.word_filter:parse_words")  # its patterns take 20 ms to compile
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -105,7 +105,7 @@ def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_sections() -> set[str]:
-    return {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
+    return {field.name for field in attrs.fields(Config) if attrs.has(_strip_none(field.type))}
 
 
 def _contains(where: str, paths: list[str]) -> bool:
@@ -158,7 +158,7 @@ def find_data(name: str) -> Path:
     return inside if inside.exists() else package.parent / "config" / name
 
 
-def _explain_twice(found: re.Match[str]) -> str:
+def _explain_duplicate(found: re.Match[str]) -> str:
     """Return the error message for a table that is declared twice, and a way to fix it."""
     name = ".".join(part.strip(" '\"") for part in found[1].split(","))
     return f"The table [{name}] is there twice: put its keys under one heading"
@@ -169,7 +169,7 @@ def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
         with path.open("rb") as stream:
             return tomllib.load(stream, parse_float=Decimal), []
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return {}, [("TOML", _TWICE.sub(_explain_twice, str(error)))]
+        return {}, [("TOML", _TWICE.sub(_explain_duplicate, str(error)))]
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
 
@@ -210,7 +210,7 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Pro
     return sources
 
 
-def _plain_type(kind: Any) -> Any:
+def _strip_none(kind: Any) -> Any:
     if get_origin(kind) in {Union, UnionType}:
         return next(part for part in get_args(kind) if part is not type(None))
     return kind

@@ -192,7 +192,7 @@ class Reloader:
             adoptions = self.adoptions
             effective = merge_stored(declared, parse_stored(await self._settings.list_settings()))
             config = effective.config
-            changes = self._describe(effective, words, renewed)
+            changes = self._list_changes(effective, words, renewed)
             restart = _list_at_start(self._at_start, config)
             # The database first, because only it can fail. All later steps change memory.
             async with self._source.declaring(declared.config):  # this may wait for the start of another node
@@ -220,8 +220,10 @@ class Reloader:
         await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 
-    def _describe(self, effective: EffectiveConfig, words: "WordList | None", renewed: Certificate | None) -> list[str]:
-        changes = _describe(self._live.effective, effective)
+    def _list_changes(
+        self, effective: EffectiveConfig, words: "WordList | None", renewed: Certificate | None
+    ) -> list[str]:
+        changes = _describe_changes(self._live.effective, effective)
         if words is not self._live.words and effective.config.safety == self._live.config.safety:
             changes.append("the words of safety.words_file changed")
         if renewed is not None:
@@ -305,7 +307,7 @@ def log_ignored(effective: EffectiveConfig) -> None:
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
 
 
-def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
+def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     before, after = was.config, now.config
     lines = describe_channels(build_channels(before), build_channels(after))
     for name, _ in list_sections(after):

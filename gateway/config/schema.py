@@ -31,7 +31,7 @@ from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
 from gateway.routing.pricing_policy import Unpriced
 
 
-def _is_part(value: float) -> bool:
+def _is_ratio(value: float) -> bool:
     return 0 < value <= 1
 
 
@@ -117,7 +117,7 @@ class RoutingSection:
         default=DEFAULT_RULES.ratio,
         metadata=about(
             "also open it if this share of an account's calls in the last 30 s failed (min. 20 calls)",
-            must("above 0 and up to 1", _is_part),
+            must("above 0 and up to 1", _is_ratio),
         ),
     )
     cooldown_s: float = attrs.field(

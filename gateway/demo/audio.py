@@ -72,17 +72,17 @@ class DemoAudio:
         yield build_event({"type": "speech.audio.done", "usage": usage})
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        transcription_request, heard = await self._hear(request, parse_transcription)
+        transcription_request, heard = await self._read_transcription(request, parse_transcription)
         if not transcription_request.stream:
             return _answer(build_transcript(transcription_request, heard, task="transcribe"))
         events = pass_events(map(build_event, build_events(heard)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:
-        transcription_request, heard = await self._hear(request, parse_translation)
+        transcription_request, heard = await self._read_transcription(request, parse_translation)
         return _answer(build_transcript(transcription_request, heard, task="translate"))
 
-    async def _hear(
+    async def _read_transcription(
         self, request: web.Request, read: Callable[[DemoForm], TranscriptionRequest]
     ) -> tuple[TranscriptionRequest, DemoTranscript]:
         async with receive_form(request) as form:

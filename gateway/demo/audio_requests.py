@@ -4,7 +4,7 @@ from typing import Literal
 
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import SPEECH_MODEL, TRANSCRIPTION_MODEL
-from gateway.demo.requests import Json, RequestError, fields_of, one_of, typed
+from gateway.demo.requests import Json, RequestError, fields_of, get_typed, one_of
 from gateway.frozen import frozen
 
 TranscriptFormat = Literal["json", "text", "verbose_json"]
@@ -42,10 +42,10 @@ def parse_speech(body: object) -> SpeechRequest:
     The default format is WAV, not the OpenAI API's MP3, which needs an encoder library.
     """
     fields = fields_of(body, SPEECH_MODEL)
-    text = typed(fields, "input", str, default="")
+    text = get_typed(fields, "input", str, default="")
     if not text.strip() or len(text) > _MAX_INPUT:
         raise RequestError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
-    typed(fields, "instructions", str, default="")
+    get_typed(fields, "instructions", str, default="")
     return SpeechRequest(
         text=text,
         voice=_parse_voice(fields.get("voice")),

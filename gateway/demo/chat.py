@@ -5,7 +5,7 @@ import re
 
 import orjson
 
-from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, typed
+from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, get_typed
 from gateway.demo.schemas import fill
 from gateway.demo.text import pieces
 from gateway.frozen import frozen
@@ -68,14 +68,14 @@ def prompt_tokens(chat_request: DemoChatRequest) -> int:
 
 def answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
-    if tools := _chosen(chat_request):
+    if tools := _choose_tools(chat_request):
         prompt = text_of(chat_request.messages[-1])
         flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
         kept = flow[: chat_request.limit]
         calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
-    words = pieces(_until(_full_text(chat_request, index), chat_request.stops))
+    words = pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
     spoken = words[: chat_request.limit]
     return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
 
@@ -97,7 +97,7 @@ def _dumps(value: Json) -> str:
         raise RequestError("A JSON schema nests too deep.") from error
 
 
-def _chosen(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
+def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     """Return the tools to call: those with full names in the prompt, else partial names, else one if required."""
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
@@ -109,15 +109,15 @@ def _chosen(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     return chosen if chat_request.parallel else chosen[:1]
 
 
-def _full_text(chat_request: DemoChatRequest, index: int) -> str:
+def _build_text(chat_request: DemoChatRequest, index: int) -> str:
     question = next((m for m in reversed(chat_request.messages) if m["role"] == "user"), {})
     kind = chat_request.response_format.get("type")
     if kind == "json_schema":
-        form = typed(chat_request.response_format, "json_schema", dict, default={})
-        return _dumps(_fill_object(typed(form, "schema", dict, default={}), text_of(question)))
+        form = get_typed(chat_request.response_format, "json_schema", dict, default={})
+        return _dumps(_fill_object(get_typed(form, "schema", dict, default={}), text_of(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
-        quoted = " and ".join(f'"{_clipped(text_of(result))}"' for result in reversed(results))
+        quoted = " and ".join(f'"{_clip(text_of(result))}"' for result in reversed(results))
         text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
         text = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
@@ -131,15 +131,15 @@ def _fill_object(schema: Json, prompt: str) -> Json:
 
 def _echo(question: Json) -> str:
     text, images = text_of(question).strip(), images_in(question)
-    requested = f'You asked: "{_clipped(text)}".' if text else "You have not asked anything in words yet."
+    requested = f'You asked: "{_clip(text)}".' if text else "You have not asked anything in words yet."
     if not images:
         return requested
     return f"{requested} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return text if len(text) <= _QUOTE_LENGTH else text[:_QUOTE_LENGTH] + "…"
 
 
-def _until(text: str, stops: tuple[str, ...]) -> str:
+def _cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]

@@ -16,10 +16,10 @@ from gateway.demo.requests import (
     Json,
     RequestError,
     fields_of,
+    get_typed,
     integer,
     parse_chat,
     parse_inputs,
-    typed,
 )
 
 _DEFAULT_TOKENS = 16
@@ -32,7 +32,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
     async def complete(request: web.Request) -> web.StreamResponse:
         fields = fields_of(await parse_json(request), CHAT_MODEL)
-        asks, echo = _parse_asks(fields), typed(fields, "echo", bool, default=False)
+        asks, echo = _parse_asks(fields), get_typed(fields, "echo", bool, default=False)
         copies = integer(fields, "n", MAX_CHOICES) or 1
         if len(asks) * copies > MAX_CHOICES:
             raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from gateway.demo.forms import DemoForm, FormFile
 from gateway.demo.models import IMAGE_MODEL
-from gateway.demo.requests import Json, RequestError, fields_of, integer, one_of, typed
+from gateway.demo.requests import Json, RequestError, fields_of, get_typed, integer, one_of
 from gateway.demo.text import pieces
 from gateway.frozen import frozen
 
@@ -69,7 +69,7 @@ def parse_edit(form: DemoForm) -> DemoImageRequest:
 
 
 def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
-    prompt = typed(fields, "prompt", str, default="")
+    prompt = get_typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
     if _BLOCKED.search(prompt):
@@ -82,7 +82,7 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
         count=integer(fields, "n", MAX_IMAGES) or 1,
         size=_parse_size(fields),
         form="url" if one_of(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
-        stream=typed(fields, "stream", bool, default=False),
+        stream=get_typed(fields, "stream", bool, default=False),
         partials=integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
         quality=one_of(fields, "quality", _QUALITIES),
         sources=sources,

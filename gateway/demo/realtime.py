@@ -116,19 +116,19 @@ class _Session:
     async def handle(self, event: Json) -> None:
         match event.get("type"):
             case "session.update":
-                self.settings |= asks.typed(event, "session", dict, default={})
+                self.settings |= asks.get_typed(event, "session", dict, default={})
                 await self.send("session.updated", session=self.describe())
             case "conversation.item.create":
-                await self.add(asks.typed(event, "item", dict, default={}))
+                await self.add(asks.get_typed(event, "item", dict, default={}))
             case "input_audio_buffer.append":
-                self.audio += len(b64decode(asks.typed(event, "audio", str, default="")))
+                self.audio += len(b64decode(asks.get_typed(event, "audio", str, default="")))
             case "input_audio_buffer.clear":
                 self.audio = 0
                 await self.send("input_audio_buffer.cleared")
             case "input_audio_buffer.commit":
                 await self.commit()
             case "response.create":
-                await self.respond(asks.typed(event, "response", dict, default={}))
+                await self.respond(asks.get_typed(event, "response", dict, default={}))
             case "response.cancel":
                 if not self.cancel():
                     raise RequestError(

@@ -77,19 +77,21 @@ def model_missing(model: str) -> RequestError:
 def parse_chat(body: object) -> DemoChatRequest:
     """Parse a chat request. Raises ``RequestError`` for the first wrong field."""
     fields = fields_of(body, CHAT_MODEL)
-    tools, must_call = _offered(fields)
+    tools, must_call = _parse_tools(fields)
     limit = integer(fields, "max_completion_tokens", MAX_TOKENS)
     return DemoChatRequest(
-        messages=_messages(fields.get("messages")),
+        messages=_parse_messages(fields.get("messages")),
         tools=tools,
         must_call=must_call,
-        parallel=typed(fields, "parallel_tool_calls", bool, default=True),
+        parallel=get_typed(fields, "parallel_tool_calls", bool, default=True),
         choices=integer(fields, "n", MAX_CHOICES) or 1,
         limit=limit if limit is not None else integer(fields, "max_tokens", MAX_TOKENS),
         stops=parse_stops(fields.get("stop")),
-        stream=typed(fields, "stream", bool, default=False),
-        include_usage=typed(typed(fields, "stream_options", dict, default={}), "include_usage", bool, default=False),
-        response_format=typed(fields, "response_format", dict, default={}),
+        stream=get_typed(fields, "stream", bool, default=False),
+        include_usage=get_typed(
+            get_typed(fields, "stream_options", dict, default={}), "include_usage", bool, default=False
+        ),
+        response_format=get_typed(fields, "response_format", dict, default={}),
     )
 
 
@@ -114,7 +116,7 @@ def fields_of(body: object, model: str) -> Json:
     """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
-    requested = typed(body, "model", str, default="")
+    requested = get_typed(body, "model", str, default="")
     if not requested:
         raise RequestError("You must provide a model parameter.", param="model")
     if requested != model:
@@ -122,7 +124,7 @@ def fields_of(body: object, model: str) -> Json:
     return body
 
 
-def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
+def get_typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
     """Return a field of type ``kind``, or the default if it is missing or null."""
     value = fields.get(name)
     if value is None:
@@ -144,13 +146,13 @@ def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
 
 def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
     """Return one of the allowed words; the first of them if the field is missing or null."""
-    value = typed(fields, name, str, default=allowed[0])
+    value = get_typed(fields, name, str, default=allowed[0])
     if value not in allowed:
         raise RequestError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
     return str(value)
 
 
-def _messages(value: object) -> tuple[Json, ...]:
+def _parse_messages(value: object) -> tuple[Json, ...]:
     if not isinstance(value, list) or not value:
         raise RequestError("'messages' must be a list with at least one message.", param="messages")
     check_messages(value)
@@ -187,13 +189,13 @@ def parse_stops(value: object) -> tuple[str, ...]:
     return tuple(stop for stop in stops if stop)
 
 
-def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
+def _parse_tools(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
     """Return the tools that may be called, and whether a call is required."""
-    tools = _functions(typed(fields, "tools", list, default=[]))
+    tools = _parse_functions(get_typed(fields, "tools", list, default=[]))
     choice = fields.get("tool_choice") or "auto"
     if isinstance(choice, dict):
-        allowed = typed(choice, "allowed_tools", dict, default={"mode": "required", "tools": [choice]})
-        names = {tool.name for tool in _functions(typed(allowed, "tools", list, default=[]))}
+        allowed = get_typed(choice, "allowed_tools", dict, default={"mode": "required", "tools": [choice]})
+        names = {tool.name for tool in _parse_functions(get_typed(allowed, "tools", list, default=[]))}
         tools = tuple(tool for tool in tools if tool.name in names)
         must_call = allowed.get("mode") == "required"
     elif choice in ("none", "auto", "required"):
@@ -206,7 +208,7 @@ def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
     return tools, must_call
 
 
-def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
+def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
     """Parse the function tools; other tools are never called."""
     read = []
     for tool in tools:
@@ -217,10 +219,10 @@ def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
                 "Each tool must be an object with a 'type', and its 'function' if it is one.", param="tools"
             )
         if isinstance(function, dict):
-            name = typed(function, "name", str, default="")
+            name = get_typed(function, "name", str, default="")
             if not name:
                 raise RequestError("A function tool must have a name.", param="tools")
-            read.append(DemoTool(name, typed(function, "parameters", dict, default={})))
+            read.append(DemoTool(name, get_typed(function, "parameters", dict, default={})))
     return tuple(read)
 
 

@@ -42,7 +42,7 @@ class _Filler:
 
     def fill(self, given: Any, depth: int) -> Any:
         """Return a value for a schema. Recursive or deeply nested schemas end in an empty object."""
-        schema = self._plain(given)
+        schema = self._resolve(given)
         self._left -= 1
         if self._left < 0:
             raise RequestError(f"A JSON schema asks for more than {_MOST_VALUES} values.")
@@ -72,7 +72,7 @@ class _Filler:
         wanted = min(max(minimum, len(first)), maximum)
         return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
 
-    def _plain(self, schema: Any) -> Json:
+    def _resolve(self, schema: Any) -> Json:
         """Resolve local references and take the first alternative, until the schema has a type."""
         for _ in range(_DEPTH):
             if not isinstance(schema, dict):

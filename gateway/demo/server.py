@@ -189,14 +189,18 @@ class DemoResponse:
 
     def _deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
         """Yield one choice in steps: its role, its text or tool calls, and its finish reason."""
-        yield _step(index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None})
-        yield from (_step(index, {"content": piece}) for piece in answer.pieces)
+        yield _build_chunk_choice(
+            index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None}
+        )
+        yield from (_build_chunk_choice(index, {"content": piece}) for piece in answer.pieces)
         for at, call in enumerate(answer.calls):
             opening = {"id": self._call_id(index, at), "type": "function"}
-            yield _step(index, {"tool_calls": [{"index": at, **opening, "function": _function("", name=call.name)}]})
+            yield _build_chunk_choice(
+                index, {"tool_calls": [{"index": at, **opening, "function": _function("", name=call.name)}]}
+            )
             for fragment in call.fragments:
-                yield _step(index, {"tool_calls": [{"index": at, "function": _function(fragment)}]})
-        yield _step(index, {}, answer.finish_reason)
+                yield _build_chunk_choice(index, {"tool_calls": [{"index": at, "function": _function(fragment)}]})
+        yield _build_chunk_choice(index, {}, answer.finish_reason)
 
     def _call_id(self, index: int, at: int) -> str:
         return f"call_{self.id}_{index}_{at}"
@@ -206,7 +210,7 @@ def _function(arguments: str, **name: str) -> Json:
     return {**name, "arguments": arguments}
 
 
-def _step(index: int, delta: Json, finish_reason: str | None = None) -> Json:
+def _build_chunk_choice(index: int, delta: Json, finish_reason: str | None = None) -> Json:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
@@ -214,28 +218,32 @@ async def _embeddings(request: web.Request) -> web.Response:
     embedding_request = asks.parse_embedding(await parse_json(request))
     vectors = (words.vector(item, embedding_request.dimensions) for item in embedding_request.inputs)
     data = [
-        {"object": "embedding", "index": index, "embedding": _packed(vector) if embedding_request.base64 else vector}
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encode_vector(vector) if embedding_request.base64 else vector,
+        }
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": embedding_request.tokens, "total_tokens": embedding_request.tokens}
     return json_reply({"object": "list", "model": models.EMBEDDING_MODEL, "data": data, "usage": usage})
 
 
-def _packed(vector: list[float]) -> str:
+def _encode_vector(vector: list[float]) -> str:
     """Return a vector in the OpenAI API's base64 form: little-endian 32-bit floats."""
     return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 async def _models(_request: web.Request) -> web.Response:
-    return json_reply({"object": "list", "data": [_card(model) for model in models.ALL]})
+    return json_reply({"object": "list", "data": [_build_model(model) for model in models.ALL]})
 
 
 async def _model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
     if model not in models.ALL:
         raise asks.model_missing(model)
-    return json_reply(_card(model))
+    return json_reply(_build_model(model))
 
 
-def _card(model: str) -> Json:
+def _build_model(model: str) -> Json:
     return {"id": model, "object": "model", "created": _CREATED, "owned_by": "gateway-demo"}

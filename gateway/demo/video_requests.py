@@ -9,7 +9,7 @@ from attrs import field
 
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import VIDEO_MODEL, VIDEO_MODELS
-from gateway.demo.requests import Json, RequestError, model_missing, one_of, typed
+from gateway.demo.requests import Json, RequestError, get_typed, model_missing, one_of
 from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
@@ -40,7 +40,7 @@ class DemoVideoRequest:
 def parse_video(body: object) -> DemoVideoRequest:
     """Parse a request for a video. Raises ``RequestError`` for the first wrong field."""
     fields = _fields_of(body)
-    model = typed(fields, "model", str, default=VIDEO_MODEL)
+    model = get_typed(fields, "model", str, default=VIDEO_MODEL)
     if model not in VIDEO_MODELS:
         raise model_missing(model)
     prompt = parse_prompt(fields)
@@ -59,7 +59,7 @@ def parse_video(body: object) -> DemoVideoRequest:
 
 def parse_video_form(form: DemoForm) -> DemoVideoRequest:
     """Parse the form of a video request. Raises ``RequestError`` for the first wrong field or image."""
-    fields: Json = _texts_of(form)
+    fields: Json = _read_texts(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
     if address:
         fields[_REFERENCE] = {"image_url": address}
@@ -79,12 +79,12 @@ def parse_remix(body: object) -> str:
 
 def parse_remix_form(form: DemoForm) -> str:
     """Parse the prompt of a remix form. Raises ``RequestError`` for an invalid prompt."""
-    return parse_prompt(_texts_of(form))
+    return parse_prompt(_read_texts(form))
 
 
 def parse_prompt(fields: Json) -> str:
     """Return the prompt of a request. Raises ``RequestError`` for an invalid prompt."""
-    prompt = typed(fields, "prompt", str, default="")
+    prompt = get_typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
     if _BLOCKED.search(prompt):
@@ -99,7 +99,7 @@ def _fields_of(body: object) -> Json:
     return body
 
 
-def _texts_of(form: DemoForm) -> dict[str, Any]:
+def _read_texts(form: DemoForm) -> dict[str, Any]:
     return {name: text for name, text in form.fields if text}
 
 

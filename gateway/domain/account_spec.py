@@ -141,7 +141,7 @@ class CreditSpec:
     note: str | None = attrs.field(default=None, metadata=_NOTE)
 
 
-def build_account(account: Account) -> dict[str, Any]:
+def build_account_fields(account: Account) -> dict[str, Any]:
     """Return an account as JSON; ``AccountSpec`` can parse its own keys from it."""
     return {
         "id": account.id,
@@ -155,7 +155,7 @@ def build_account(account: Account) -> dict[str, Any]:
     }
 
 
-def build_key(key: ApiKey, account: str) -> dict[str, Any]:
+def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
     """Return a key as JSON, with the last four characters of its secret."""
     return {
         "id": key.id,

@@ -89,7 +89,7 @@ def _parse_clock(parts: tuple[str | None, ...]) -> int:
 
 def bound_length_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely exceeds, in milliseconds."""
-    return _time(size, UNKNOWN_BITRATE)
+    return _find_ms(size, UNKNOWN_BITRATE)
 
 
 @frozen
@@ -112,7 +112,7 @@ class Ceiling:
     usual: int
 
 
-def weigh_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
+def estimate_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
     """Estimate the length of ``size`` bytes of audio from the header's duration and the sampled frames' duration.
 
     ``header_s`` None: the header has no duration. ``seen_s`` None: the frames were not read; 0: no frame was found, so
@@ -123,8 +123,8 @@ def weigh_length(header_s: float | None, seen_s: float | None, size: int, ceilin
     seen_s = seen_s or 0.0
     longest_ms = limit_length_ms(size)
     header_ms, seen_ms = _parse_seconds(header_s), _parse_seconds(seen_s)
-    believed_ms = max(header_ms if seen_ms <= header_ms * TRUST else seen_ms, _time(size, ceiling.highest))
-    bound_ms = max(believed_ms, seen_ms, _time(size, ceiling.usual))
+    believed_ms = max(header_ms if seen_ms <= header_ms * TRUST else seen_ms, _find_ms(size, ceiling.highest))
+    bound_ms = max(believed_ms, seen_ms, _find_ms(size, ceiling.usual))
     return Length(min(believed_ms, longest_ms), min(bound_ms, longest_ms))
 
 
@@ -134,15 +134,15 @@ def _parse_seconds(seconds: float) -> int:
 
 def limit_length_ms(size: int) -> int:
     """Return the longest duration that ``size`` bytes can have."""
-    return _time(size, LEAST_BITRATE)
+    return _find_ms(size, LEAST_BITRATE)
 
 
-def floor_length_ms(size: int) -> int:
+def find_least_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely falls below."""
-    return _time(size, LOSSY_BITRATE)
+    return _find_ms(size, LOSSY_BITRATE)
 
 
-def _time(size: int, bitrate: int) -> int:
+def _find_ms(size: int, bitrate: int) -> int:
     return min(-(-size * 8_000 // bitrate), MAX_DURATION_MS)
 
 

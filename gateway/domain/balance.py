@@ -146,7 +146,7 @@ class Balance:
             self.quota = quota
             self._cap_nanos = quota.limit_nanos if quota.capped else None
             self.turn_to(day)
-            self._restate()
+            self._recount_overrun()
 
     def turn_to(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
         """Switch to ``day``. Return the counters of the day and of its month."""
@@ -155,7 +155,7 @@ class Balance:
         before, period = self._capped, self.quota.period
         self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
         if self._capped is not before:
-            self._recognise()  # reservations count in the new period, yesterday's credit does not: it may be exceeded
+            self._record_overrun()  # the new period has the reservations but not yesterday's credit: it may be exceeded
         return self._today, self._month
 
     def tally(self, day: UtcDay) -> SpendCounter:
@@ -184,7 +184,7 @@ class Balance:
         """Reserve ``nanos`` again after a restart. An excess over the current limit becomes an overrun."""
         self.reserve(nanos)
         self.tally(day)
-        self._recognise()
+        self._record_overrun()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
         """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
@@ -195,32 +195,32 @@ class Balance:
         self._today.spent_nanos += cost_nanos
         self._month.spent_nanos += cost_nanos
         # A cost within the reservation cannot raise the overrun.
-        return self._recognise() if cost_nanos > held_nanos else 0
+        return self._record_overrun() if cost_nanos > held_nanos else 0
 
     def add_credit(self, nanos: int, day: UtcDay) -> None:
         """Add a credit for the lifetime, this month and today. A negative amount lowers the balance."""
         for tally in (self.lifetime, *self.turn_to(day)):
             tally.credit_nanos += nanos
-        self._restate()
+        self._recount_overrun()
 
     def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
         """Add amounts that only the ledger has: spent and credited this month, then spent and credited today."""
         today, month = self.turn_to(day)
         month.add(*spent_credited[:2])
         today.add(*spent_credited[2:])
-        self._restate()
+        self._recount_overrun()
 
     def find_balance(self, day: UtcDay) -> int | None:
         """Return the unspent part of the quota, reservations included, in nano-USD. None without a quota."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
-    def _restate(self) -> None:
+    def _recount_overrun(self) -> None:
         """Recompute the overrun after the limit has changed."""
         self._capped.overrun_nanos = 0
-        self._recognise()
+        self._record_overrun()
 
-    def _recognise(self) -> int:
+    def _record_overrun(self) -> int:
         """Record and return the excess over the limit that is not recorded as overrun yet."""
         cap, tally = self._cap_nanos, self._capped
         if cap is None:
@@ -302,7 +302,7 @@ class Reservation:
         return self.charge
 
 
-def reserve(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
+def reserve_all(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
     left: int | None = None
     if nanos:
@@ -310,28 +310,29 @@ def reserve(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) 
             room = balance.find_room(day)
             if room is not None:
                 if room < nanos:
-                    raise _exhausted(balances, nanos, day, now_s)
+                    raise _make_quota_error(balances, nanos, day, now_s)
                 left = room - nanos if left is None else min(left, room - nanos)
         for balance in balances:
             balance.held_nanos += nanos
     return Reservation(balances, nanos, None, left)
 
 
-def _find_most_final(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
+def _find_last_to_reset(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
     """Return, of the balances with less than ``nanos`` left, the one whose period ends last. There must be one."""
     available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
-        (balance for balance, room in available if room is not None and room < nanos), key=lambda it: _reset(it, day)
+        (balance for balance, room in available if room is not None and room < nanos),
+        key=lambda it: _find_reset_s(it, day),
     )
 
 
-def _reset(balance: Balance, day: UtcDay) -> float:
+def _find_reset_s(balance: Balance, day: UtcDay) -> float:
     reset = balance.find_reset(day)
     return float("inf") if reset is None else reset
 
 
-def _exhausted(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
-    balance = _find_most_final(balances, nanos, day)
+def _make_quota_error(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
+    balance = _find_last_to_reset(balances, nanos, day)
     quota = balance.quota
     whose = "this API key" if balance.owner == "key" else "the account"
     available_nanos = balance.find_balance(day) or 0

@@ -38,7 +38,7 @@ class Capability:
     references: bool | None = None
     remixes: bool | None = None
 
-    def over(self, other: "Capability | None") -> "Capability":
+    def fill_from(self, other: "Capability | None") -> "Capability":
         """Return this capability, with unknown fields taken from ``other``."""
         if other is None:
             return self

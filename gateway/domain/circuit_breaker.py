@@ -99,7 +99,7 @@ class _Counts:
         self.calls += 1
         self.failures += failed
 
-    def take_back(self) -> None:
+    def forget_success(self) -> None:
         if self.calls > self.failures:
             self.calls -= 1
         elif self.calls_before > self.failures_before:
@@ -191,7 +191,7 @@ class CircuitBreaker:
             return False
         if streak is not None:
             self.failures = max(self.failures, streak)
-            self._counts.take_back()
+            self._counts.forget_success()
         self.reason = reason
         self.failures += 1
         self._counts.add(now, rules.window_s / 2, failed=True)

@@ -155,7 +155,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         self._several = several
         self._part = part
 
-    def concerns(self, endpoint_key: EndpointKey) -> bool:
+    def has_breaker(self, endpoint_key: EndpointKey) -> bool:
         """Return whether any breaker may delay such a request."""
         return endpoint_key in self or WHOLE in self
 
@@ -172,7 +172,7 @@ class Circuits(dict[EndpointKey, Circuit]):
 
     def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
-        if not self.concerns(endpoint_key):
+        if not self.has_breaker(endpoint_key):
             return 0.0
         longest = 0.0
         for breaker in self.list_breakers(endpoint_key, account):
@@ -283,7 +283,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         for breaker, generation in begun.generations:
             breaker.abandon(generation)
 
-    def let_try(self, now: float) -> None:
+    def end_cooldowns(self, now: float) -> None:
         """End every cooldown: the next request is a trial."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from gateway.domain.account import ApiKey
-from gateway.domain.account_spec import KeySpec, build_key
+from gateway.domain.account_spec import KeySpec, build_key_fields
 from gateway.domain.member import Forbidden
 
 _FREE = {"name", "account", "secret", "webhook_url"}
@@ -14,7 +14,7 @@ LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name no
 """Every field that restricts a key."""
 _TOGETHER = ("quota_usd", "quota_period")
 """An amount depends on its period."""
-_UNSET: Mapping[str, Any] = build_key(ApiKey(0, 0, "", b"", ""), "")
+_UNSET: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
 
 
 def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
@@ -22,14 +22,14 @@ def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
     names = set(named)
     if names & set(_TOGETHER):
         names |= set(_TOGETHER)
-    shown = build_key(key, "")
+    shown = build_key_fields(key, "")
     kept = set(key.locked) - names | {name for name in names & set(LOCKABLE) if shown[name] != _UNSET[name]}
     return attrs.evolve(key, locked=tuple([name for name in LOCKABLE if name in kept]))
 
 
 def check_locks(before: ApiKey, after: ApiKey) -> None:
     """Raise ``Forbidden``, naming the field, if a member's change touches a locked field."""
-    was, will = build_key(before, ""), build_key(after, "")
+    was, will = build_key_fields(before, ""), build_key_fields(after, "")
     for name in before.locked:
         if was[name] != will[name]:
             raise Forbidden(

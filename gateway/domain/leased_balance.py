@@ -38,7 +38,7 @@ class CreditDemand:
     ahead_s: float = 0.0
     no_credit_until_s: float = 0.0
 
-    def note(self, nanos: int, now_s: float) -> None:
+    def record(self, nanos: int, now_s: float) -> None:
         self.at_s = now_s
         self.recent_nanos += nanos
         self.enlarge(nanos)
@@ -193,7 +193,7 @@ class LeasedBalance(Balance):
         whole.tally(day).spent_nanos = (self.quota.limit_nanos or 0) - whole.held_nanos - left
         return whole
 
-    def _recognise(self) -> int:
+    def _record_overrun(self) -> int:
         return 0  # the node does not know how much of the limit is left
 
 
@@ -226,7 +226,7 @@ def find_surplus(balance: LeasedBalance, now_s: float) -> int:
     return max(0, balance.room_nanos - 2 * balance.demand.find_slice(now_s))
 
 
-def is_over(balance: LeasedBalance, now_s: float) -> bool:
+def is_unused(balance: LeasedBalance, now_s: float) -> bool:
     """Return whether the node is done with a balance: no credit or reservation, and no request for a minute."""
     return now_s - balance.demand.at_s >= IDLE_S and balance.room_nanos <= 0 and not balance.held_nanos
 

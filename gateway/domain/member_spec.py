@@ -113,7 +113,7 @@ class MemberSpec:
     passkeys: bool | None = attrs.field(default=None, metadata=_NO)
 
 
-def build_member(member: Member) -> dict[str, Any]:
+def build_member_fields(member: Member) -> dict[str, Any]:
     """Return a member as JSON for itself."""
     signed_in_ms = member.signed_in_ms
     return {

@@ -194,24 +194,24 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
     if usage.cached_tokens or usage.written_tokens:
-        per_million = _prompt_nanos(rates, usage)
+        per_million = _find_prompt_nanos(rates, usage)
     else:
         per_million = usage.prompt_tokens * rates.input_nanos_per_million
     per_million += usage.completion_tokens * rates.output_nanos_per_million
     if (rare := usage.details) is not None:
         if price.modal:
-            per_million += _modal_nanos(price, rates, usage, rare)
+            per_million += _find_modal_nanos(price, rates, usage, rare)
         if rare.tier and price.tiers_served:
             per_million = multiply_ppm(per_million, price.find_factor(rare.tier))
-        per_million += _counted_nanos(price, rare)
+        per_million += _find_counted_nanos(price, rare)
     if usage.images or usage.characters or usage.duration_ms:
-        per_million += _made_nanos(price, usage)
+        per_million += _find_media_nanos(price, usage)
     if price.call_nanos and usage.used:
         per_million += price.call_nanos * (_PER_MILLION if rare is None else _PER_MILLION * rare.calls)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
 
 
-def _counted_nanos(price: Price, rare: UsageDetails) -> int:
+def _find_counted_nanos(price: Price, rare: UsageDetails) -> int:
     """Return the cost of searches, separately reported reasoning and citations, times a million."""
     return (
         (rare.searches * price.search_nanos + rare.file_searches * price.file_search_nanos) * _PER_MILLION
@@ -220,7 +220,7 @@ def _counted_nanos(price: Price, rare: UsageDetails) -> int:
     )
 
 
-def _made_nanos(price: Price, usage: Usage) -> int:
+def _find_media_nanos(price: Price, usage: Usage) -> int:
     """Return the cost of images, spoken characters and seconds of media, times a million."""
     return (
         usage.images * price.image_nanos * _PER_MILLION
@@ -246,13 +246,15 @@ def split_prompt(usage: Usage) -> PromptParts:
     return PromptParts(usage.prompt_tokens - cached - written, cached, written - kept_long, kept_long)
 
 
-def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
+def _find_prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
     rate = rates.input_nanos_per_million
     fresh, cached, written, kept_long = split_prompt(usage)
-    per_million = fresh * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
+    per_million = fresh * rate + cached * _choose_rate(rates.cached_input_nanos_per_million, rate)
     if written or kept_long:
-        write_rate = _or(rates.cache_write_nanos_per_million, rate)
-        per_million += written * write_rate + kept_long * _or(rates.cache_write_long_nanos_per_million, write_rate)
+        write_rate = _choose_rate(rates.cache_write_nanos_per_million, rate)
+        per_million += written * write_rate + kept_long * _choose_rate(
+            rates.cache_write_long_nanos_per_million, write_rate
+        )
     return per_million
 
 
@@ -283,17 +285,17 @@ def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDeta
         own = modality.find_rates(price)
         cached = min(cached, read)
         new, answered = max(0, min(prompt - cached, fresh)), min(completion, made)
-        own_rate = _or(own.fresh, rate)
-        kept = _or(rates.cached_input_nanos_per_million, rate) if own.fresh is None else own_rate
-        output = _or(own.output, rates.output_nanos_per_million)
-        yield Share(modality.name, new, cached, answered, OwnRates(own_rate, _or(own.cached, kept), output))
+        own_rate = _choose_rate(own.fresh, rate)
+        kept = _choose_rate(rates.cached_input_nanos_per_million, rate) if own.fresh is None else own_rate
+        output = _choose_rate(own.output, rates.output_nanos_per_million)
+        yield Share(modality.name, new, cached, answered, OwnRates(own_rate, _choose_rate(own.cached, kept), output))
         read, fresh, made = read - cached, fresh - new, made - answered
 
 
-def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> int:
+def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> int:
     """Return the extra cost of audio, image and video tokens over text tokens, times a million. May be negative."""
     rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
-    text_cached = _or(rates.cached_input_nanos_per_million, rate)
+    text_cached = _choose_rate(rates.cached_input_nanos_per_million, rate)
     return sum(
         share.fresh * (share.rates.fresh - rate)
         + share.cached * (share.rates.cached - text_cached)
@@ -302,7 +304,7 @@ def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDet
     )
 
 
-def _or(rate: int | None, other: int) -> int:
+def _choose_rate(rate: int | None, other: int) -> int:
     return other if rate is None else rate
 
 
@@ -411,7 +413,7 @@ class PriceList:
     def list_models(self) -> Iterator[str]:
         return (model for layer in self.layers for model, _ in layer.prices)
 
-    def is_free_at(self, providers: frozenset[str]) -> bool:
+    def has_free_model(self, providers: frozenset[str]) -> bool:
         """Return whether any of ``providers`` may have a model with a price of 0."""
         return any(None in layer.free or not layer.free.isdisjoint(providers) for layer in self.layers)
 

@@ -127,7 +127,7 @@ class RateLimitStatus:
 
 
 class GcraBucket:
-    """The bucket for one rate of one subject. ``before``: the ``tat`` before the last take, for ``put_back``."""
+    """The bucket for one rate of one subject. ``before``: the ``tat`` before the last spend, for ``undo_spend``."""
 
     __slots__ = ("before", "limit", "tat")
 
@@ -163,7 +163,7 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
             left = int(most - debt_s * limit / MINUTE_S)
             if left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
                 if wait_s(tat, (limit, most), cost, now):
-                    put_back(rates, meter)
+                    undo_spend(rates, meter)
                     return None
                 left = 0
         meter.before, meter.tat = tat, after
@@ -172,7 +172,7 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
     return RateLimitWindow(strictest, fewest, latest - now)
 
 
-def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
+def undo_spend(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
     """Undo the last take of every bucket before ``until``. Only valid right after that take."""
     for meter, _, _ in rates:
         if meter is until:

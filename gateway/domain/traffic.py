@@ -104,7 +104,7 @@ class TimeRange:
     until: int
 
 
-def cover(since: int, until: int) -> list[TimeRange]:
+def split_hours(since: int, until: int) -> list[TimeRange]:
     """Split the hours from ``since`` to ``until`` into whole days, and single hours before and after them."""
     first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
     if first >= last:

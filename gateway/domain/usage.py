@@ -170,7 +170,7 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     written, answered = details.get("cache_write_tokens"), raw.get("completion_tokens_details")
     thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
     usage = (
-        share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+        build_reported_usage(prompt, completion, cached=cached, written=written, thought=thought)
         if cached or written or thought
         else Usage(prompt, completion, 0, "upstream")
     )
@@ -270,7 +270,9 @@ def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
-def share_prompt(prompt: int, completion: int, *, cached: object, written: object, thought: object = None) -> Usage:
+def build_reported_usage(
+    prompt: int, completion: int, *, cached: object, written: object, thought: object = None
+) -> Usage:
     """Build reported usage, with the plausible cached, written and reasoning parts."""
     read = min(parse_count(cached) or 0, prompt)
     write = min(parse_count(written) or 0, prompt - read)

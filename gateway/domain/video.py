@@ -196,7 +196,7 @@ class VideoJob:
         return "interrupted" if self.receipt.outcome == "interrupted" else "failed"
 
     @property
-    def over_ms(self) -> int | None:
+    def useless_from_ms(self) -> int | None:
         """When the job becomes useless: its video expires, or it failed. None if it has not ended."""
         return (self.completed_ms if self.expires_ms is None else self.expires_ms) if self.ended else None
 

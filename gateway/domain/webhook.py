@@ -64,7 +64,9 @@ class WebhookDelivery:
     owner: str = ""
     lease_until_ms: int = 0
 
-    def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "WebhookDelivery":
+    def record_attempt(
+        self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False
+    ) -> "WebhookDelivery":
         """Return the delivery after an attempt (2xx and 410 end it). ``hopeless``: no later attempt can succeed."""
         attempts = self.attempts + 1
         fields: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}

@@ -90,7 +90,7 @@ async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.
 async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
     head = await spooled.read(0, BLOCK_BYTES)
     if audio.is_wav(head):
-        return audio.weigh_length(audio.find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
+        return audio.estimate_length(audio.find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
     if head.startswith(audio.OGG_MARK):
         return await _measure_ogg(spooled, head, rng)
     if head.startswith(audio.WEBM_HEAD):
@@ -98,7 +98,7 @@ async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
     reported = await _measure_by_header(spooled, partial := _PartialFile(spooled.size, head))
     if head.startswith(frames.FLAC_MARK):
         seen = None if reported is None else await _sample(spooled, 0, frames.make_flac_finder(head), rng)
-        return audio.weigh_length(reported, seen, spooled.size, PLAIN)
+        return audio.estimate_length(reported, seen, spooled.size, PLAIN)
     if head.startswith(_TAG_MARK) or frames.is_mpeg(head):
         return await _measure_mp3(spooled, reported, rng)
     seen = frames.count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
@@ -106,13 +106,17 @@ async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
 
 
 def _weigh_container(reported: float | None, seen: float, size: int) -> audio.Length:
-    return audio.weigh_length(reported, seen, size, SEEN) if seen else audio.weigh_length(reported, None, size, UNSEEN)
+    return (
+        audio.estimate_length(reported, seen, size, SEEN)
+        if seen
+        else audio.estimate_length(reported, None, size, UNSEEN)
+    )
 
 
 async def _measure_ogg(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
     reported = await _find_ogg_seconds(spooled, head)
     seen = None if reported is None else await _sample(spooled, 0, frames.make_ogg_finder(head), rng)
-    return audio.weigh_length(reported, seen, spooled.size, LOSSY)
+    return audio.estimate_length(reported, seen, spooled.size, LOSSY)
 
 
 async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
@@ -125,9 +129,9 @@ async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSour
     """Return the length of an MP3 without its tags, which may contain images."""
     start = await _skip_tags(spooled)
     if not frames.is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
-        return audio.weigh_length(None, None, spooled.size, MP3)
+        return audio.estimate_length(None, None, spooled.size, MP3)
     seen = None if reported is None else await _sample(spooled, start, frames.find_mpeg_frames, rng)
-    return audio.weigh_length(reported, seen, spooled.size - start, MP3)
+    return audio.estimate_length(reported, seen, spooled.size - start, MP3)
 
 
 async def _skip_tags(spooled: Spooled) -> int:

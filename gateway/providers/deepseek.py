@@ -11,7 +11,7 @@ import attrs
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
 from gateway.providers.efforts import Words, disable_when_forced, fit_effort, fit_reasoning, thinking_disabled
 from gateway.providers.message_order import limit_stops, think_before_calls
-from gateway.providers.quirks import developer_as_system, keep_first_tools, limit_as_max_tokens
+from gateway.providers.quirks import developer_as_system, drop_duplicate_tools, limit_as_max_tokens
 
 _disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
@@ -36,13 +36,13 @@ DEEPSEEK = Provider(
                 limit_as_max_tokens,
                 developer_as_system,
                 think_before_calls,
-                keep_first_tools,
+                drop_duplicate_tools,
                 _sixteen_stops,
             ),
             one_choice=True,
         ),
-        Endpoint("anthropic_messages", "/anthropic/v1/messages", quirks=(keep_first_tools,)),
+        Endpoint("anthropic_messages", "/anthropic/v1/messages", quirks=(drop_duplicate_tools,)),
         Endpoint("openai_completions", "/beta/completions", quirks=(_sixteen_stops,)),
-        attrs.evolve(RESPONSES, quirks=(fit_reasoning((".*", ("none", *_WORDS[0][1]))), keep_first_tools)),
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning((".*", ("none", *_WORDS[0][1]))), drop_duplicate_tools)),
     ),
 )

@@ -34,20 +34,23 @@ def must_call(body: Body, names: Collection[str]) -> bool:
     if not isinstance(kind, str) or kind in {"auto", "none"}:
         return False
     if kind in {"required", "any"}:
-        return not any(_keep(tool, names) for tool in list_tools(body))
+        return not any(_drop_nested(tool, names) for tool in list_tools(body))
     if kind == "allowed_tools":
         return not _list_allowed(choice, names)
     called = choice.get("name") if isinstance(choice, dict) else None
     return f"{TOOLS}.{kind}" in names or any(
-        isinstance(tool, dict) and tool.get("name") == called and not _keep(tool, names) for tool in list_tools(body)
+        isinstance(tool, dict) and tool.get("name") == called and not _drop_nested(tool, names)
+        for tool in list_tools(body)
     )
 
 
 def leave_out(body: Body, names: Collection[str]) -> Body:
     """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains."""
-    left = _without(body, names)
+    left = _drop_tools(body, names)
     if isinstance(items := body.get("input"), list):
-        left["input"] = [_without(item, names) if isinstance(item, dict) and TOOLS in item else item for item in items]
+        left["input"] = [
+            _drop_tools(item, names) if isinstance(item, dict) and TOOLS in item else item for item in items
+        ]
     choice = body.get("tool_choice")
     if not any(True for _ in list_tools(left)):
         left.pop("tool_choice", None)
@@ -56,23 +59,23 @@ def leave_out(body: Body, names: Collection[str]) -> Body:
     return left
 
 
-def _without(holder: Body, names: Collection[str]) -> Body:
+def _drop_tools(holder: Body, names: Collection[str]) -> Body:
     tools = holder.get(TOOLS)
     if not isinstance(tools, list):
         return dict(holder)
-    kept = [left for tool in tools if (left := _keep(tool, names))]
+    kept = [left for tool in tools if (left := _drop_nested(tool, names))]
     return holder | {TOOLS: kept} if kept or "type" in holder else {k: v for k, v in holder.items() if k != TOOLS}
 
 
 def _list_allowed(choice: Any, names: Collection[str]) -> list[Any]:
     tools = choice.get(TOOLS)
-    return [tool for tool in tools if _keep(tool, names)] if isinstance(tools, list) else []
+    return [tool for tool in tools if _drop_nested(tool, names)] if isinstance(tools, list) else []
 
 
-def _keep(tool: Any, names: Collection[str]) -> Any:
+def _drop_nested(tool: Any, names: Collection[str]) -> Any:
     if not isinstance(tool, dict):
         return tool
     if f"{TOOLS}.{tool.get('type')}" in names:
         return None
     left = {name: value for name, value in tool.items() if f"{TOOLS}.{name}" not in names}
-    return _without(left, names) if TOOLS in left else left
+    return _drop_tools(left, names) if TOOLS in left else left

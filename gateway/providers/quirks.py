@@ -110,7 +110,7 @@ def drop_in_calls(*fields: str) -> Quirk:
     return _change_messages(change)
 
 
-def keep_first_tools(body: Body, _model: str) -> str | None:
+def drop_duplicate_tools(body: Body, _model: str) -> str | None:
     """Keep only the first tool with each name, in ``tools`` of the formats of OpenAI and Anthropic.
 
     DeepSeek rejects duplicates (liliMozi/openhanako, issue 789; decolua/9router, pull request 3333). Tools without a

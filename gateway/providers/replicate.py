@@ -24,7 +24,7 @@ def _describe() -> Iterator[Capability]:
             streams=False,
         )
         yield able
-        yield Capability(f"{name}:*").over(able)
+        yield Capability(f"{name}:*").fill_from(able)
     yield Capability("*", max_n=1, response_formats=(), edits=False, masks=False, streams=False)
 
 

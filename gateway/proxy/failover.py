@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import attrs
 import structlog
 
-from gateway.billing.abandoned import may_have_done
+from gateway.billing.abandoned import may_have_worked
 from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
@@ -242,7 +242,7 @@ class Attempts:
 def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
     """Set the outcome of an attempt that failed before its first byte. ``now``: loop time."""
     took_s = now - attempt.began_at
-    attempt.pending = attempt.pending and may_have_done(error, took_s)
+    attempt.pending = attempt.pending and may_have_worked(error, took_s)
     attempt.failure = FailedAttempt(attempt.channel.name, error.public_code or error.code, round(took_s * 1000))
 
 

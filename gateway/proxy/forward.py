@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from gateway.deferred import late
+from gateway.deferred import defer_function
 from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
@@ -251,7 +251,7 @@ def _end(
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
     google = OPERATIONS[inference.operation].api == "google"
-    build = late(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
+    build = defer_function(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
 

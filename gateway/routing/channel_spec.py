@@ -160,7 +160,7 @@ class ChannelSpec:
         return self.apply(Channel(self.name, self.provider, ""))
 
 
-def build_channel(channel: Channel) -> dict[str, Any]:
+def build_channel_fields(channel: Channel) -> dict[str, Any]:
     """Return a channel as JSON without its secrets. ``ChannelSpec`` can parse its own keys from it."""
     timeouts = {f"{name.removesuffix('_s')}_timeout_s": value for name, value in attrs.asdict(channel.timeouts).items()}
     return {
@@ -192,5 +192,5 @@ def build_channel(channel: Channel) -> dict[str, Any]:
 
 
 def build_secrets(channel: Channel) -> dict[str, Any]:
-    """Return the secret settings that ``build_channel`` leaves out, for ``ChannelSpec``: a change may keep them."""
+    """Return the secret settings that ``build_channel_fields`` leaves out. A change of the channel may keep them."""
     return {"api_keys": list(channel.api_keys), "headers": dict(channel.headers), "proxy": channel.proxy}

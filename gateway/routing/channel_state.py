@@ -196,11 +196,11 @@ class ChannelState:
         return (
             self.offered
             and self.breaker.state == "closed"
-            and (not self.circuits or not self.circuits.concerns(endpoint_key))
+            and (not self.circuits or not self.circuits.has_breaker(endpoint_key))
             and (most is None or self.running < most)
             and self.channel.rpm is None
             and key.breaker.state == "closed"
-            and (not key.circuits or not key.circuits.concerns(endpoint_key))
+            and (not key.circuits or not key.circuits.has_breaker(endpoint_key))
             and endpoint_key[1] not in key.limited
         )
 

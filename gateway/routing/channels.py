@@ -20,7 +20,7 @@ from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
-from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
+from gateway.routing.channel_spec import ChannelSpec, build_channel_fields, build_secrets
 from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
@@ -396,7 +396,7 @@ class ChannelService:
 def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
     """Merge ``change`` into the channel's current settings; null resets a setting. Raises ``InvalidRequest``."""
     names = {field.name for field in attrs.fields(ChannelSpec)}
-    before = {**build_channel(channel), **build_secrets(channel)}
+    before = {**build_channel_fields(channel), **build_secrets(channel)}
     if "api_key" in change:  # api_key replaces api_keys
         del before["api_keys"]
     if "provider" in change and "base_url" not in change:
@@ -412,7 +412,7 @@ def _find_field(error: ProviderError) -> str:
 
 def _build_change(before: Channel, after: Channel) -> str:
     """Return the changed fields for the audit log; of a secret field, only the fact that it changed."""
-    return build_change(*({**build_channel(each), **build_secrets(each)} for each in (before, after)))
+    return build_change(*({**build_channel_fields(each), **build_secrets(each)} for each in (before, after)))
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:

@@ -215,7 +215,7 @@ class LoadBalancer:
             log.info("channel_recovered", channel=state.channel.name, reason="probe")
         if state.probe_failed:  # if no probe failed, a success says nothing about tripped models
             state.probe_failed = False
-            state.circuits.let_try(now)
+            state.circuits.end_cooldowns(now)
 
     def note_probe_failed(self, state: ChannelState, generation: int, error: ProviderError) -> None:
         """Record a failed probe that began in ``generation``. A cooldown that has ended is followed by a longer one."""

@@ -73,7 +73,7 @@ class PricingPolicy:
     def may_be_free(self, caller: Caller, providers: frozenset[str]) -> bool:
         if self.unpriced == "free" or not self.find_multiplier(caller.key.group):
             return True
-        return self.prices.is_free_at(providers)
+        return self.prices.has_free_model(providers)
 
 
 def pays_for(price: Price | None, operation: Operation) -> bool:

@@ -171,7 +171,7 @@ class Router:
     def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
         known = provider.find_capability(theirs)
         configured = find_capability(self.models, model, theirs)
-        return configured.over(known) if configured else known or UNKNOWN
+        return configured.fill_from(known) if configured else known or UNKNOWN
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""

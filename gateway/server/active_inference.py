@@ -8,7 +8,7 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from gateway.billing.abandoned import goes_on, reads_unknown
+from gateway.billing.abandoned import continues_in_background, reads_unmeasured
 from gateway.billing.request_record import find_outcome
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
@@ -72,8 +72,8 @@ class ActiveInference:
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
-        whole = goes_on(inference)
-        if whole or rule == "drain" or (rule == "charge" and reads_unknown(inference)):
+        whole = continues_in_background(inference)
+        if whole or rule == "drain" or (rule == "charge" and reads_unmeasured(inference)):
             self._drain = services.proxy.drain(ctx, whole=whole)
         return self._drain is not None
 

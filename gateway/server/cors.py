@@ -20,14 +20,14 @@ _PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
 _METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
 _MAX_AGE_S = "7200"
 """The longest time for which Chromium caches a preflight response."""
-_TAKEN = frozenset(
+_ACCEPTED = frozenset(
     {
         "accept", "accept-language", "authorization", "cache-control", "content-type", "idempotency-key", "if-match",
         "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "last-event-id", "range", "user-agent",
         "x-api-key", "x-goog-api-key", "x-request-id",
     },
 )  # fmt: skip
-_TAKEN_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
+_ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
 """Request headers that client libraries send. Never add the console's header: it protects against CSRF.
 """
 _MOST_NAMES = 64
@@ -66,7 +66,7 @@ class CrossOrigin:
             return vary
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
 
-    def write_headers_for_anyone(self) -> dict[str, str]:
+    def build_public_headers(self) -> dict[str, str]:
         if len(self._origins) > 1 and not self._any:
             return {}
         origin = ANY_ORIGIN if self._any else next(iter(self._origins))
@@ -87,7 +87,7 @@ class CrossOrigin:
             refused = answer_error(error, request, request[CONTEXT].id)
             return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
         headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
-        taken = _select_taken(request.headers.getall("Access-Control-Request-Headers", ()))
+        taken = _list_accepted(request.headers.getall("Access-Control-Request-Headers", ()))
         if taken:
             headers["Access-Control-Allow-Headers"] = ", ".join(taken)
         vary = ("Access-Control-Request-Method", "Access-Control-Request-Headers")
@@ -95,15 +95,15 @@ class CrossOrigin:
         return BareResponse(status=web.HTTPNoContent.status_code, headers=headers)
 
 
-def _select_taken(lines: Iterable[str]) -> list[str]:
+def _list_accepted(lines: Iterable[str]) -> list[str]:
     names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
-    return [name for name in dict.fromkeys(names) if _is_taken(name)]
+    return [name for name in dict.fromkeys(names) if _is_accepted(name)]
 
 
-def _is_taken(name: str) -> bool:
-    if name in _TAKEN:
+def _is_accepted(name: str) -> bool:
+    if name in _ACCEPTED:
         return True
-    return name.startswith(_TAKEN_PREFIXES) and name.isascii() and name.replace("-", "").isalnum()
+    return name.startswith(_ACCEPTED_PREFIXES) and name.isascii() and name.replace("-", "").isalnum()
 
 
 CORS = web.AppKey("cors", CrossOrigin)

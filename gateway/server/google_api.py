@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.deferred import late
+from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import Operation
@@ -38,17 +38,21 @@ class ParseNamed(Protocol):
     def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest: ...
 
 
-_parse_generate = late("formats.gemini.request:parse_generate_inference")
+_parse_generate = defer_function("formats.gemini.request:parse_generate_inference")
 _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
-    ("generateContent", "generate_content", late("formats.gemini.request:parse_generate_inference")),
+    ("generateContent", "generate_content", defer_function("formats.gemini.request:parse_generate_inference")),
     (
         "streamGenerateContent",
         "generate_content",
-        partial(late("formats.gemini.request:parse_generate_inference"), stream=True),
+        partial(defer_function("formats.gemini.request:parse_generate_inference"), stream=True),
     ),
-    ("countTokens", "count_content_tokens", late("formats.gemini.token_counts:parse_count_inference")),
-    ("embedContent", "embed_contents", late("formats.gemini.client_embeddings:parse_embed_inference")),
-    ("batchEmbedContents", "embed_contents", late("formats.gemini.client_embeddings:parse_batch_embed_inference")),
+    ("countTokens", "count_content_tokens", defer_function("formats.gemini.token_counts:parse_count_inference")),
+    ("embedContent", "embed_contents", defer_function("formats.gemini.client_embeddings:parse_embed_inference")),
+    (
+        "batchEmbedContents",
+        "embed_contents",
+        defer_function("formats.gemini.client_embeddings:parse_batch_embed_inference"),
+    ),
 )
 
 

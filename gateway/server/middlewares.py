@@ -343,7 +343,7 @@ async def parse_form(
     active.form = reader = open_form(request)
     try:
         services.media.images.check_room()
-        await services.billing.quota.peek(
+        await services.billing.quota.precheck(
             active.context.caller, partial(services.routing.router.may_be_free, active.context.caller)
         )
         form = await reader.read()

@@ -188,7 +188,7 @@ class GatewayProtocol(RequestHandler):
         headers = {**shaped.headers, "X-Request-Id": request_id}
         cors = self._get_cors()
         if cors is not None:
-            headers |= cors.write_headers_for_anyone()
+            headers |= cors.build_public_headers()
         response = BareResponse(body=shaped.body, status=shaped.status, headers=headers)
         response.force_close()
         return response

@@ -74,7 +74,7 @@ class RealtimeBilling:
     def running(self) -> Iterator[str]:
         return iter(tuple(self._running))
 
-    async def reserve(self, event: wire.Event) -> None:
+    async def reserve_response(self, event: wire.Event) -> None:
         if len(self._waiting) >= MAX_WAITING:
             raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
         response = self._make(event.get("event_id"), event)
@@ -100,7 +100,7 @@ class RealtimeBilling:
         tokens = heard + SPARE_TRANSCRIPT
         context.inference = wire.build_response_inference(model, tokens, tokens)
         maximum = target.find_most(wire.bound_transcript(tokens))
-        await self._services.billing.quota.reserve_part(context, maximum)
+        await self._services.billing.quota.reserve_up_to(context, maximum)
         self._release_transcript()  # an event from the other side may have made a reservation meanwhile
         self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
 
@@ -114,7 +114,7 @@ class RealtimeBilling:
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
         return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
 
-    async def note(self, event: wire.Event) -> GatewayError | None:
+    async def process_event(self, event: wire.Event) -> GatewayError | None:
         """Process a provider event. Return the error that must end the session; None if it may continue."""
         refused = None
         match event.get("type"):
@@ -276,7 +276,7 @@ class RealtimeBilling:
         self._settle_transcript(usage)
         try:
             router, caller = self._services.routing.router, self._session.caller
-            await self._services.billing.quota.peek(caller, partial(router.may_be_free, caller))
+            await self._services.billing.quota.precheck(caller, partial(router.may_be_free, caller))
             if self.conversation.untranscribed > 0:
                 await self.reserve_transcript()
         except QuotaExceeded as error:

@@ -225,7 +225,7 @@ class RealtimeSession:
         if event["type"] == wire.RESPONSE_CREATE:
             if not services.drain.open:
                 raise errors.Overloaded("The gateway is shutting down", retry_after_s=5)
-            await self._billing.reserve(event)
+            await self._billing.reserve_response(event)
         else:
             self._billing.conversation.note_client(event)
 
@@ -238,7 +238,7 @@ class RealtimeSession:
                 self._end(self._parse_provider_close(message.type, message.data, message.extra))
                 return
             event = wire.parse_event(message.data)
-            refused = None if event is None else await self._billing.note(event)
+            refused = None if event is None else await self._billing.process_event(event)
             if refused is not None:
                 code = refused.public_code or refused.code
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refused))

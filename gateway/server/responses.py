@@ -39,7 +39,7 @@ class RawResponse(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
         return  # the end has been sent
 
-    def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
+    def build_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
         """Build a head with status 200. ``until_close``: the end of the connection marks the end of the body."""
         newer = request.version >= HttpVersion11
         self.keep_alive = stays = request.keep_alive and not until_close
@@ -68,7 +68,7 @@ class BufferedResponse(RawResponse):
     def __init__(self, request: web.Request, body: bytes, headers: dict[str, str]) -> None:
         self._request = request
         headers["Content-Length"] = str(len(body))
-        self._whole = self.write_head(request, headers) + body
+        self._whole = self.build_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
         transport = send(self._request, self._whole)

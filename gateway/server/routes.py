@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway import __version__
-from gateway.deferred import late, late_handler
+from gateway.deferred import defer_function, defer_handler
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.formats.anthropic import models as anthropic_models
@@ -46,28 +46,36 @@ class ParseMessages(Protocol):
 ParseJson = Callable[[dict[str, Any]], InferenceRequest]
 ParseForm = Callable[[ReceivedForm], InferenceRequest]
 
-_forward_response = late_handler("server.background_responses:forward_response")
+_forward_response = defer_handler("server.background_responses:forward_response")
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
     ("/completions", "completions", parse_completions_inference),
-    ("/moderations", "moderations", late("formats.openai.moderations:parse_moderations_inference")),
-    ("/rerank", "rerank", late("formats.rerank:parse_rerank_inference")),
-    ("/responses", "responses", late("formats.openai.responses:parse_responses_inference")),
-    ("/responses/compact", "responses", late("formats.openai.compact_call:parse_compact_inference")),
-    ("/audio/speech", "speech", late("formats.openai.speech:parse_speech_inference")),
+    ("/moderations", "moderations", defer_function("formats.openai.moderations:parse_moderations_inference")),
+    ("/rerank", "rerank", defer_function("formats.rerank:parse_rerank_inference")),
+    ("/responses", "responses", defer_function("formats.openai.responses:parse_responses_inference")),
+    ("/responses/compact", "responses", defer_function("formats.openai.compact_call:parse_compact_inference")),
+    ("/audio/speech", "speech", defer_function("formats.openai.speech:parse_speech_inference")),
 )
 _REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/chat/completions", "chat", parse_chat_inference),
-    ("/images/generations", "images", late("formats.openai.images:parse_images_inference")),
+    ("/images/generations", "images", defer_function("formats.openai.images:parse_images_inference")),
 )
 _MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
-    ("/messages", "messages", late("formats.anthropic.request:parse_messages_inference")),
-    ("/messages/count_tokens", "count_tokens", late("formats.anthropic.request:parse_count_inference")),
+    ("/messages", "messages", defer_function("formats.anthropic.request:parse_messages_inference")),
+    ("/messages/count_tokens", "count_tokens", defer_function("formats.anthropic.request:parse_count_inference")),
 )
 _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
-    ("/images/edits", "image_edits", late("formats.openai.images:parse_edits_inference")),
-    ("/audio/transcriptions", "transcriptions", late("formats.openai.transcriptions:parse_transcription_inference")),
-    ("/audio/translations", "translations", late("formats.openai.transcriptions:parse_translation_inference")),
+    ("/images/edits", "image_edits", defer_function("formats.openai.images:parse_edits_inference")),
+    (
+        "/audio/transcriptions",
+        "transcriptions",
+        defer_function("formats.openai.transcriptions:parse_transcription_inference"),
+    ),
+    (
+        "/audio/translations",
+        "translations",
+        defer_function("formats.openai.transcriptions:parse_translation_inference"),
+    ),
 )
 """Inference routes: the path below ``/v1``, the operation, and the parser of the body."""
 _VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (
@@ -157,11 +165,11 @@ def add_api_routes(api: web.Application) -> None:
     api[FOLLOWING] = SubscriberLimit()
     for method, path, place in _LATE:
         if method == "GET":
-            api.router.add_get(path, late_handler(place), allow_head=place not in _WITHOUT_HEAD)
+            api.router.add_get(path, defer_handler(place), allow_head=place not in _WITHOUT_HEAD)
         else:
-            api.router.add_route(method, path, late_handler(place))
+            api.router.add_route(method, path, defer_handler(place))
     for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter for the beta
-        create_secret = late_handler("server.handlers.realtime_secrets:create_secret")
+        create_secret = defer_handler("server.handlers.realtime_secrets:create_secret")
         api.router.add_post(path, partial(create_secret, flat=flat))
     add_method_routes(api)
     api.router.add_get("/models", get_models)

@@ -68,7 +68,7 @@ class EventStreamResponse:
         headers = {"Content-Type": media_type, **_HEADERS}
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
-        head = self.response.write_head(self._request, headers, until_close=not self._chunked)
+        head = self.response.build_head(self._request, headers, until_close=not self._chunked)
         try:
             self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
         except ConnectionError:

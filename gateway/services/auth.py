@@ -70,7 +70,7 @@ async def _declare(service: AccountService, options: AppOptions, storage: Storag
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):
         await declare(service, options.config.account, options.config.key)
-        await files.note(options.config)
+        await files.record(options.config)
     else:
         await service.reload()
     await files.warn_if_different()

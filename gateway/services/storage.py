@@ -9,7 +9,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.config.loader import read_words_file
 from gateway.config.merge import FileConfig, find_sources, merge_stored, parse_stored
 from gateway.config.reload import LiveConfig, log_ignored
-from gateway.deployment import Alone, Deployment
+from gateway.deployment import Deployment, SingleProcess
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import StorageServices
@@ -47,7 +47,7 @@ async def open_storage(
 
         database, deployment, write_queue = await open_node(options, count_active, stack, starting)
     else:
-        deployment, write_queue = Alone(options.clock), WriteQueue()
+        deployment, write_queue = SingleProcess(options.clock), WriteQueue()
         database = await _open_database(options)
         stack.push_async_callback(database.close)
     master_key = bytes.fromhex(options.config.store.master_key)

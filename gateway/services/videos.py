@@ -109,7 +109,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
         tracker,
         jobs.events,
         polls=live_config.find_polls,
-        owns=storage.deployment.divide("videos"),
+        owns=storage.deployment.make_owner_check("videos"),
         idle=not storage.leftovers.videos,
     )
     sender = WebhookSender(services.media.fetcher, videos.find_secret, jobs.clock, services.clock)
@@ -119,7 +119,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
         jobs.events,
         owner=jobs.tasks.process,
         clock=jobs.clock,
-        owns=storage.deployment.divide("webhooks"),
+        owns=storage.deployment.make_owner_check("webhooks"),
         idle=not storage.leftovers.deliveries,
     )
     runner = JobRunner()

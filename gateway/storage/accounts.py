@@ -13,7 +13,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.merging import merge_change
-from gateway.storage.row_mapping import build_account, parse_account
+from gateway.storage.row_mapping import build_account_row, parse_account
 from gateway.storage.schema import accounts
 
 
@@ -33,11 +33,11 @@ class AccountRepository:
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account and return it with its id, also set in ``audit``. Raises ``Conflict`` for its name."""
-        statement = insert(accounts).values(build_account(account)).returning(accounts.c.id)
+        statement = insert(accounts).values(build_account_row(account)).returning(accounts.c.id)
 
         async def work(connection: AsyncConnection) -> int:
             account_id: int = (await connection.execute(statement)).scalar_one()
-            await self._limit(connection, attrs.evolve(account, id=account_id))
+            await self._put_credit_limit(connection, attrs.evolve(account, id=account_id))
             await add_row(connection, audit and attrs.evolve(audit, account_id=account_id))
             return account_id
 
@@ -62,9 +62,9 @@ class AccountRepository:
             if row is None:
                 raise NotFound(f"No account has the id {account.id}")
             merged = account if before is None else merge_change(before, account, parse_account(row))
-            await connection.execute(update(accounts).where(own).values(build_account(merged)))
+            await connection.execute(update(accounts).where(own).values(build_account_row(merged)))
             if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
-                await self._limit(connection, attrs.evolve(merged, id=account.id))
+                await self._put_credit_limit(connection, attrs.evolve(merged, id=account.id))
 
         try:
             await self._database.write(work, audit)
@@ -80,6 +80,6 @@ class AccountRepository:
 
         await self._database.write(work, audit)
 
-    async def _limit(self, connection: AsyncConnection, account: Account) -> None:
+    async def _put_credit_limit(self, connection: AsyncConnection, account: Account) -> None:
         if self._database.credit is not None:
             await self._database.credit.limit(connection, ("account", account.id), account.quota)

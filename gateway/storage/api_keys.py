@@ -13,7 +13,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.merging import merge_change
-from gateway.storage.row_mapping import build_key, parse_key
+from gateway.storage.row_mapping import build_key_row, parse_key
 from gateway.storage.schema import keys, requests
 
 _LOOKED_UP = 500
@@ -46,12 +46,12 @@ class ApiKeyRepository:
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""
-        statement = insert(keys).values(build_key(key)).returning(keys.c.id)
+        statement = insert(keys).values(build_key_row(key)).returning(keys.c.id)
 
         async def work(connection: AsyncConnection) -> int:
             await _check_digests(connection, attrs.evolve(key, id=0))
             key_id: int = (await connection.execute(statement)).scalar_one()
-            await self._limit(connection, attrs.evolve(key, id=key_id))
+            await self._put_credit_limit(connection, attrs.evolve(key, id=key_id))
             return key_id
 
         try:
@@ -74,9 +74,9 @@ class ApiKeyRepository:
             if row is None:
                 raise NotFound(f"No key has the id {key.id}")
             merged = key if before is None else merge_change(before, key, parse_key(row))
-            await connection.execute(update(keys).where(own).values(build_key(merged)))
+            await connection.execute(update(keys).where(own).values(build_key_row(merged)))
             if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
-                await self._limit(connection, attrs.evolve(merged, id=key.id))
+                await self._put_credit_limit(connection, attrs.evolve(merged, id=key.id))
 
         try:
             await self._database.write(work, audit)
@@ -92,7 +92,7 @@ class ApiKeyRepository:
 
         await self._database.write(work, audit)
 
-    async def _limit(self, connection: AsyncConnection, key: ApiKey) -> None:
+    async def _put_credit_limit(self, connection: AsyncConnection, key: ApiKey) -> None:
         if self._database.credit is not None:
             await self._database.credit.limit(connection, ("key", key.id), key.quota)
 

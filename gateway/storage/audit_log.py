@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, func, insert, or_, select
 from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import build_audit, parse_audit
+from gateway.storage.row_mapping import build_audit_row, parse_audit
 from gateway.storage.schema import audit as rows
 
 
@@ -29,7 +29,7 @@ class AuditLogRepository:
 async def add_row(connection: AsyncConnection, row: AuditRow | None) -> None:
     """Write a row as part of the current transaction. None is ignored."""
     if row is not None:
-        await connection.execute(insert(rows).values(build_audit(row)))
+        await connection.execute(insert(rows).values(build_audit_row(row)))
 
 
 def _list_conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:

@@ -14,7 +14,7 @@ from gateway.frozen import frozen
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import Inserts
-from gateway.storage.row_mapping import build_audit
+from gateway.storage.row_mapping import build_audit_row
 from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Database(ABC):
         async def execute(connection: AsyncConnection) -> int:
             met = (await connection.execute(statement)).rowcount
             if met and audit is not None:
-                await connection.execute(insert(schema.audit).values(build_audit(audit)))
+                await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
             return met
 
         return await self.write_shared(execute)

@@ -9,7 +9,7 @@ from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
-from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay, parse_replay
+from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay_row, parse_replay
 from gateway.storage.schema import RUNNING, replays
 
 _COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
@@ -26,7 +26,7 @@ class IdempotencyRepository:
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
-            values = {**build_replay(replay), "expired_ms": expired_ms}
+            values = {**build_replay_row(replay), "expired_ms": expired_ms}
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
             while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
                 found = (await connection.execute(select(*_COLUMNS).where(same))).first()
@@ -38,10 +38,10 @@ class IdempotencyRepository:
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
-        return bool(await self._database.change(unchanged.values(build_replay(after))))
+        return bool(await self._database.change(unchanged.values(build_replay_row(after))))
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
-        await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay(replay)))
+        await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay_row(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """Delete the record of a request without a result, so that a client may repeat it under the same name."""

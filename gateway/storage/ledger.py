@@ -38,7 +38,7 @@ from gateway.storage.ledger_rows import (
     select_charged,
     take_back,
 )
-from gateway.storage.row_mapping import build_entry, parse_entry
+from gateway.storage.row_mapping import build_entry_row, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
 from gateway.storage.stored_credit import StoredCredit
 from gateway.storage.stored_notes import StoredNotes
@@ -248,7 +248,9 @@ class LedgerRepository:
                     figures = await self._database.credit.find_figures([_place_of(entry)], connection)
                     added, row_of_audit = decide(figures[_place_of(entry)])
                 await self._database.credit.add_credit(connection, added)
-            sequence = await connection.scalar(insert(entries).values(build_entry(added)).returning(entries.c.sequence))
+            sequence = await connection.scalar(
+                insert(entries).values(build_entry_row(added)).returning(entries.c.sequence)
+            )
             await add_row(connection, row_of_audit)
             return attrs.evolve(added, sequence=sequence), True
 

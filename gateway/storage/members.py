@@ -91,7 +91,7 @@ class MemberRepository:
 
         async def add(connection: AsyncConnection) -> int:
             await _use_up(connection, link)
-            statement = insert(members).values(row_mapping.build_member(member)).returning(members.c.id)
+            statement = insert(members).values(row_mapping.build_member_row(member)).returning(members.c.id)
             member_id = int((await connection.execute(statement)).scalar_one())
             if identity is not None:
                 await put_identity(connection, attrs.evolve(identity, member_id=member_id))
@@ -120,7 +120,7 @@ class MemberRepository:
         differs was changed meanwhile, or no administrator would be left.
         """
         different = find_difference(before, after)
-        values = {name: value for name, value in row_mapping.build_member(after).items() if name in different}
+        values = {name: value for name, value in row_mapping.build_member_row(after).items() if name in different}
 
         async def put(connection: AsyncConnection) -> None:
             now = await _get_member(connection, after.id)
@@ -176,7 +176,7 @@ class MemberRepository:
             await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
             if replaces is not None:
                 await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
-            await connection.execute(insert(sessions).values(row_mapping.build_session(session)))
+            await connection.execute(insert(sessions).values(row_mapping.build_session_row(session)))
 
         await self._database.write(add, audit)
 
@@ -217,7 +217,7 @@ class MemberRepository:
         return await self._database.write(sweep)
 
     async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
-        statement = insert(links).values(row_mapping.build_link(link))
+        statement = insert(links).values(row_mapping.build_link_row(link))
         try:
             await self._database.change(statement, audit)
         except IntegrityError:

@@ -46,8 +46,8 @@ class RequestLogRepository:
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
         self._database = database
-        self._in_order = in_order
-        self._by_index = by_index
+        self._ordered_rows = in_order
+        self._index_rows = by_index
 
     async def find_request(self, request_id: str) -> StoredRequest | None:
         found = await self._database.read(select(requests).where(_C.id == request_id))
@@ -134,13 +134,13 @@ class RequestLogRepository:
     async def _choose(self, wanted: RequestFilter, query: _PageQuery) -> _PageQuery:
         """Return the query with the index that gets furthest, and the range that it covers."""
         if wanted.after is None:
-            best = attrs.evolve(query, low=max(query.low, query.high - self._in_order))
+            best = attrs.evolve(query, low=max(query.low, query.high - self._ordered_rows))
         else:
-            best = attrs.evolve(query, high=min(query.high, query.low + self._in_order))
-        indexes = _list_indexes(wanted) if query.high - query.low > self._by_index else []
+            best = attrs.evolve(query, high=min(query.high, query.low + self._ordered_rows))
+        indexes = _list_indexes(wanted) if query.high - query.low > self._index_rows else []
         if not indexes:
             return best
-        ends = [write_reach(wanted, attrs.evolve(query, index=name), self._by_index) for name in indexes]
+        ends = [write_reach(wanted, attrs.evolve(query, index=name), self._index_rows) for name in indexes]
         (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
         for name, end in zip(indexes, reached, strict=True):
             if wanted.after is None:

@@ -55,7 +55,7 @@ def _parse_limits(row: Row[Any]) -> Limits:
     return Limits(row.rpm, row.tpm, row.max_concurrency, row.burst)
 
 
-def build_account(account: Account) -> Values:
+def build_account_row(account: Account) -> Values:
     """Return the columns of a row of ``accounts`` except the id."""
     return {
         "name": account.name,
@@ -81,7 +81,7 @@ def parse_account(row: Row[Any]) -> Account:
     )
 
 
-def build_key(key: ApiKey) -> Values:
+def build_key_row(key: ApiKey) -> Values:
     """Return the columns of a row of ``keys`` except the id."""
     return {
         "account_id": key.account_id,
@@ -127,7 +127,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
     )
 
 
-def build_request(row: RequestRecord) -> Values:
+def build_request_row(row: RequestRecord) -> Values:
     """Return the columns of a row of ``requests`` except the sequence."""
     return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
@@ -139,7 +139,7 @@ def parse_request(row: Row[Any]) -> StoredRequest:
     return StoredRequest(sequence, RequestRecord(**values))
 
 
-def build_entry(entry: LedgerEntry) -> Values:
+def build_entry_row(entry: LedgerEntry) -> Values:
     """Return the columns of a row of ``entries`` except the sequence."""
     values = attrs.asdict(entry)
     del values["sequence"]
@@ -151,7 +151,7 @@ def parse_entry(row: Row[Any]) -> LedgerEntry:
     return LedgerEntry(**row._mapping)  # noqa: SLF001 - as above
 
 
-def build_audit(row: AuditRow) -> Values:
+def build_audit_row(row: AuditRow) -> Values:
     """Return the columns of a row of ``audit`` except the sequence."""
     values = attrs.asdict(row)
     del values["sequence"]
@@ -163,7 +163,7 @@ def parse_audit(row: Row[Any]) -> AuditRow:
     return AuditRow(**row._mapping)  # noqa: SLF001 - as above
 
 
-def build_member(member: Member) -> Values:
+def build_member_row(member: Member) -> Values:
     """Return the columns of a row of ``members`` except the id; passkeys have rows of their own."""
     values = attrs.asdict(member)
     del values["id"], values["passkeys"]
@@ -176,7 +176,7 @@ def parse_member(row: Sequence[Any]) -> Member:
     return Member(**{**values, "recovery": tuple(values["recovery"])})
 
 
-def build_session(session: Session) -> Values:
+def build_session_row(session: Session) -> Values:
     """Return the columns of a row of ``sessions``."""
     return attrs.asdict(session)
 
@@ -186,7 +186,7 @@ def parse_session(row: Sequence[Any]) -> Session:
     return Session(*row)
 
 
-def build_link(link: InviteLink) -> Values:
+def build_link_row(link: InviteLink) -> Values:
     """Return the columns of a row of ``links``."""
     return attrs.asdict(link)
 
@@ -196,7 +196,7 @@ def parse_link(row: Row[Any]) -> InviteLink:
     return InviteLink(**row._mapping)  # noqa: SLF001 - as above
 
 
-def build_video(job: VideoJob) -> Values:
+def build_video_row(job: VideoJob) -> Values:
     """Return every column except the prompt."""
     return {
         **build_progress(job),
@@ -214,13 +214,13 @@ def build_progress(job: VideoJob) -> Values:
     """Return the columns that change while a job runs or when it ends; unchanged indexes need no update."""
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
     del values["id"]
-    values["over_ms"] = job.over_ms
+    values["over_ms"] = job.useless_from_ms
     return values
 
 
 def build_receipt(job: VideoJob) -> Values:
     """Return the row of the request that created the job."""
-    return {"receipt": orjson.dumps(build_request(job.receipt)).decode()}
+    return {"receipt": orjson.dumps(build_request_row(job.receipt)).decode()}
 
 
 def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
@@ -231,7 +231,7 @@ def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     )
 
 
-def build_delivery(delivery: WebhookDelivery) -> Values:
+def build_delivery_row(delivery: WebhookDelivery) -> Values:
     """Return the columns of a row of ``deliveries`` except the sequence."""
     return dict(zip(DELIVERY_COLUMNS, _delivery_values(delivery), strict=True))
 
@@ -241,7 +241,7 @@ def parse_delivery(row: Sequence[Any]) -> WebhookDelivery:
     return WebhookDelivery(*row)
 
 
-def build_replay(replay: IdempotencyRecord) -> Values:
+def build_replay_row(replay: IdempotencyRecord) -> Values:
     """Return the columns of a row of ``replays``."""
     return dict(zip(REPLAY_COLUMNS, _replay_values(replay), strict=True))
 

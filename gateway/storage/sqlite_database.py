@@ -23,7 +23,7 @@ from gateway.storage.async_engine import AsyncConnection, AsyncEngine, create_as
 from gateway.storage.bulk import Inserts
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.driver import Driver
-from gateway.storage.row_mapping import build_audit
+from gateway.storage.row_mapping import build_audit_row
 from gateway.storage.schema_upgrade import upgrade_schema
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class SqliteDatabase(Database):
                 async with self._writer.begin() as connection:
                     done = await work(connection)
                     if audit is not None:
-                        await connection.execute(insert(schema.audit).values(build_audit(audit)))
+                        await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
                     worked = time.perf_counter()
             except IntegrityError:
                 raise

@@ -16,7 +16,7 @@ from gateway.domain.traffic import (
     TrafficAxis,
     TrafficFilter,
     TrafficLine,
-    cover,
+    split_hours,
 )
 from gateway.storage.database import Database
 from gateway.storage.schema import usage_hours
@@ -52,7 +52,7 @@ class TrafficRepository:
     async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
         """Return traffic summed along ``axis``: hours and days in order, everything else by cost, highest first."""
         hours = [TimeRange(1, wanted.since, wanted.until)]
-        stretches = hours if axis == "hour" else cover(wanted.since, wanted.until)
+        stretches = hours if axis == "hour" else split_hours(wanted.since, wanted.until)
         if not stretches:
             return []
         found = _find(stretches, wanted, _LABELS[axis].label("label"), *(_C[name] for name in SUMS))
@@ -75,7 +75,7 @@ class TrafficRepository:
 
     async def _choose(self, wanted: TrafficFilter) -> list[TimeRange]:
         """Return the ranges to count. If there are too many daily sums, only the newest days, at least one."""
-        stretches = cover(wanted.since, wanted.until)
+        stretches = split_hours(wanted.since, wanted.until)
         days = next((one for one in stretches if one.span == DAY_HOURS), None)
         if days is None:
             return stretches

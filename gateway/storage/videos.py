@@ -16,10 +16,10 @@ from gateway.storage.ledger_rows import post_rows, take_back
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
     Values,
-    build_delivery,
+    build_delivery_row,
     build_progress,
     build_receipt,
-    build_video,
+    build_video_row,
     parse_request,
     parse_video,
 )
@@ -98,7 +98,7 @@ class VideoRepository:
             credit = self._database.credit
             if credit is not None and (await connection.execute(of_account)).scalar_one() >= most_open:
                 return False
-            await connection.execute(insert(videos), build_video(job))
+            await connection.execute(insert(videos), build_video_row(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
             if credit is not None:
                 await credit.reserve_job(connection, job)
@@ -131,7 +131,7 @@ class VideoRepository:
                 return False
             await self._post_end(connection, job, row)
             if delivery is not None:
-                await connection.execute(insert(deliveries), build_delivery(delivery))
+                await connection.execute(insert(deliveries), build_delivery_row(delivery))
             await add_row(connection, audit)
             return True
 

@@ -8,7 +8,7 @@ from sqlalchemy import Executable, Select, bindparam, case, delete, func, select
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import DELIVERY_COLUMNS, Values, build_delivery, parse_delivery
+from gateway.storage.row_mapping import DELIVERY_COLUMNS, Values, build_delivery_row, parse_delivery
 from gateway.storage.schema import DUE, deliveries
 
 _COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
@@ -94,7 +94,7 @@ class WebhookDeliveryRepository:
         """Store the result of an attempt. A delivery that has ended is not reopened."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery(delivery)})
+            await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery_row(delivery)})
 
         await self._database.write_shared(work)
 

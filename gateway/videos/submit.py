@@ -18,7 +18,7 @@ import structlog
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import build_record, find_outcome
 from gateway.billing.settlement import Settlement
-from gateway.deferred import late
+from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _ID_BYTES = 16
 _HOUR_MS = 3_600_000
 
-_check_body = late("media.word_filter:check_body")
+_check_body = defer_function("media.word_filter:check_body")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -95,7 +95,7 @@ class VideoSubmitter:
         video = _get_video(ctx.inference)
         if video.reference is None:
             return
-        await self._quota.peek(ctx.caller, lambda: True)
+        await self._quota.precheck(ctx.caller, lambda: True)
         fetch = any(must_fetch(target.endpoint.wire) for target in ctx.route.targets)
         loading = self._references.load(video.reference, ctx.caller.account.id, fetch=fetch)
         reference = await stack.enter_async_context(loading)

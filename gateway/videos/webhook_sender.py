@@ -70,7 +70,7 @@ class WebhookSender:
             error = f"The webhook's receiver answered with status {answer}"
         except ProviderError as fault:
             error, hopeless = fault.message, isinstance(fault, EgressRefused)
-        return delivery.note(answer, error, round(self._clock() * 1000), hopeless=hopeless)
+        return delivery.record_attempt(answer, error, round(self._clock() * 1000), hopeless=hopeless)
 
     def _build_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
         """Return the signed headers of this attempt: receivers refuse a signature that is a few minutes old."""

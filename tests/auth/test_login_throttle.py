@@ -214,7 +214,7 @@ async def test_what_is_remembered_is_bounded_and_the_newest_stay() -> None:
         await door.try_in(f"name-{n}", f"10.0.{n}.1")
     tables = (delays._pairs, delays._names, delays._addresses)
     assert [len(table._counts) for table in tables] == [50, 50, 50]
-    assert len(delays._at_home) == 50
+    assert len(delays._known_pairs) == 50
     await door.guess(OF_PAIR.free - 1, "name-199", "10.0.199.1")
     assert await door.try_in("name-199", "10.0.199.1") == 1
     await door.guess(OF_PAIR.free - 1, "name-0", "10.0.0.1")

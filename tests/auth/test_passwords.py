@@ -30,40 +30,40 @@ async def test_a_hash_is_argon2id_at_the_cost_that_owasp_asks_for() -> None:
 
 async def test_a_hash_fits_what_it_was_made_of_alone(passphrases: PasswordService) -> None:
     kept = await passphrases.hash(FROGS)
-    assert await passphrases.fits(kept, FROGS)
+    assert await passphrases.matches(kept, FROGS)
     assert kept != await passphrases.hash(FROGS), "each has its own salt"
     for other in (FROGS.upper(), FROGS + " ", FROGS[:-1], "", FROGS + "\0"):
-        assert not await passphrases.fits(kept, other)
+        assert not await passphrases.matches(kept, other)
 
 
 async def test_one_word_is_one_word_on_every_keyboard(passphrases: PasswordService) -> None:
     kept = await passphrases.hash("Ame\u0301lie a\u0300 la plage")
-    assert await passphrases.fits(kept, "Am\u00e9lie \u00e0 la plage")
+    assert await passphrases.matches(kept, "Am\u00e9lie \u00e0 la plage")
 
 
 @pytest.mark.parametrize("kept", ["", "no hash", "$argon2id$v=19$m=8,t=1,p=1$", "$2b$12$abcdefghijklmnopqrstuv"])
 async def test_what_is_no_hash_fits_nothing(passphrases: PasswordService, kept: str) -> None:
     for typed in (FROGS, "", "\ud800", kept):
-        assert not await passphrases.fits(kept, typed)
+        assert not await passphrases.matches(kept, typed)
 
 
 async def test_who_is_not_there_costs_what_somebody_costs(passphrases: PasswordService) -> None:
     """The hash that an unknown name is compared with takes the whole work, and fits nothing."""
     for cost in (CHEAP, OWASP):
         one = PasswordService(cost)
-        made = extract_parameters(one._nobodys)
+        made = extract_parameters(one._decoy_hash)
         assert (made.memory_cost, made.time_cost, made.parallelism) == (cost.memory_kib, cost.passes, cost.lanes)
         assert (made.hash_len, made.salt_len) == (32, 16)
     for typed in ("", "\0", FROGS):
-        assert not await passphrases.fits(None, typed)
+        assert not await passphrases.matches(None, typed)
 
 
 async def test_what_was_made_at_another_cost_is_worn(passphrases: PasswordService) -> None:
     kept = await passphrases.hash(FROGS)
-    assert not passphrases.is_worn(kept)
+    assert not passphrases.needs_rehash(kept)
     dearer = PasswordService(HashCost(16, 1, 1))
-    assert dearer.is_worn(kept)
-    assert await dearer.fits(kept, FROGS), "and still good"
+    assert dearer.needs_rehash(kept)
+    assert await dearer.matches(kept, FROGS), "and still good"
     dearer.close()
 
 
@@ -86,11 +86,11 @@ async def test_only_so_many_are_worked_on_or_wait(passphrases: PasswordService) 
     for task in tasks[:4]:
         task.cancel()
     with pytest.raises(RateLimited) as refused:
-        await passphrases.fits(None, FROGS)
+        await passphrases.matches(None, FROGS)
     assert refused.value.retry_after_s == 2
     go_on.set()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert not await passphrases.fits(None, FROGS), "and then there is room again"
+    assert not await passphrases.matches(None, FROGS), "and then there is room again"
     assert most <= AT_ONCE
     passphrases.close()
 

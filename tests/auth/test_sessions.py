@@ -202,8 +202,8 @@ async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(services
     entry = await sessions.sign_in("ann", FROGS, None, HOME)
     after = await services.store.find_member(before.id)
     assert after is not None
-    assert dearer.is_worn(before.passphrase)
-    assert not dearer.is_worn(after.passphrase)
+    assert dearer.needs_rehash(before.passphrase)
+    assert not dearer.needs_rehash(after.passphrase)
     assert await sessions.find(entry.reference) is not None, "its session goes on"
     await sessions.sign_in("ann", FROGS, None, HOME)
     dearer.close()

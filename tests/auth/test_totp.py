@@ -29,7 +29,7 @@ def code_of(step: int, secret: str = SECRET) -> str:
 @pytest.mark.parametrize("step", [STEP - 1, STEP, STEP + 1])
 def test_a_code_is_good_a_step_to_either_side(factors: Totp, step: int) -> None:
     assert find_step(SECRET, code_of(step), NOW_S) == step
-    both, _ = factors.give(ANN, SECRET, step - 1)
+    both, _ = factors.confirm(ANN, SECRET, step - 1)
     assert factors.prove(both, code_of(step), NOW_S) == Credential("hash", step=step)
     spaced = f" {code_of(step)[:3]} {code_of(step)[3:]}"
     assert factors.prove(both, spaced, NOW_S).step == step
@@ -37,7 +37,7 @@ def test_a_code_is_good_a_step_to_either_side(factors: Totp, step: int) -> None:
 
 @pytest.mark.parametrize("step", [STEP - 2, STEP + 2, STEP - 1000])
 def test_a_code_of_another_time_is_not(factors: Totp, step: int) -> None:
-    both, _ = factors.give(ANN, SECRET, 0)
+    both, _ = factors.confirm(ANN, SECRET, 0)
     assert find_step(SECRET, code_of(step), NOW_S) is None
     with pytest.raises(WrongPassphrase):
         factors.prove(both, code_of(step), NOW_S)
@@ -45,7 +45,7 @@ def test_a_code_of_another_time_is_not(factors: Totp, step: int) -> None:
 
 def test_a_code_is_good_once(factors: Totp) -> None:
     """Not the one that it was set up with either, nor one before that."""
-    both, _ = factors.give(ANN, SECRET, STEP)
+    both, _ = factors.confirm(ANN, SECRET, STEP)
     for step in (STEP - 1, STEP):
         with pytest.raises(WrongPassphrase):
             factors.prove(both, code_of(step), NOW_S)
@@ -54,7 +54,7 @@ def test_a_code_is_good_once(factors: Totp) -> None:
 
 @pytest.mark.parametrize("code", [None, "", "   ", "12345", "1234567", "½½½½½½", "abcdef", "\ud800" * 6, "a" * 64])
 def test_what_is_no_code_is_asked_for_again(factors: Totp, code: str | None) -> None:
-    both, _ = factors.give(ANN, SECRET, 0)
+    both, _ = factors.confirm(ANN, SECRET, 0)
     with pytest.raises(SecondFactorNeeded):
         factors.prove(both, code, NOW_S)
 
@@ -65,7 +65,7 @@ def test_who_has_none_needs_none(factors: Totp) -> None:
 
 
 def test_each_recovery_code_stands_in_for_it(factors: Totp) -> None:
-    both, codes = factors.give(ANN, SECRET, STEP)
+    both, codes = factors.confirm(ANN, SECRET, STEP)
     assert len(set(codes)) == RECOVERY_CODES == len(both.recovery)
     assert all(re.fullmatch(r"([a-z2-7]{4}-){3}[a-z2-7]{4}", code) for code in codes)
     for code in (codes[0], codes[0].upper(), codes[0].replace("-", " ")):
@@ -79,7 +79,7 @@ def test_each_recovery_code_stands_in_for_it(factors: Totp) -> None:
 
 
 def test_nothing_of_it_is_kept_to_be_read(factors: Totp) -> None:
-    both, codes = factors.give(ANN, SECRET, STEP)
+    both, codes = factors.confirm(ANN, SECRET, STEP)
     kept = repr(attrs.astuple(both))
     assert SECRET not in kept
     assert not any(code in kept or code.replace("-", "") in kept for code in codes)
@@ -88,14 +88,14 @@ def test_nothing_of_it_is_kept_to_be_read(factors: Totp) -> None:
 @pytest.mark.parametrize("thief", [attrs.evolve(ANN, id=4), attrs.evolve(ANN, id=4, name="bob")])
 def test_a_secret_is_sealed_for_one_member(factors: Totp, thief: Member) -> None:
     """Copied into another row of the database it opens nothing."""
-    both, _ = factors.give(ANN, SECRET, 0)
+    both, _ = factors.confirm(ANN, SECRET, 0)
     moved = attrs.evolve(thief, totp=both.totp)
     with pytest.raises(InternalError, match="recovery code"):
         factors.prove(moved, code_of(STEP), NOW_S)
 
 
 def test_another_master_key_leaves_the_recovery_codes(factors: Totp) -> None:
-    both, codes = factors.give(ANN, SECRET, 0)
+    both, codes = factors.confirm(ANN, SECRET, 0)
     other = Totp(SecretBox(b"1" * 32))
     with pytest.raises(InternalError):
         other.prove(both, code_of(STEP), NOW_S)

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.domain.balance import Balance, Owner, Quota, parse_day, reserve
+from gateway.domain.balance import Balance, Owner, Quota, parse_day, reserve_all
 from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
@@ -93,8 +93,8 @@ def pay() -> Callable[[], Any]:
     balances = tuple(Balance(owner) for owner in OWNERS)
     for balance in balances:
         balance.use(Quota(10**15, "monthly"), DAY)
-    reserve(balances, 1_000, DAY, NOW_S).settle(100, DAY)
-    return lambda: reserve(balances, 1_000, DAY, NOW_S).settle(100, DAY)
+    reserve_all(balances, 1_000, DAY, NOW_S).settle(100, DAY)
+    return lambda: reserve_all(balances, 1_000, DAY, NOW_S).settle(100, DAY)
 
 
 def take_turn() -> Callable[[], Any]:

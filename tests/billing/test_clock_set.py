@@ -72,7 +72,7 @@ async def test_while_a_day_is_read_nothing_is_admitted_and_what_ends_is_counted(
         await asyncio.sleep(0)
         billing.settle(running, 10)
         with pytest.raises(StoreUnavailable):
-            await billing.quota.peek(caller, lambda: False)
+            await billing.quota.precheck(caller, lambda: False)
     await billing.accounting.close()
     with pytest.raises(QuotaExceeded):
         await billing.admit(caller, call_for(31))

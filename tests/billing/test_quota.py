@@ -324,7 +324,7 @@ async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) 
     before = held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)
     error: GatewayError | None = None
     try:
-        await billing.quota.peek(caller, lambda: free)
+        await billing.quota.precheck(caller, lambda: free)
     except GatewayError as raised:
         error = raised
     assert (held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)) == before
@@ -345,7 +345,7 @@ async def test_an_empty_balance_is_seen_before_a_call_that_may_cost_something(
 async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(100))
     running = await billing.admit(caller, call_for(100))
-    await billing.quota.peek(caller, never)
+    await billing.quota.precheck(caller, never)
     billing.settle(running, 100)
     assert isinstance(await peek(billing, caller), QuotaExceeded)
 
@@ -353,7 +353,7 @@ async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(
 async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServices) -> None:
     caller = caller_of(limits=Limits(rpm=1, max_concurrency=1))
     for _ in range(3):
-        await billing.quota.peek(caller, never)
+        await billing.quota.precheck(caller, never)
     running = await billing.admit(caller, call_for(1))
     error = await peek(billing, caller)
     assert isinstance(error, RateLimited)
@@ -362,7 +362,7 @@ async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServ
     billing.pulse += 60
     assert "1 concurrent request" in getattr(await peek(billing, caller), "message", "")
     billing.settle(running, 1)
-    await billing.quota.peek(caller, never)
+    await billing.quota.precheck(caller, never)
 
 
 async def test_a_look_sees_tokens_that_are_owed(billing: BillingServices) -> None:
@@ -370,7 +370,7 @@ async def test_a_look_sees_tokens_that_are_owed(billing: BillingServices) -> Non
     await billing.spend(caller, 90)
     assert isinstance(await peek(billing, caller), RateLimited)
     billing.pulse += 30
-    await billing.quota.peek(caller, never)
+    await billing.quota.precheck(caller, never)
 
 
 async def test_a_look_sees_that_the_store_is_behind(billing: BillingServices) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.cli import admin_client
 from gateway.cli.new_key import create_key
-from gateway.cli.options import build_fields, changed_fields, new_fields
+from gateway.cli.options import build_changes, build_fields, build_new_fields
 from gateway.cli.startup_message import choose_model, print_startup_message
 from gateway.cli.text import clean, format_moment, format_usd
 from gateway.options import StartupInfo
@@ -211,14 +211,14 @@ def test_fields_are_what_was_given_and_none_takes_a_setting_back() -> None:
     }
     given = {"quota_usd": 5.0, "quota_period": "none", "quota_status": 429, "models": ["a*", "b", "c"]}
     assert build_fields(options) == {**given, "rpm": None, "allow_ips": None}
-    assert changed_fields(options) == build_fields(options)
-    assert new_fields(options) == given
+    assert build_changes(options) == build_fields(options)
+    assert build_new_fields(options) == given
     assert build_fields({"quota_status": "none"}) == {"quota_status": None}
 
 
 def test_a_change_of_nothing_is_refused() -> None:
     with pytest.raises(click.UsageError, match="Nothing to change"):
-        changed_fields({"name": None, "models": ()})
+        build_changes({"name": None, "models": ()})
 
 
 @given(st.lists(st.text(st.characters(exclude_characters=",", exclude_categories=["C", "Z"]), min_size=1), min_size=1))

@@ -97,18 +97,20 @@ COMPRESSED = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
 def test_a_header_is_believed_within_what_bytes_can_hold_and_frames_say(
     reported: float, seen: float | None, believed_ms: int, bound_ms: int
 ) -> None:
-    assert audio.weigh_length(reported, seen, MEGABYTE, COMPRESSED) == audio.Length(believed_ms, bound_ms)
+    assert audio.estimate_length(reported, seen, MEGABYTE, COMPRESSED) == audio.Length(believed_ms, bound_ms)
 
 
 @table_rows("reported", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_of_what_tells_nothing_the_size_is_a_bound(reported: float | None) -> None:
-    assert audio.weigh_length(reported, 90.0, MEGABYTE, COMPRESSED) == audio.Length(
+    assert audio.estimate_length(reported, 90.0, MEGABYTE, COMPRESSED) == audio.Length(
         None, audio.bound_length_ms(MEGABYTE)
     )
 
 
 def test_a_header_is_not_believed_where_somebody_looked_and_saw_nothing() -> None:
-    assert audio.weigh_length(100.0, 0.0, MEGABYTE, COMPRESSED) == audio.Length(None, audio.bound_length_ms(MEGABYTE))
+    assert audio.estimate_length(100.0, 0.0, MEGABYTE, COMPRESSED) == audio.Length(
+        None, audio.bound_length_ms(MEGABYTE)
+    )
 
 
 NUMBERS = st.none() | st.floats()
@@ -116,15 +118,15 @@ NUMBERS = st.none() | st.floats()
 
 @given(NUMBERS, NUMBERS.filter(lambda seen: seen is None or seen >= 0), st.integers(0, 2**40))
 def test_no_length_is_above_its_bound_nor_below_what_bytes_take(reported: float, seen: float, size: int) -> None:
-    length = audio.weigh_length(reported, seen, size, COMPRESSED)
+    length = audio.estimate_length(reported, seen, size, COMPRESSED)
     assert 0 <= length.bound_ms <= MAX_DURATION_MS
     if length.believed_ms is not None:
-        assert audio.floor_length_ms(size) <= length.believed_ms <= length.bound_ms <= audio.limit_length_ms(size)
+        assert audio.find_least_ms(size) <= length.believed_ms <= length.bound_ms <= audio.limit_length_ms(size)
 
 
 def test_sound_takes_more_than_a_kilobit_a_second_and_less_than_512() -> None:
-    assert (audio.limit_length_ms(1_000), audio.floor_length_ms(64_000)) == (8_000, 1_000)
-    assert audio.limit_length_ms(2**40) == audio.floor_length_ms(2**50) == MAX_DURATION_MS
+    assert (audio.limit_length_ms(1_000), audio.find_least_ms(64_000)) == (8_000, 1_000)
+    assert audio.limit_length_ms(2**40) == audio.find_least_ms(2**50) == MAX_DURATION_MS
 
 
 def wav(*chunks: tuple[bytes, bytes], start: bytes = b"RIFF") -> bytes:

@@ -20,8 +20,8 @@ from gateway.domain.balance import (
     Reservation,
     UtcDay,
     parse_day,
+    reserve_all,
 )
-from gateway.domain.balance import reserve as hold_in
 from gateway.errors import QuotaExceeded
 from tests.support.table_rows import table_rows
 
@@ -42,7 +42,7 @@ def balance_of(
 
 
 def hold(balances: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> Reservation:
-    return hold_in(balances, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
+    return reserve_all(balances, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
 
 
 def spend(balance: Balance, nanos: int, day: UtcDay = TODAY) -> int:

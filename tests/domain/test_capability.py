@@ -115,26 +115,27 @@ def test_where_a_channel_fans_out_n_is_no_limit_and_every_other_one_is(
 def test_an_entry_is_laid_over_another_field_by_field() -> None:
     known = Capability("gpt-*", sizes=SIZES, max_n=1, edits=True, max_sources=16, streams=True)
     answer = Capability("*", max_n=4, edits=False, masks=False)
-    assert answer.over(known) == Capability(
+    assert answer.fill_from(known) == Capability(
         "*", sizes=SIZES, max_n=4, edits=False, masks=False, max_sources=16, streams=True
     )
-    assert answer.over(None) is answer
+    assert answer.fill_from(None) is answer
 
 
 @given(CAPABILITIES, CAPABILITIES)
 def test_over_another_an_entry_keeps_all_it_says_and_adds_what_only_the_other_does(
     upper: Capability, lower: Capability
 ) -> None:
-    laid = upper.over(lower)
+    laid = upper.fill_from(lower)
     for field in attrs.fields(Capability):
         above, below = getattr(upper, field.name), getattr(lower, field.name)
         assert getattr(laid, field.name) == (below if above is None else above)
-    assert laid.over(lower) == laid
-    assert hash(laid) == hash(laid.over(None))
+    assert laid.fill_from(lower) == laid
+    assert hash(laid) == hash(laid.fill_from(None))
 
 
 def test_an_empty_list_is_something_said() -> None:
-    laid = Capability("m", sizes=(), response_formats=()).over(Capability("m", sizes=SIZES, response_formats=("url",)))
+    sized = Capability("m", sizes=(), response_formats=())
+    laid = sized.fill_from(Capability("m", sizes=SIZES, response_formats=("url",)))
     assert (laid.sizes, laid.response_formats) == ((), ())
 
 

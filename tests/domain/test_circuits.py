@@ -257,7 +257,7 @@ def test_a_call_begun_before_the_trip_says_nothing() -> None:
 def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
     scene = CircuitScenario()
     scene.fail(3)
-    scene.circuits.let_try(scene.now)
+    scene.circuits.end_cooldowns(scene.now)
     assert scene.wait_s() == 0.0
     scene.begin()
     assert scene.wait_s() is None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain import member
-from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, build_member
+from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, build_member_fields
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
@@ -133,7 +133,7 @@ def test_what_differs_is_named() -> None:
 
 
 def test_a_member_is_shown_without_what_is_secret() -> None:
-    shown = build_member(attrs.evolve(ANN, totp=b"sealed", recovery=("ab", "cd"), signed_in_ms=NOW))
+    shown = build_member_fields(attrs.evolve(ANN, totp=b"sealed", recovery=("ab", "cd"), signed_in_ms=NOW))
     assert shown == {
         "id": 3,
         "name": "ann",

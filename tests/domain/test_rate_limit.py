@@ -20,12 +20,12 @@ from gateway.domain.rate_limit import (
     change_limit,
     correct_all,
     find_smooth_burst,
-    put_back,
     remaining,
     reset_s,
     retry_after_s,
     spend,
     spend_all,
+    undo_spend,
     wait_s,
 )
 from tests.support.table_rows import table_rows
@@ -268,7 +268,7 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
         (remaining(tat, limit, find_smooth_burst(limit), START), -tat, limit) for tat, limit in after
     )
     assert reported == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
-    put_back(rates)
+    undo_spend(rates)
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
 
 

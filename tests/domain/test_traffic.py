@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMS, TrafficFilter, add, cover, sum_up
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMS, TrafficFilter, add, split_hours, sum_up
 from tests.support.request_records import make_row, refuse
 
 HOURS = st.integers(0, 500_000)
@@ -15,7 +15,7 @@ HOURS = st.integers(0, 500_000)
 @given(HOURS, st.integers(0, 2_000))
 def test_a_stretch_is_covered_once_by_whole_days_and_hours_at_its_ends(since: int, length: int) -> None:
     until = since + length
-    stretches = cover(since, until)
+    stretches = split_hours(since, until)
     covered = [hour for one in stretches for hour in range(one.since, one.until)]
     assert sorted(covered) == list(range(since, until))
     for one in stretches:

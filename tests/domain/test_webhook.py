@@ -80,7 +80,7 @@ def fail_for_ever(delivery: webhook.WebhookDelivery, took_ms: int = 0) -> list[w
     """After every attempt, made when it was due; the last is over."""
     seen = [delivery]
     while seen[-1].due_ms is not None:
-        seen.append(seen[-1].note(500, "no", seen[-1].due_ms + took_ms))
+        seen.append(seen[-1].record_attempt(500, "no", seen[-1].due_ms + took_ms))
     return seen[1:]
 
 
@@ -111,7 +111,7 @@ def test_nobody_is_told_after_a_day_however_slow_every_attempt_is(took_ms: int) 
 @table_rows("attempts", [0, 5, 40])
 def test_what_was_taken_is_over_whenever_that_was(answer: int, attempts: int) -> None:
     late = NOW + 2 * webhook.GIVE_UP_AFTER_S * 1000
-    done = make_delivery(1, attempts=attempts, answer=500, error="no", owner="me", lease_until_ms=5).note(
+    done = make_delivery(1, attempts=attempts, answer=500, error="no", owner="me", lease_until_ms=5).record_attempt(
         answer, "an error that is none", late
     )
     assert (done.status, done.answer, done.error, done.attempts) == ("delivered", answer, None, attempts + 1)
@@ -120,28 +120,28 @@ def test_what_was_taken_is_over_whenever_that_was(answer: int, attempts: int) ->
 
 @table_rows("answer", [None, 100, 199, 300, 302, 304, 400, 404, 409, 411, 429, 500, 599])
 def test_every_other_answer_and_none_is_tried_again(answer: int | None) -> None:
-    again = make_delivery(1, owner="me", lease_until_ms=5).note(answer, "why", NOW + 10)
+    again = make_delivery(1, owner="me", lease_until_ms=5).record_attempt(answer, "why", NOW + 10)
     assert (again.status, again.answer, again.error) == ("pending", answer, "why")
     assert (again.due_ms, again.ended_ms, again.owner, again.lease_until_ms) == (NOW + 5_010, None, "", 0)
 
 
 def test_who_is_gone_is_told_nothing_more() -> None:
     """The specification: 410 asks for no more deliveries."""
-    over = make_delivery(1, owner="me", lease_until_ms=5).note(410, "gone", NOW + 10)
+    over = make_delivery(1, owner="me", lease_until_ms=5).record_attempt(410, "gone", NOW + 10)
     assert (over.status, over.answer, over.error, over.attempts) == ("failed", 410, "gone", 1)
     assert (over.due_ms, over.ended_ms, over.owner, over.lease_until_ms) == (None, NOW + 10, "", 0)
 
 
 def test_what_can_never_be_told_is_not_tried_again() -> None:
-    over = make_delivery(1, owner="me", lease_until_ms=5).note(None, "refused", NOW + 10, hopeless=True)
+    over = make_delivery(1, owner="me", lease_until_ms=5).record_attempt(None, "refused", NOW + 10, hopeless=True)
     assert (over.status, over.answer, over.error, over.due_ms, over.owner) == ("failed", None, "refused", None, "")
-    assert make_delivery(1).note(200, None, NOW, hopeless=True).status == "delivered"
+    assert make_delivery(1).record_attempt(200, None, NOW, hopeless=True).status == "delivered"
 
 
 def test_an_attempt_after_a_long_stop_is_the_last() -> None:
-    late = make_delivery(1).note(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 4_999)
+    late = make_delivery(1).record_attempt(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 4_999)
     assert (late.status, late.due_ms, late.attempts) == ("failed", None, 1)
-    in_time = make_delivery(1).note(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 5_000)
+    in_time = make_delivery(1).record_attempt(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 5_000)
     assert (in_time.status, in_time.due_ms) == ("pending", NOW + webhook.GIVE_UP_AFTER_S * 1000)
 
 

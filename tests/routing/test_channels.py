@@ -13,7 +13,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
 from gateway.parsing import parse_spec
-from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
+from gateway.routing.channel_spec import ChannelSpec, build_channel_fields, build_secrets
 from gateway.routing.channel_tester import RequestTestResult
 from tests.support.answers import to_json
 from tests.support.channel_services import BARE, DECLARED, NOW, ChannelServices, Disk, Vendors, declare_channels
@@ -281,7 +281,7 @@ async def describe_new(fields: dict[str, Any]) -> dict[str, Any]:
 def comparable(services: ChannelServices, name: str) -> dict[str, Any]:
     """All of a channel that its specification says."""
     channel = services.channel_service.get(name)
-    return build_channel(channel) | build_secrets(channel)
+    return build_channel_fields(channel) | build_secrets(channel)
 
 
 async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without() -> None:
@@ -540,9 +540,9 @@ def test_any_value_of_any_field_makes_a_channel_or_is_refused_by_the_name_of_a_f
         return
     # Whatever was taken can be shown, kept secret, and read back.
     assert isinstance(made.secrets, tuple)
-    shown = orjson.loads(orjson.dumps(build_channel(made) | build_secrets(made)))
+    shown = orjson.loads(orjson.dumps(build_channel_fields(made) | build_secrets(made)))
     reported = {key: shown[key] for key in FIELDS if shown.get(key) is not None}
-    assert build_channel(parse_spec(reported, ChannelSpec).channel()) == build_channel(made)
+    assert build_channel_fields(parse_spec(reported, ChannelSpec).channel()) == build_channel_fields(made)
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in FIELDS), ANY_JSON, min_size=1, max_size=2))

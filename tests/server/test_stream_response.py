@@ -42,7 +42,7 @@ def test_an_answer_is_of_the_version_that_was_asked_in_and_of_none_that_is_not_s
     asked: tuple[int, int], raw: bytes
 ) -> None:
     request = make_mocked_request("POST", "/", version=HttpVersion(*asked))
-    assert RawResponse().write_head(request, {}).startswith(raw)
+    assert RawResponse().build_head(request, {}).startswith(raw)
 
 
 def test_a_reader_who_reads_on_is_waited_for_for_hours() -> None:

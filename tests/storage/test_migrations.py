@@ -21,7 +21,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.migrations.run import upgrade
 from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
-from gateway.storage.row_mapping import Values, build_request
+from gateway.storage.row_mapping import Values, build_request_row
 from gateway.storage.schema import REVISION, metadata
 from tests.support.ledger_balances import read_totals
 from tests.support.request_records import make_row
@@ -206,7 +206,7 @@ async def test_an_ending_of_a_former_version_becomes_an_outcome(
         tables = MetaData()
         tables.reflect(connection)
         there = tables.tables["requests"]
-        row = {**fit(build_request(make_row("one", error_code=error_code)), there), "ending": ending}
+        row = {**fit(build_request_row(make_row("one", error_code=error_code)), there), "ending": ending}
         connection.execute(insert(there), [row])
     engine.dispose()
     database = await open_database(f"sqlite:///{tmp_path / 'former.db'}")

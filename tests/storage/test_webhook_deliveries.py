@@ -89,7 +89,7 @@ async def test_no_account_has_more_than_its_part_in_hands_whoevers_they_are(arch
     assert await take(archive, "another", each=2) == []
     assert await take(archive, "another", each=3) == ["evt_many2"]
     (reported,) = await list_all(archive, "video_many0")
-    await archive.deliveries.note_delivery(reported.note(200, None, NOW))
+    await archive.deliveries.note_delivery(reported.record_attempt(200, None, NOW))
     assert await take(archive, each=3) == ["evt_many3"]
     assert await take(archive, now_ms=NOW + LEASE, each=2) == ["evt_many1", "evt_many2", "evt_few0", "evt_few1"]
 
@@ -132,7 +132,7 @@ async def test_of_many_processes_one_gets_a_delivery(archive: Archive) -> None:
 async def test_an_attempt_is_noted_and_the_next_one_is_due_later(archive: Archive) -> None:
     await tell(archive, make_delivery(0), make_delivery(1))
     first, second = await archive.deliveries.claim_deliveries("me", NOW, claim_ms=LEASE, most=10, each=10)
-    failed, taken = first.note(503, "no", NOW), second.note(204, None, NOW)
+    failed, taken = first.record_attempt(503, "no", NOW), second.record_attempt(204, None, NOW)
     for noted in (failed, taken):
         await archive.deliveries.note_delivery(noted)
     assert await list_all(archive) == [taken, failed]
@@ -146,7 +146,7 @@ async def test_what_is_over_is_not_begun_anew_by_one_who_is_late(archive: Archiv
     await tell(archive, make_delivery(0, created_ms=0))
     (slow,) = await archive.deliveries.claim_deliveries("slow", NOW, claim_ms=1, most=1, each=1)
     (quick,) = await archive.deliveries.claim_deliveries("quick", NOW + 1, claim_ms=LEASE, most=1, each=1)
-    over = quick.note(answer, None, NOW)
+    over = quick.record_attempt(answer, None, NOW)
     assert over.status != "pending"
     await archive.deliveries.note_delivery(over)
     await archive.deliveries.note_delivery(attrs.evolve(slow, attempts=1, due_ms=NOW, owner=""))

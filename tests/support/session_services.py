@@ -77,7 +77,7 @@ class SessionServices:
     async def add_with_second_factor(self, name: str = "ann") -> tuple[Member, list[str]]:
         """A member with an authenticator, and its recovery codes."""
         before = await self.add(name)
-        after, codes = self.factors.give(before, SECRET, 0)
+        after, codes = self.factors.confirm(before, SECRET, 0)
         await self.store.put_member(before, after)
         return after, codes
 

@@ -100,7 +100,7 @@ class VideoModel:
         return True
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
-        over = [(job.over_ms, job.id) for job in self._jobs.values() if job.over_ms is not None]
+        over = [(job.useless_from_ms, job.id) for job in self._jobs.values() if job.useless_from_ms is not None]
         old = sorted((pair for pair in over if pair[0] < before_ms), key=lambda pair: pair[0])[:most]
         for _, video_id in old:
             del self._jobs[video_id]

@@ -9,7 +9,7 @@ from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import Claim, VideoJob
 from gateway.domain.webhook import WebhookDelivery
-from gateway.storage.row_mapping import build_delivery, build_video
+from gateway.storage.row_mapping import build_delivery_row, build_video_row
 from gateway.storage.schema import deliveries, videos
 from tests.support.request_records import ROW
 
@@ -115,7 +115,7 @@ def claim(owner: str = "me", now_ms: int = NOW, *, most: int = 10, each: int = 1
 async def put_job(repository: Any, job: VideoJob) -> None:
     """Make a job what no method of the repository makes it: without its owner, in another state, or new."""
     database = repository._database
-    if not await database.change(update(videos).where(videos.c.id == job.id).values(build_video(job))):
+    if not await database.change(update(videos).where(videos.c.id == job.id).values(build_video_row(job))):
         await repository.create(job)
 
 
@@ -126,4 +126,4 @@ async def list_jobs(repository: Any) -> dict[str, VideoJob]:
 
 
 async def add_delivery(repository: Any, delivery: WebhookDelivery) -> None:
-    await repository._database.change(insert(deliveries).values(build_delivery(delivery)))
+    await repository._database.change(insert(deliveries).values(build_delivery_row(delivery)))

@@ -7,7 +7,7 @@ from typing import cast
 from gateway.billing.balances import Balances
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, reserve
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, reserve_all
 from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
 
@@ -29,7 +29,7 @@ class LeasedBalances(Balances):
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
-        return self._try_reserve(self._find_pair(caller), nanos, day, now_s)
+        return self._reserve_locally(self._find_pair(caller), nanos, day, now_s)
 
     async def reserve(self, caller: Caller, nanos: int) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
@@ -37,7 +37,7 @@ class LeasedBalances(Balances):
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
             now_s = self._clock()
-            return self._try_reserve(pair, nanos, self._find_day(now_s), now_s)
+            return self._reserve_locally(pair, nanos, self._find_day(now_s), now_s)
 
         reservation = None
         while reservation is None:
@@ -62,7 +62,7 @@ class LeasedBalances(Balances):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
         if short := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
             await self._extend_exclusively(reservation, short, nanos)
-        _take(reservation, nanos)
+        _extend(reservation, nanos)
         return True
 
     async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
@@ -95,7 +95,7 @@ class LeasedBalances(Balances):
 
         def look() -> Reservation | None:
             if alone:
-                _take(reservation, nanos)
+                _extend(reservation, nanos)
             missing = nanos - reservation.nanos
             return reservation if all(each.covers(missing) for each in balances) else None
 
@@ -114,7 +114,7 @@ class LeasedBalances(Balances):
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
         wholes = [each.describe(day) for each in refusing]
-        reserve([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+        reserve_all([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Note a credit entry: all nodes forget the store's last refusal. After a debit they return idle credit."""
@@ -124,7 +124,7 @@ class LeasedBalances(Balances):
             if nanos < 0:
                 self._keeper.recall(balance)
             else:
-                self._keeper.announce(balance)
+                self._keeper.announce_credit(balance)
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
@@ -147,19 +147,19 @@ class LeasedBalances(Balances):
         if self._gone:
             self._drop_idle(balances)
 
-    def _try_reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
+    def _reserve_locally(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
         if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
             return None
-        reservation = reserve(pair, nanos, day, now_s)
+        reservation = reserve_all(pair, nanos, day, now_s)
         self.reservations.add(reservation)
         if nanos:
-            self._note(pair, nanos)
+            self._record_demand(pair, nanos)
         return reservation
 
     def _raise_if_refused(self, pair: Pair, nanos: int) -> None:
         now_s = self._clock()
         day = self._find_day(now_s)
-        reserve([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
+        reserve_all([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
         day, at_s = self._day, self._keeper.now()
@@ -169,11 +169,11 @@ class LeasedBalances(Balances):
             if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.least_nanos
         ]
 
-    def _note(self, pair: Pair, nanos: int) -> None:
+    def _record_demand(self, pair: Pair, nanos: int) -> None:
         at_s = self._keeper.now()
         for balance in pair:
             if balance.leased:
-                balance.demand.note(nanos, at_s)
+                balance.demand.record(nanos, at_s)
                 if is_low(balance):
                     self._keeper.ask_ahead(balance)
 
@@ -197,7 +197,7 @@ class LeasedBalances(Balances):
         return LeasedBalance(owner, owner_id=owner_id)
 
 
-def _take(reservation: Reservation, nanos: int) -> None:
+def _extend(reservation: Reservation, nanos: int) -> None:
     reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
     reservation.extend(nanos)
 

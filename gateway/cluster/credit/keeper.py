@@ -29,7 +29,7 @@ from gateway.domain.leased_balance import (
     LeasedBalance,
     describe_lease,
     find_surplus,
-    is_over,
+    is_unused,
     merge_wants,
 )
 from gateway.errors import StoreUnavailable
@@ -133,10 +133,10 @@ class CreditKeeper:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
-            self._drop(answer, release)
+            self._discard(answer, release)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
-            self._drop(answer, release)
+            self._discard(answer, release)
             raise
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
@@ -173,7 +173,7 @@ class CreditKeeper:
         self.return_idle(balance)
         self._wake.set()
 
-    def announce(self, balance: LeasedBalance) -> None:
+    def announce_credit(self, balance: LeasedBalance) -> None:
         """Announce that a refused balance has more credit: every node may ask for it again."""
         self._credited.add(balance.id)
         self._queue.resume({balance})
@@ -216,7 +216,7 @@ class CreditKeeper:
     async def step(self) -> None:
         """Do the pending work. Raises ``StoreUnavailable``: it may or may not have taken effect in the store."""
         self._wake.clear()
-        if self._lost or self._queue.unsure:
+        if self._lost or self._queue.awaits_unknown_lease:
             await self._read_back()
         self._queue.serve()
         await self._return_credit()
@@ -326,7 +326,7 @@ class CreditKeeper:
                 self._returns[balance.id] += given
         wanted = self._queue.find_balances() | self._low | self._find(self._returns)
         self._known = {
-            number: each for number, each in self._known.items() if each in wanted or not is_over(each, now_s)
+            number: each for number, each in self._known.items() if each in wanted or not is_unused(each, now_s)
         }
         self._recalls.sweep(now_s)
 
@@ -368,7 +368,7 @@ class CreditKeeper:
         return {self._known[each] for each in balances if each in self._known}
 
     @staticmethod
-    def _drop(answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None) -> None:
+    def _discard(answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None) -> None:
         """Release the reservation of a request that no longer waits."""
         if release is not None and answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()

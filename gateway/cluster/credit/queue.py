@@ -43,7 +43,7 @@ class WaitingRequest:
     after_s: float = 0.0
 
     @property
-    def short(self) -> list[LeasedBalance]:
+    def short_balances(self) -> list[LeasedBalance]:
         return [each for each in self.balances if not each.covers(self.nanos)]
 
 
@@ -77,7 +77,7 @@ class CreditQueue:
         self._waiting.append(request)
 
     @property
-    def unsure(self) -> bool:
+    def awaits_unknown_lease(self) -> bool:
         """Whether a request waits for a balance whose lease is unknown to the node."""
         return any(
             balance.leased and balance.lease_unknown for request in self._list_waiting() for balance in request.balances
@@ -121,12 +121,12 @@ class CreditQueue:
             if not request.recalling:
                 verdict.refused.append(request)
                 continue
-            refusing = [each for each in request.short if _is_refused(answers.get(each.id))]
+            refusing = [each for each in request.short_balances if _is_refused(answers.get(each.id))]
             if not refusing:
                 continue
             request.refused_s = min(request.refused_s, now_s)
             holders = {each: answers[each.id].holders for each in refusing}
-            if not all(holders.values()) or self._is_over(request, refusing):
+            if not all(holders.values()) or self._is_recall_complete(request, refusing):
                 verdict.refuse(request, refusing)
                 continue
             next_s = max(map(self._recalls.find_next_s, refusing))
@@ -138,7 +138,7 @@ class CreditQueue:
             verdict.recalled |= holders
         return verdict
 
-    def _is_over(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
+    def _is_recall_complete(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
         """Return whether the other nodes have returned their idle credit, or do not answer."""
         if request.recalls < ROUNDS:
             return False

@@ -29,14 +29,14 @@ async def take_credit(
     connection: Connection, node: str, live: int, day: UtcDay, wants: Iterable[CreditWant]
 ) -> Sequence[CreditGrant]:
     """Request credit for all ``wants``, outside any transaction. Return the answers in the order of balances."""
-    requested = sorted(wants, key=lambda want: _place(want.balance))
+    requested = sorted(wants, key=lambda want: _build_key(want.balance))
     rows = await connection.fetch(
         _TAKE,
         node,
         live,
         day.number,
         day.month_number,
-        *_columns([want.balance for want in requested]),
+        *_build_arrays([want.balance for want in requested]),
         [want.least_nanos for want in requested],
         [want.need_nanos for want in requested],
         [want.want_nanos for want in requested],
@@ -46,14 +46,14 @@ async def take_credit(
 
 async def return_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:
     """Return credit that the node has already removed from its leases."""
-    balances = sorted(amounts, key=_place)
-    await connection.execute(_GIVE, node, *_columns(balances), [amounts[balance] for balance in balances])
+    balances = sorted(amounts, key=_build_key)
+    await connection.execute(_GIVE, node, *_build_arrays(balances), [amounts[balance] for balance in balances])
 
 
 async def post_spending(connection: Connection, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
     """Count the charges of ``day`` in the transaction that stores their rows, right before its commit."""
-    balances = sorted(amounts, key=_place)
-    columns = _columns(balances)
+    balances = sorted(amounts, key=_build_key)
+    columns = _build_arrays(balances)
     await connection.execute(
         _POST, node, day.number, day.month_number, *columns, [amounts[balance] for balance in balances]
     )
@@ -72,9 +72,9 @@ async def end_leases(connection: Connection, node: str) -> None:
     await connection.execute(_FOLD, node)
 
 
-def _place(balance: BalanceId) -> tuple[int, int]:
+def _build_key(balance: BalanceId) -> tuple[int, int]:
     return OWNER_NUMBERS[balance[0]], balance[1]
 
 
-def _columns(balances: Sequence[BalanceId]) -> tuple[Any, Any]:
+def _build_arrays(balances: Sequence[BalanceId]) -> tuple[Any, Any]:
     return [OWNER_NUMBERS[owner] for owner, _ in balances], [number for _, number in balances]

@@ -85,7 +85,7 @@ class LimitSender:
                 _check_cancelled()
                 await asyncio.sleep(_PROBE_EVERY_S)
         finally:
-            self._lose("")
+            self._note_lost("")
             await self._leave()
 
     async def _connect(self) -> bool:
@@ -94,7 +94,7 @@ class LimitSender:
             async with asyncio.timeout(_CONNECT_S):
                 await self._server.connect()
         except (StoreUnavailable, TimeoutError) as error:
-            self._lose(str(error) or "no connection in time")
+            self._note_lost(str(error) or "no connection in time")
             return False
         self._late_in_a_row = 0
         return await self._send() and not self._late_in_a_row
@@ -114,19 +114,19 @@ class LimitSender:
                 return
             _check_cancelled()
             if self._late_in_a_row >= _LATE_IN_A_ROW:
-                self._lose("its answers are late")
+                self._note_lost("its answers are late")
                 return
 
     async def _send(self) -> bool:
         self._wake.clear()
         command = self._work.collect()
         self._late = False
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, self._be_late)
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, self._note_timeout)
         try:
             async with asyncio.timeout(max(_LONGEST_S, self._timeout_s)):
                 answer = await self._server.run(command)
         except (StoreUnavailable, TimeoutError) as error:
-            self._lose(str(error) or "no answer in time")
+            self._note_lost(str(error) or "no answer in time")
             self._work.drop()
             return False
         finally:
@@ -137,12 +137,12 @@ class LimitSender:
             self.away = False
         return True
 
-    def _be_late(self) -> None:
+    def _note_timeout(self) -> None:
         self._late = True
         self._begin_absence()
         self._work.decide_locally()
 
-    def _lose(self, reason: str) -> None:
+    def _note_lost(self, reason: str) -> None:
         """Switch to decisions without the server."""
         self._begin_absence()
         self._work.decide_locally()

@@ -61,7 +61,7 @@ class FencedWriteQueue(WriteQueue):
         return self.fenced or 2 * len(self._rows) >= self._most or (self.failing and self._is_failing_long)
 
     @property
-    def may_clear(self) -> bool:
+    def can_recover(self) -> bool:
         return not self.failing and not self.fenced
 
     def check_room(self) -> None:

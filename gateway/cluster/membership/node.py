@@ -189,7 +189,7 @@ class ClusterNode:
         """Lead if no other node does. Separate from the beats, since freeing a dead node's claims takes time."""
         while not self._outdated:
             try:
-                await self._lead()
+                await self._update_leadership()
             except StoreUnavailable:  # the beat logs it
                 self.leadership.end()  # the lock is lost with the connection
             await asyncio.sleep(self.times.beat_s)
@@ -207,13 +207,13 @@ class ClusterNode:
         asked_s = read_boot_time()
         heartbeat = await self._session.heartbeat(seen, self._describe())
         if heartbeat is None:
-            await self._come_back()
+            await self._register_again()
             return
         if heartbeat.oldest > self._session.node.schema:
             self._end(heartbeat.oldest)
             return
         if self._session.generation != self._generation:
-            await self._bring_back()
+            await self._restore_store()
             return
         self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
         members = dict(filter(None, map(parse_process, heartbeat.live)))
@@ -222,12 +222,12 @@ class ClusterNode:
             self.members, self._sharing = members, sharing
             self.notifications.deliver(MEMBERS)
         self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
-        self._warn_of_clock()
+        self._warn_if_clock_differs()
         if follows:
             self._queue.open_until(began_s + self.times.fence_s)
             self._current.set()
 
-    def _warn_of_clock(self) -> None:
+    def _warn_if_clock_differs(self) -> None:
         """Log once if the clocks of this machine and of the database differ by more than ``WRONG_CLOCK_S``.
 
         Money, limits and times in the database follow the database's clock; this machine's clock is used for the times
@@ -277,7 +277,7 @@ class ClusterNode:
         if self.count_requests() or self._queue or self._queue.failing:
             await self._session.heartbeat(self._seen, self._describe(), serves=False)
 
-    async def _come_back(self) -> None:
+    async def _register_again(self) -> None:
         """Register again: another node has declared this one dead, and changes since may have left the log."""
         self._queue.close()
         self.leadership.end()
@@ -286,7 +286,7 @@ class ClusterNode:
         log.warning("node_registered_again", node=self.process)
         self._session.woken.set()
 
-    async def _bring_back(self) -> None:
+    async def _restore_store(self) -> None:
         """Store the rows that the store may have lost, and read everything again. Meanwhile the fence does not move."""
         generation = self._session.generation
         log.warning("store_replaced", node=self.process)
@@ -296,7 +296,7 @@ class ClusterNode:
         self._generation = generation
         self._session.woken.set()
 
-    async def _lead(self) -> None:
+    async def _update_leadership(self) -> None:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
         leads = await self._session.lead() and not self._outdated
         if leads and not self.leads:

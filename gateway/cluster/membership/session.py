@@ -154,7 +154,7 @@ class NodeSession:
         async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
             seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
-            await _free(connection, node.id)
+            await _free_claims(connection, node.id)
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
         return seen
 
@@ -212,7 +212,7 @@ class NodeSession:
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
                 return False
-            await _free(connection, node)
+            await _free_claims(connection, node)
             return True
 
     async def notify(self, messages: Sequence[str]) -> None:
@@ -250,7 +250,7 @@ class NodeSession:
             if node.epoch:
                 async with self._own.exclusive(FREE_S) as connection, connection.transaction():
                     await connection.fetchval(_END, node.id, node.epoch, "gone")
-                    await _free(connection, node.id)
+                    await _free_claims(connection, node.id)
         except StoreUnavailable:
             log.warning("node_not_signed_off")  # the leader will declare it dead
         await self.close()
@@ -297,7 +297,7 @@ class NodeSession:
         )
         try:
             await connection.add_listener(CHANGES, self._on_notification)
-            await connection.add_listener(RINGS, self._on_ring)
+            await connection.add_listener(RINGS, self._on_peer_message)
             connection.add_termination_listener(self._on_notification)
             self.generation = await read_generation(connection)
         except BaseException:
@@ -322,7 +322,7 @@ class NodeSession:
     def _on_notification(self, *_: object) -> None:
         self.woken.set()
 
-    def _on_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
+    def _on_peer_message(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
         self._deliver(message)
 
 
@@ -333,7 +333,7 @@ def _make_lock(node: str, epoch: int, *, alone: bool) -> Executable:
     return statement.bindparams(writes=LIMITS_LOCK, id=node, epoch=epoch)
 
 
-async def _free(connection: Connection, node: str) -> None:
+async def _free_claims(connection: Connection, node: str) -> None:
     """Free a node's claims of all epochs. Requests that it has started for clients are lost."""
     for statement in _FREE:
         await connection.execute(statement, f"{node}:%")

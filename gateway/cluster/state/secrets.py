@@ -53,7 +53,7 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
     """
     stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
     if not stored:
-        bring_in = partial(_bring_in, folder=folder, master_key=master_key)
+        bring_in = partial(_store_secrets, folder=folder, master_key=master_key)
         await check_secrets(folder, database, master_key=master_key, beside=bring_in)
         log.info("secrets_shared", path=str(folder.path))
         return
@@ -67,7 +67,7 @@ def _open_shared(
     stored: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
 ) -> Mapping[str, bytes]:
     """Return the cluster's secrets by name. Raises ``DataFolderDamaged`` if this node's differ."""
-    if not hmac.compare_digest(stored.get(_PROOF, b""), _prove(master_key)):
+    if not hmac.compare_digest(stored.get(_PROOF, b""), _fingerprint_key(master_key)):
         raise DataFolderDamaged(
             f"store.master_key is not the one that the other nodes on the database {database} have. Give every "
             "node the same"
@@ -89,15 +89,15 @@ def _open_shared(
     return shared
 
 
-async def _bring_in(connection: AsyncConnection, folder: DataFolder, master_key: bytes) -> None:
+async def _store_secrets(connection: AsyncConnection, folder: DataFolder, master_key: bytes) -> None:
     box = SecretBox(master_key).derive(_PURPOSE)
-    rows = [{"name": _PROOF, "value": _prove(master_key)}]
+    rows = [{"name": _PROOF, "value": _fingerprint_key(master_key)}]
     for name in SHARED:
         secret = folder.admin_token().encode() if name == ADMIN_TOKEN else folder.secret(name)
         rows.append({"name": name, "value": box.seal(secret, about=name)})
     await connection.execute(_ADD, rows)
 
 
-def _prove(master_key: bytes) -> bytes:
+def _fingerprint_key(master_key: bytes) -> bytes:
     """Return a value that distinguishes master keys without revealing them."""
     return hmac.digest(master_key, b"model gateway, cluster", hashlib.sha256)

@@ -63,7 +63,7 @@ class SharedThrottle:
             if not failed:
                 await asyncio.shield(self._take_back(names, before, counted_ms))
         if is_whole:
-            await self._note_home(pair, at_home=at_home)
+            await self._record_known(pair, at_home=at_home)
 
     def _refuse(self, pair: bytes, until_s: float) -> None:
         wait_s = until_s - self._clock()
@@ -77,7 +77,7 @@ class SharedThrottle:
         with suppress(StoreUnavailable):  # otherwise the attempt counts as failed for some minutes
             await self._failures.take_back(names, before, counted_ms, self._now_ms())
 
-    async def _note_home(self, pair: bytes, *, at_home: bool) -> None:
+    async def _record_known(self, pair: bytes, *, at_home: bool) -> None:
         with suppress(StoreUnavailable):
             await self._failures.forget(pair)
             if not at_home:

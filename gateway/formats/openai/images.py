@@ -10,7 +10,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.operation import Operation
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, attach_details, find_modalities, parse_count, parse_usage, share_prompt
+from gateway.domain.usage import Usage, attach_details, build_reported_usage, find_modalities, parse_count, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block
 from gateway.formats.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
@@ -252,7 +252,7 @@ def parse_images_usage(raw: object) -> Usage | None:
         return None
     details = raw.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    usage = share_prompt(prompt, completion, cached=cached, written=None)
+    usage = build_reported_usage(prompt, completion, cached=cached, written=None)
     return attach_details(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 

@@ -17,10 +17,10 @@ from gateway.domain.usage import (
     Usage,
     UsageDetails,
     attach_details,
+    build_reported_usage,
     estimate_tokens,
     find_modalities,
     parse_count,
-    share_prompt,
 )
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.json_values import as_object, loads_or_none
@@ -211,7 +211,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
         return None
     read, made = raw.get("input_token_details"), raw.get("output_token_details")
     cached = read.get("cached_tokens") if isinstance(read, dict) else None
-    usage = share_prompt(prompt, completion, cached=cached, written=None)
+    usage = build_reported_usage(prompt, completion, cached=cached, written=None)
     return attach_details(usage, find_modalities(read, made))
 
 

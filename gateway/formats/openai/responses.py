@@ -17,12 +17,12 @@ from gateway.domain.usage import (
     MAX_TOKENS,
     Usage,
     attach_details,
+    build_reported_usage,
     estimate_tokens,
     find_cost,
     find_modalities,
     find_tier,
     parse_count,
-    share_prompt,
 )
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
@@ -218,7 +218,7 @@ def parse_usage_object(raw: object) -> Usage | None:
     details = as_object(raw.get("input_tokens_details"))
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
     thought = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
-    usage = share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+    usage = build_reported_usage(prompt, completion, cached=cached, written=written, thought=thought)
     return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
 
 

@@ -10,13 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.audio import (
-    count_heard_tokens,
-    floor_length_ms,
-    limit_length_ms,
-    parse_last_cue_ms,
-    parse_length_ms,
-)
+from gateway.domain.audio import count_heard_tokens, find_least_ms, limit_length_ms, parse_last_cue_ms, parse_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.token_estimate import estimate_text
@@ -241,7 +235,7 @@ def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: i
     file_ms = _first(*(upload.duration_ms for upload in inference.files))
     if file_ms is None and cue_ms is None:
         return inference.sound_ms
-    least_ms = floor_length_ms(size) if file_ms is None else file_ms
+    least_ms = find_least_ms(size) if file_ms is None else file_ms
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 

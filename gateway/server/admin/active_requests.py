@@ -138,7 +138,7 @@ async def cancel_here(
             account_id=active.context.caller.account.id,
             detail=orjson.dumps({"key": active.context.caller.key.name}).decode(),
         )
-        await note(audit_log, row)
+        await add_audit(audit_log, row)
 
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> CancelledRequest:
@@ -158,7 +158,7 @@ async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> Can
     return CancelledRequest(request_id, cancelled=False, unanswered=answers.unanswered)
 
 
-async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:
+async def add_audit(audit_log: AuditLogRepository, row: AuditRow) -> None:
     """Store an audit row. If the store fails, write the row to the log instead: the request is already cancelled."""
     try:
         await audit_log.add_audit(row)

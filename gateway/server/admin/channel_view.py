@@ -9,7 +9,7 @@ from gateway.domain.channel import Channel, Origin
 from gateway.domain.circuit_breaker import State
 from gateway.frozen import frozen
 from gateway.routing.channel_health import AccountNames, ChannelKeyView, CircuitView, Health, Latency, describe_state
-from gateway.routing.channel_spec import build_channel
+from gateway.routing.channel_spec import build_channel_fields
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 
@@ -88,7 +88,7 @@ def build_channel_view(
     offer, synced = catalog.find_offer(channel), catalog.find_synced(channel)
     added, removed = list(synced.added), list(synced.removed)
     return ChannelView(
-        **build_channel(channel),
+        **build_channel_fields(channel),
         offers=None if offer is None else len(offer),
         matches_globs=bool(channel.patterns) and not channel.sync,
         synced_at=None if synced.at_s is None else build_time(synced.at_s),

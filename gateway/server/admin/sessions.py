@@ -19,7 +19,7 @@ from gateway.domain.member_spec import (
     SetupSpec,
     SignInSpec,
     TokenSpec,
-    build_member,
+    build_member_fields,
 )
 from gateway.errors import RequestTooLarge
 from gateway.frozen import frozen
@@ -319,6 +319,6 @@ def build_signed_in(request: AdminRequest, entry: NewSession) -> SignedInView:
 def _build_user(signed: CurrentUser) -> Fields:
     account = signed.account
     return {
-        "member": MemberView(**build_member(signed.member)),
+        "member": MemberView(**build_member_fields(signed.member)),
         "account": OwnAccountView(id=account.id, name=account.name),
     }

@@ -4,7 +4,7 @@ from functools import partial
 
 from aiohttp import web
 
-from gateway.deferred import late_handler
+from gateway.deferred import defer_handler
 from gateway.domain.member import Role
 from gateway.frozen import frozen
 
@@ -76,9 +76,9 @@ def list_pages() -> tuple[Page, ...]:
 
 def add_console(app: web.Application) -> None:
     """Register all routes below ``/console``."""
-    app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", late_handler("server.console.static_files:get_file"))
+    app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", defer_handler("server.console.static_files:get_file"))
     sign_in = "/sign-in/{provider}"
-    app.router.add_get(sign_in, late_handler("server.console.provider_sign_in:begin"), allow_head=False)
-    app.router.add_get(f"{sign_in}/callback", late_handler("server.console.provider_sign_in:finish"), allow_head=False)
+    app.router.add_get(sign_in, defer_handler("server.console.provider_sign_in:begin"), allow_head=False)
+    app.router.add_get(f"{sign_in}/callback", defer_handler("server.console.provider_sign_in:finish"), allow_head=False)
     for page in _PAGES:
-        app.router.add_get(page.path, partial(late_handler("server.console.page:show_page"), page))
+        app.router.add_get(page.path, partial(defer_handler("server.console.page:show_page"), page))

@@ -31,7 +31,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     model, settings = find_session(request)
     ctx.inference = inference = build_session_inference(model)
     ctx.route = services.routing.router.route(ctx.caller, inference)
-    await services.billing.quota.peek(ctx.caller, partial(services.routing.router.may_be_free, ctx.caller))
+    await services.billing.quota.precheck(ctx.caller, partial(services.routing.router.may_be_free, ctx.caller))
     beta, account = find_beta(request), ctx.caller.account.id
 
     async def serve(attempt: Attempt) -> None:

@@ -24,7 +24,7 @@ from gateway.storage.postgres.hosts import FAILURES, SUSPECT_S, Connection
 from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
 from gateway.storage.postgres.timeline import NewestTimeline
 from gateway.storage.postgres.values import mend, widen_columns
-from gateway.storage.row_mapping import build_audit
+from gateway.storage.row_mapping import build_audit_row
 from gateway.storage.schema_upgrade import upgrade_schema
 from gateway.storage.stored_credit import StoredCredit
 
@@ -153,7 +153,7 @@ class PostgresDatabase(Database):
                 async with self._begin(alone=alone) as connection:
                     done = await work(connection)
                     if audit is not None:
-                        await connection.execute(insert(schema.audit).values(build_audit(audit)))
+                        await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
                     worked = time.perf_counter()
             except IntegrityError:
                 raise
@@ -171,7 +171,7 @@ class PostgresDatabase(Database):
     async def _begin(self, *, alone: bool) -> AsyncIterator[AsyncConnection]:
         connection, locked = await self._start(self._writer, self._user.lock(alone=alone))
         try:
-            with self._limit(await _find_driver(connection)):
+            with self._limit_time(await _find_driver(connection)):
                 if locked.alive is None:
                     raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
@@ -196,13 +196,13 @@ class PostgresDatabase(Database):
 
     async def _try_read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
         async with engine.connect() as connection:
-            with self._limit(await _find_driver(connection), most_s):
+            with self._limit_time(await _find_driver(connection), most_s):
                 return (await connection.execute(statement)).all()
 
     async def _read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
         options = {"isolation_level": "REPEATABLE READ"}
         async with self._long_reader.execution_options(**options).connect() as connection:
-            with self._limit(await _find_driver(connection), LONG_READ_S):
+            with self._limit_time(await _find_driver(connection), LONG_READ_S):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
@@ -210,7 +210,7 @@ class PostgresDatabase(Database):
         for is_last in (False, True):
             connection = await engine.connect()
             try:
-                with self._limit(await _find_driver(connection)):
+                with self._limit_time(await _find_driver(connection)):
                     found = (await connection.execute(first)).one()
             except BaseException as error:
                 if _is_broken(error):
@@ -223,7 +223,7 @@ class PostgresDatabase(Database):
         raise AssertionError
 
     @contextmanager
-    def _limit(self, driver: Connection, most_s: float = WORK_S) -> Iterator[None]:
+    def _limit_time(self, driver: Connection, most_s: float = WORK_S) -> Iterator[None]:
         """Close the connection if the block takes longer than ``most_s``, or if its server has fallen silent."""
         loop = asyncio.get_running_loop()
         timers = loop.call_later(SUSPECT_S, self._address.suspect, driver), loop.call_later(most_s, driver.terminate)

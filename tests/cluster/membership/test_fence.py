@@ -10,7 +10,7 @@ from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.store_clock import SLOW_S, STEP_S, StoreClock
 from gateway.cluster.membership.times import TIMES
-from gateway.deployment import Alone
+from gateway.deployment import SingleProcess
 from gateway.errors import StoreUnavailable
 from tests.support.request_records import make_row
 
@@ -23,7 +23,7 @@ def open_queue(most: int = 4) -> FencedWriteQueue:
 
 def test_a_node_that_was_never_in_touch_takes_nothing() -> None:
     queue = FencedWriteQueue()
-    assert (queue.full, queue.crowded, queue.may_clear) == (True, True, False)
+    assert (queue.full, queue.crowded, queue.can_recover) == (True, True, False)
     with pytest.raises(StoreUnavailable) as caught:
         queue.check_room()
     assert caught.value.retry_after_s == 2
@@ -31,7 +31,7 @@ def test_a_node_that_was_never_in_touch_takes_nothing() -> None:
 
 def test_the_fence_is_where_the_last_beat_has_put_it() -> None:
     queue = open_queue()
-    assert (queue.full, queue.crowded, queue.may_clear) == (False, False, True)
+    assert (queue.full, queue.crowded, queue.can_recover) == (False, False, True)
     queue.check_room()
     queue.valid_until_s = read_boot_time()
     assert queue.full
@@ -41,7 +41,7 @@ def test_rows_that_cannot_be_stored_wait_until_half_of_the_queue_is_used() -> No
     queue = open_queue()
     queue.put(make_row("1"))
     queue.failing = True
-    assert (queue.failing, queue.full, queue.may_clear) == (True, False, False)
+    assert (queue.failing, queue.full, queue.can_recover) == (True, False, False)
     queue.put(make_row("2"))
     assert queue.full
     queue.failing = False
@@ -107,7 +107,7 @@ def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_pr
     store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
     store.observe(5_000_000, 0.0)
     shared = Cluster(cast("ClusterNode", SimpleNamespace(clock=store))).find_job_clock()
-    alone = Alone(lambda: times.wall_s).find_job_clock()
+    alone = SingleProcess(lambda: times.wall_s).find_job_clock()
     times.pass_by(3600)
     assert shared() == 8600.0
     assert alone() < 1000.0 + 3600

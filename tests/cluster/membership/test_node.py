@@ -248,7 +248,7 @@ async def test_a_node_that_is_outdated_while_it_asks_for_the_lead_does_not_lead(
     node = await nodes.start(A)
     await until(lambda: node.node.leads)
     node.node._end("9999")
-    await node.node._lead()
+    await node.node._update_leadership()
     assert not node.node.leads
 
 

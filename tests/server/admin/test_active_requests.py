@@ -16,7 +16,7 @@ from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditRow
 from gateway.domain.member import Credential, Member, Role
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
-from gateway.server.admin.active_requests import note
+from gateway.server.admin.active_requests import add_audit
 from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed, list_running
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.prefix import PREFIX
@@ -294,5 +294,5 @@ async def test_a_cancel_that_cannot_be_put_on_record_is_in_the_log() -> None:
             raise StoreUnavailable("the disk is full")
 
     with capture_logs() as lines:
-        await note(Failing(LazyDatabase()), OPERATOR.did("request.cancelled", "req_1", 0))  # type: ignore[arg-type]
+        await add_audit(Failing(LazyDatabase()), OPERATOR.did("request.cancelled", "req_1", 0))  # type: ignore[arg-type]
     assert [(line["event"], line["reason"]) for line in lines] == [("audit_row_lost", "request.cancelled by token")]

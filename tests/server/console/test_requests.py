@@ -43,7 +43,7 @@ async def test_what_is_rare_among_millions_is_come_to_page_by_page(gateway_with:
     services = gateway.app[SERVICES]
     log = services.admin.history.log
     assert isinstance(log, RequestLogRepository)
-    log._in_order = 2
+    log._ordered_rows = 2
     pages = await _walk(ada, "/requests?text=not_found&account=acme")
     assert ["/console/requests/req_" in page for page in pages] == [False, False, True]
     assert ["No request matches so far" in page for page in pages] == [True, True, False]
