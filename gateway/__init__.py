@@ -29,7 +29,8 @@ What is a credit lease, and what happens when one of several gateways dies?  See
 gateway imports nothing from that package.
 
 How do I add a provider?  Add a file to ``providers/`` that lists the provider's endpoints and the API formats that they
-speak; ``providers/registry.py`` finds it. A new API format needs parsers and serializers in ``formats/``.
+speak; ``providers/registry.py`` finds it. A new API format needs parsers and serializers in ``formats/``: a package in
+``formats/chat/``, or a file in the package of its modality.
 
 What happens when the client disconnects?  The request's handler is cancelled, ``proxy/failover.py`` closes the
 provider's connection, and ``billing/settlement.py`` charges as the setting ``billing.abandoned`` says. With "drain",

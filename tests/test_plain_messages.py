@@ -13,16 +13,16 @@ from gateway.config.schema import Config
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, RotateSpec
 from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request import parse_messages_inference
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.completions import parse_completions_inference
-from gateway.formats.openai.embeddings import parse_embeddings_inference
-from gateway.formats.openai.images import parse_images_inference
-from gateway.formats.openai.moderations import parse_moderations_inference
-from gateway.formats.openai.responses import parse_responses_inference
-from gateway.formats.openai.speech import parse_speech_inference
-from gateway.formats.openai.video_params import parse_videos_inference
+from gateway.formats.audio.speech import parse_speech_inference
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.completions import parse_completions_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.images.openai import parse_images_inference
+from gateway.formats.moderations import parse_moderations_inference
 from gateway.formats.rerank import parse_rerank_inference
+from gateway.formats.videos.openai_request import parse_videos_inference
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
 from tests.support.table_rows import table_rows

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchError, BatchLine
 from gateway.errors import GatewayError
-from gateway.formats.openai.batches import LineError, parse_line
+from gateway.formats.batches.openai import LineError, parse_line
 from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.memory_budget import Loan, MemoryBudget, estimate_memory

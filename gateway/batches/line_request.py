@@ -20,14 +20,14 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.error_status import find_page
-from gateway.formats.anthropic.request import parse_messages_inference
-from gateway.formats.batch_lines import find_line_format
-from gateway.formats.error_body import build_error
-from gateway.formats.openai.batches import build_error_response
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.completions import parse_completions_inference
-from gateway.formats.openai.embeddings import parse_embeddings_inference
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.batches.lines import find_line_format
+from gateway.formats.batches.openai import build_error_response
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.completions import parse_completions_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.errors.body import build_error
 from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.client_files import ClientFiles

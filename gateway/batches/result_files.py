@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.domain.batch import BatchTally, LineResult
 from gateway.domain.client_file import find_digits
-from gateway.formats.openai.batches import parse_result
+from gateway.formats.batches.openai import parse_result
 from gateway.storage.media_store import FileStore
 
 ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]

@@ -21,8 +21,8 @@ from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import MESSAGES_ENDPOINT, RUNNING, Batch, BatchError, BatchLine, BatchStatus
 from gateway.domain.client_file import BATCH_OUTPUT, NewFile
 from gateway.errors import NotFound, StoreUnavailable
-from gateway.formats.batch_lines import find_line_format
-from gateway.formats.openai.batches import LineError
+from gateway.formats.batches.lines import find_line_format
+from gateway.formats.batches.openai import LineError
 from gateway.frozen import frozen
 from gateway.media.client_files import ClientFiles
 from gateway.storage.batches import BatchRepository

@@ -24,8 +24,8 @@ from gateway.domain.batch import (
 )
 from gateway.domain.client_file import NewFile
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
-from gateway.formats.anthropic.batches import build_lines, keep_headers
-from gateway.formats.openai.batches import NewBatch
+from gateway.formats.batches.anthropic import build_lines, keep_headers
+from gateway.formats.batches.openai import NewBatch
 from gateway.large_work import work_aside
 from gateway.storage.file_folder import make_client_id
 

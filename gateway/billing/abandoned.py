@@ -25,9 +25,9 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderError, ProviderTimeout, RequestCancelled
-from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.provider_reads import find_reads
-from gateway.formats.usage_bounds import bound_prompt
+from gateway.formats.references.provider_reads import find_reads
+from gateway.formats.usage.bounds import bound_prompt
+from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.routing.target import Attempt
 
 Abandoned = Literal["charge", "drain", "free"]

@@ -23,10 +23,10 @@ from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
-from gateway.formats.detail_bounds import ASKED_FOR, bound_details
-from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
-from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads, searches
-from gateway.formats.usage_bounds import bound_answer, bound_prompt
+from gateway.formats.references.provider_reads import NO_READS, ProviderReads, find_reads, searches
+from gateway.formats.usage.bounds import bound_answer, bound_prompt
+from gateway.formats.usage.detail_bounds import ASKED_FOR, bound_details
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.large_work import work_aside
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target

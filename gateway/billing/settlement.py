@@ -18,8 +18,8 @@ from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError
-from gateway.formats.detail_bounds import fill_details
-from gateway.formats.usage_bounds import limit_usage
+from gateway.formats.usage.bounds import limit_usage
+from gateway.formats.usage.detail_bounds import fill_details
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
 from gateway.storage.journal import RequestJournal

@@ -1,4 +1,4 @@
-"""The codes with which providers say that a content filter blocked a request (sources: ``formats.content_filter``)."""
+"""The codes of providers for a request that a content filter blocked (sources: ``formats.errors.content_filter``)."""
 
 import re
 

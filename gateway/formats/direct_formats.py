@@ -9,29 +9,29 @@ from gateway.formats.passthrough_format import PassthroughFormat
 
 DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
     {
-        "openai_chat": "formats.openai.direct:CHAT",
-        "openai_completions": "formats.openai.direct:COMPLETIONS",
-        "openai_embeddings": "formats.openai.direct:EMBEDDINGS",
-        "openai_moderations": "formats.openai.direct:MODERATIONS",
-        "openai_responses": "formats.openai.direct_responses:RESPONSES",
-        "openai_compact": "formats.openai.direct_responses:COMPACT",
-        "openai_images": "formats.openai.direct_images:IMAGES",
-        "openai_edits": "formats.openai.direct_images:EDITS",
-        "openai_transcriptions": "formats.openai.direct_audio:TRANSCRIPTIONS",
-        "openai_translations": "formats.openai.direct_audio:TRANSLATIONS",
-        "openai_speech": "formats.openai.direct_audio:SPEECH",
-        "deepgram_speech": "formats.vendors.deepgram:SPEECH",
-        "deepgram_transcriptions": "formats.vendors.deepgram:TRANSCRIPTIONS",
-        "elevenlabs_speech": "formats.vendors.elevenlabs:SPEECH",
-        "elevenlabs_transcriptions": "formats.vendors.elevenlabs:TRANSCRIPTIONS",
+        "openai_chat": "formats.chat.openai.direct:CHAT",
+        "openai_completions": "formats.chat.openai.direct:COMPLETIONS",
+        "openai_embeddings": "formats.chat.openai.direct:EMBEDDINGS",
+        "openai_moderations": "formats.chat.openai.direct:MODERATIONS",
+        "openai_responses": "formats.chat.responses.direct:RESPONSES",
+        "openai_compact": "formats.chat.responses.direct:COMPACT",
+        "openai_images": "formats.images.direct:IMAGES",
+        "openai_edits": "formats.images.direct:EDITS",
+        "openai_transcriptions": "formats.audio.direct:TRANSCRIPTIONS",
+        "openai_translations": "formats.audio.direct:TRANSLATIONS",
+        "openai_speech": "formats.audio.direct:SPEECH",
+        "deepgram_speech": "formats.audio.deepgram:SPEECH",
+        "deepgram_transcriptions": "formats.audio.deepgram:TRANSCRIPTIONS",
+        "elevenlabs_speech": "formats.audio.elevenlabs:SPEECH",
+        "elevenlabs_transcriptions": "formats.audio.elevenlabs:TRANSCRIPTIONS",
         "rerank": "formats.rerank:RERANK",
         "rerank_data": "formats.rerank:RERANK_DATA",
-        "anthropic_messages": "formats.anthropic.direct:MESSAGES",
-        "anthropic_count_tokens": "formats.anthropic.direct:COUNT_TOKENS",
-        "gemini_generate": "formats.gemini.direct:GENERATE",
-        "gemini_count_tokens": "formats.gemini.direct:COUNT_TOKENS",
-        "gemini_embeddings": "formats.gemini.direct:EMBEDDINGS",
-        "vertex_embeddings": "formats.gemini.direct:VERTEX_EMBEDDINGS",
+        "anthropic_messages": "formats.chat.anthropic.direct:MESSAGES",
+        "anthropic_count_tokens": "formats.chat.anthropic.direct:COUNT_TOKENS",
+        "gemini_generate": "formats.chat.gemini.direct:GENERATE",
+        "gemini_count_tokens": "formats.chat.gemini.direct:COUNT_TOKENS",
+        "gemini_embeddings": "formats.chat.gemini.direct:EMBEDDINGS",
+        "vertex_embeddings": "formats.chat.gemini.direct:VERTEX_EMBEDDINGS",
     }
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
@@ -39,14 +39,14 @@ DIRECT_WIRES = frozenset(DIRECT_FORMATS)
 GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
     "count_content_tokens": defer(
         {
-            "gemini_count_tokens": "formats.gemini.direct:CONTENT_COUNT",
-            "anthropic_count_tokens": "formats.gemini.direct:ANTHROPIC_CONTENT_COUNT",
+            "gemini_count_tokens": "formats.chat.gemini.direct:CONTENT_COUNT",
+            "anthropic_count_tokens": "formats.chat.gemini.direct:ANTHROPIC_CONTENT_COUNT",
         }
     ),
     "embed_contents": defer(
         {
-            "gemini_embeddings": "formats.gemini.direct:CONTENTS",
-            "openai_embeddings": "formats.gemini.direct:OPENAI_CONTENTS",
+            "gemini_embeddings": "formats.chat.gemini.direct:CONTENTS",
+            "openai_embeddings": "formats.chat.gemini.direct:OPENAI_CONTENTS",
         }
     ),
 }

@@ -6,10 +6,10 @@ from typing import Any
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.errors import Secrets
-from gateway.formats.request_body import Payload
+from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity, ResponseMode
+from gateway.formats.wire.request_body import Payload
 from gateway.frozen import frozen
 
 Parsed = tuple[bytes, Usage]
@@ -67,4 +67,4 @@ def _refuse_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
 
 
 IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, reject_unstreamed)
-"""For images from an image backend (``formats/image_backends.py``), which may take several requests and answers."""
+"""For images from an image backend (``formats/images/backends.py``), which may take several requests and answers."""

@@ -16,26 +16,26 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.adaptations import LEFT_OUT
-from gateway.formats.call_conversion import (
+from gateway.formats.chat.adaptations import LEFT_OUT
+from gateway.formats.chat.call_conversion import (
     NO_CONVERSION,
     CallConversion,
     CallConverter,
     ConvertingParser,
     find_call_conversion,
 )
-from gateway.formats.chat import Event, UsageReport
+from gateway.formats.chat.model import Event, UsageReport
+from gateway.formats.chat.one_call import OneCallParser, keep_first_call, takes_one_call
+from gateway.formats.chat.openai.chat import ChatPassthrough
+from gateway.formats.chat.openai.custom_tools import has_custom
+from gateway.formats.chat.translated_format import ClientFormat, ProviderFormat
+from gateway.formats.chat.valid_chat import find_losses, make_valid
 from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_FORMATS
-from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
-from gateway.formats.openai.chat import ChatPassthrough
-from gateway.formats.openai.custom_tools import has_custom
-from gateway.formats.openai.errors import Secrets
+from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import IMAGE_BACKEND_FORMAT, PassthroughFormat
-from gateway.formats.request_body import AdaptedBody, Payload
 from gateway.formats.stream import StreamTransform, TranslatingStream, parse_events_usage
-from gateway.formats.translated_format import ClientFormat, ProviderFormat
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
-from gateway.formats.valid_chat import find_losses, make_valid
+from gateway.formats.wire.request_body import AdaptedBody, Payload
 
 Body = dict[str, Any]
 
@@ -171,18 +171,18 @@ class _ChatTranslation:
 
 CLIENT_FORMATS: Mapping[Operation, ClientFormat] = defer(
     {
-        "chat": "formats.openai.translated:CLIENT",
-        "messages": "formats.anthropic.translated:CLIENT",
-        "responses": "formats.openai.translated_responses:CLIENT",
-        "generate_content": "formats.gemini.translated:CLIENT",
+        "chat": "formats.chat.openai.translated:CLIENT",
+        "messages": "formats.chat.anthropic.translated:CLIENT",
+        "responses": "formats.chat.responses.translated:CLIENT",
+        "generate_content": "formats.chat.gemini.translated:CLIENT",
     }
 )
 _PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
     {
-        "openai_chat": "formats.openai.translated:PROVIDER",
-        "anthropic_messages": "formats.anthropic.translated:PROVIDER",
-        "gemini_generate": "formats.gemini.translated:PROVIDER",
-        "bedrock_converse": "formats.bedrock.translated:PROVIDER",
+        "openai_chat": "formats.chat.openai.translated:PROVIDER",
+        "anthropic_messages": "formats.chat.anthropic.translated:PROVIDER",
+        "gemini_generate": "formats.chat.gemini.translated:PROVIDER",
+        "bedrock_converse": "formats.chat.bedrock.translated:PROVIDER",
     }
 )
 _TRANSLATED = frozenset(_PROVIDER_FORMATS)

@@ -13,12 +13,12 @@ from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, attach_details, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.chat import parse_answer_object
-from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
-from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import PassthroughFormat, unchanged_answer, without_identity
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.usage.prompt_tokens import estimate_prompt
+from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.wire.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})

@@ -16,8 +16,7 @@ from gateway.domain.operation import OPERATIONS
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
-from gateway.formats import sse
-from gateway.formats.chat import (
+from gateway.formats.chat.model import (
     Event,
     LogprobsReport,
     MessageStart,
@@ -29,8 +28,9 @@ from gateway.formats.chat import (
     ToolCallDelta,
     UsageReport,
 )
-from gateway.formats.openai.errors import Secrets
-from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.wire import sse
 
 _SAMPLED_EVENTS = 128
 """Number of the last text events kept as a sample; estimates extrapolate from them to a longer stream."""

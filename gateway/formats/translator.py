@@ -6,9 +6,9 @@ import attrs
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.openai.errors import Secrets
-from gateway.formats.request_body import Payload
+from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamTransform
+from gateway.formats.wire.request_body import Payload
 from gateway.frozen import frozen, quick_frozen
 
 EVENT_STREAM = "text/event-stream"

@@ -5,7 +5,7 @@ import attrs
 from gateway.domain.image import MAX_IMAGE_BYTES, Image, ImageForm
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats.image_data import check_image
+from gateway.formats.images.image_data import check_image
 from gateway.media.base64_steps import decode_base64, encode_base64
 from gateway.media.signed_links import SignedLinks
 from gateway.providers.base import parse_origin

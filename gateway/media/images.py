@@ -12,12 +12,12 @@ from gateway.background import TaskSet
 from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.content_filter import parse_image_error
-from gateway.formats.image_backend import ImageBackend, ProviderRequest
-from gateway.formats.image_backends import make_image_backend
+from gateway.formats.errors.content_filter import parse_image_error
+from gateway.formats.errors.openai import parse_retry_after
+from gateway.formats.images.backend import ImageBackend, ProviderRequest
+from gateway.formats.images.backends import make_image_backend
+from gateway.formats.images.openai_response import build_answer, build_completed
 from gateway.formats.json_or_stream import check_parts
-from gateway.formats.openai.errors import parse_retry_after
-from gateway.formats.openai.image_response import build_answer, build_completed
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.word_filter import WordList, check_body

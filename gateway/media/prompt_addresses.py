@@ -1,6 +1,6 @@
 """Fetches images and files that a prompt references by URL, for providers that accept only inline data.
 
-The reservation treats a URL as content of unknown length (``formats/provider_reads.py``).
+The reservation treats a URL as content of unknown length (``formats/references/provider_reads.py``).
 """
 
 import asyncio
@@ -10,8 +10,8 @@ import attrs
 
 from gateway.domain.media import SNIFF_BYTES, sniff_image
 from gateway.errors import Overloaded, ProviderError, RequestTooLarge, UnsupportedByProvider
-from gateway.formats.media_addresses import FetchedMedia, MediaAddress, copy_prompt, encode, list_addresses
-from gateway.formats.prompt_files import find_type
+from gateway.formats.references.media_addresses import FetchedMedia, MediaAddress, copy_prompt, encode, list_addresses
+from gateway.formats.references.prompt_files import find_type
 from gateway.large_work import MAX_ON_LOOP, work_by_size
 from gateway.memory_budget import Loan, MemoryBudget
 from gateway.request_context import RequestContext

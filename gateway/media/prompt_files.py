@@ -4,8 +4,8 @@ import base64
 
 from gateway.domain.media import SNIFF_BYTES
 from gateway.errors import NotFound, RequestTooLarge
-from gateway.formats.prompt_files import NamedFile, find_type, list_files, put_file
-from gateway.formats.request_body import Body
+from gateway.formats.references.prompt_files import NamedFile, find_type, list_files, put_file
+from gateway.formats.wire.request_body import Body
 from gateway.large_work import work_aside
 from gateway.media.client_files import ClientFiles
 from gateway.memory_budget import Loan

@@ -13,7 +13,7 @@ from gateway.domain.capability import Capability, find_capability
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.domain.upload import Content
-from gateway.formats.request_body import JSON
+from gateway.formats.wire.request_body import JSON
 from gateway.frozen import frozen
 from gateway.providers.priced_fields import EVERYWHERE
 

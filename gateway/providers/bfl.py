@@ -1,13 +1,13 @@
 """Black Forest Labs: images of the FLUX models only.
 
-docs.bfl.ai/quick_start/generating_images: a model's name is its path, see ``formats/vendors/bfl_images.py``; the key in
+docs.bfl.ai/quick_start/generating_images: a model's name is its path, see ``formats/images/bfl.py``; the key in
 an ``x-key`` header. ``https://api.eu.bfl.ai/v1`` and ``https://api.us.bfl.ai/v1`` stay in one region.
 """
 
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.bfl_images import MODELS
+from gateway.formats.images.bfl import MODELS
 from gateway.providers.base import Endpoint, Provider
 
 

@@ -6,10 +6,11 @@ Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashsco
 ``https://WORKSPACE.REGION.maas.aliyuncs.com`` a private one, each with ``/compatible-mode/v1`` as ``base_url``. The
 documented model list has another address and shape; the one in OpenAI's shape is not documented.
 
-Images and videos have separate formats on the same server (``formats/vendors/dashscope_*.py``). Image sizes that are
-documented as ranges are not listed; the provider rejects what it does not make. Searches (``enable_search``) and code
-execution (``enable_code_interpreter``) are billed (.../web-search). Rerank (``/compatible-api/v1/reranks``) is not
-supported. Anthropic's messages: provider "anthropic" with ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
+Images and videos have separate formats on the same server (``dashscope.py`` in ``formats/images`` and
+``formats/videos``). Image sizes that are documented as ranges are not listed; the provider rejects what it does not
+make. Searches (``enable_search``) and code execution (``enable_code_interpreter``) are billed (.../web-search). Rerank
+(``/compatible-api/v1/reranks``) is not supported. Anthropic's messages: provider "anthropic" with
+``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
+from gateway.formats.videos.dashscope import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 from gateway.providers.efforts import disable_when_forced, enable_thinking_false
 from gateway.providers.priced_fields import EVERYWHERE

@@ -1,11 +1,11 @@
 """fal: images, by models of many makers, each with its own price; videos are provider "fal_queue".
 
 docs.fal.ai/documentation/model-apis/inference/synchronous: models are called ``owner/name`` or ``owner/name/variant``;
-for their fields see ``formats/vendors/fal_images.py``. The scheme of the key is ``Key``.
+for their fields see ``formats/images/fal.py``. The scheme of the key is ``Key``.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.fal_images import EDITS
+from gateway.formats.images.fal import EDITS
 from gateway.providers.base import Endpoint, Provider
 
 _MOST = 4

@@ -1,7 +1,7 @@
 """fal's queue (fal.ai/docs/inference-api): videos only; images are provider "fal", with the same key."""
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.fal_videos import MODELS, REQUESTS
+from gateway.formats.videos.fal import MODELS, REQUESTS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.fal import sign_key
 

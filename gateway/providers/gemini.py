@@ -10,8 +10,8 @@ was shut down on 17 August 2026 (.../docs/deprecations). Videos: .../docs/veo.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
-from gateway.formats.gemini.videos import SECONDS, SIZES
+from gateway.formats.images.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.videos.gemini import SECONDS, SIZES
 from gateway.providers.base import Endpoint, Provider
 
 _MOST_SOURCES = 14

@@ -2,12 +2,12 @@
 
 kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, given as
 ``ACCESS:SECRET``, from which a token is made for every request; the latter works only with the older API version, see
-``formats/vendors/kling_videos.py``. Inside China the address is ``https://api-beijing.klingai.com``, with separate
+``formats/videos/kling.py``. Inside China the address is ``https://api-beijing.klingai.com``, with separate
 keys.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.kling_videos import MODELS, TEXT
+from gateway.formats.videos.kling import MODELS, TEXT
 from gateway.providers.base import Endpoint, Provider, sign_bearer
 
 LIFETIME_S = 1_800

@@ -1,13 +1,13 @@
 """Luma: videos of Ray, images of Uni.
 
-docs.agents.lumalabs.ai/guides/pricing lists the models; see ``formats/vendors/luma_videos.py`` and ``luma_images.py``.
+docs.agents.lumalabs.ai/guides/pricing lists the models; see ``formats/videos/luma.py`` and ``formats/images/luma.py``.
 """
 
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors import luma_images
-from gateway.formats.vendors.luma_videos import GENERATIONS, MODELS
+from gateway.formats.images import luma as luma_images
+from gateway.formats.videos.luma import GENERATIONS, MODELS
 from gateway.providers.base import Endpoint, Provider
 
 

@@ -1,13 +1,13 @@
 """MiniMax: videos of Hailuo only; its other models are provider "custom" with ``https://api.minimax.io/v1``.
 
-platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. In China
+platform.minimax.io/docs/api-reference, see ``formats/videos/minimax.py``. In China
 (platform.minimaxi.com/docs/api-reference) the address is ``https://api.minimaxi.com``, with separate keys. H3 requires
 a pay-as-you-go key, not that of a plan. No environment variable creates a channel: often that key is for the other
 models.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.minimax_videos import MODELS, TASKS
+from gateway.formats.videos.minimax import MODELS, TASKS
 from gateway.providers.base import Endpoint, Provider
 
 MINIMAX = Provider(

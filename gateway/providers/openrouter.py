@@ -19,7 +19,7 @@ import attrs
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
-from gateway.formats.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.images.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.efforts import ORDINARY, fit_effort, reasoning_none

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.fields import PLAIN_NAMES, find_governed
+from gateway.formats.wire.fields import PLAIN_NAMES, find_governed
 from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 

@@ -1,13 +1,13 @@
 """Replicate: images only, by models of many makers, each with its own price.
 
 replicate.com/docs/reference/http. Models are called ``owner/name``, those of the community ``owner/name:version``; for
-their fields see ``formats/vendors/replicate_images.py``.
+their fields see ``formats/images/replicate.py``.
 """
 
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.replicate_images import MODELS, PREDICTIONS
+from gateway.formats.images.replicate import MODELS, PREDICTIONS
 from gateway.providers.base import Endpoint, Provider
 
 

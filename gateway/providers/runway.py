@@ -1,12 +1,12 @@
 """Runway: videos only, by its own models and others, each with its own price.
 
-docs.dev.runwayml.com/api; for the models' fields see ``formats/vendors/runway_videos.py``.
+docs.dev.runwayml.com/api; for the models' fields see ``formats/videos/runway.py``.
 """
 
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.runway_videos import BY_WORDS, MODELS
+from gateway.formats.videos.runway import BY_WORDS, MODELS
 from gateway.providers.base import Endpoint, Provider
 
 

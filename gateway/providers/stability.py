@@ -1,7 +1,7 @@
-"""Stability AI (platform.stability.ai/docs/api-reference): images only; see ``formats/vendors/stability_images.py``."""
+"""Stability AI (platform.stability.ai/docs/api-reference): images only; see ``formats/images/stability.py``."""
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.stability_images import MODELS, PLACE, SIZES
+from gateway.formats.images.stability import MODELS, PLACE, SIZES
 from gateway.providers.base import Endpoint, Provider
 
 STABILITY = Provider(

@@ -24,7 +24,7 @@ from functools import lru_cache
 import orjson
 
 from gateway.errors import ProviderAuthError
-from gateway.formats.json_values import list_objects
+from gateway.formats.wire.json_values import list_objects
 from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES, VIDEO_MODELS, VIDEOS
 from gateway.providers.priced_fields import BETA, EVERYWHERE

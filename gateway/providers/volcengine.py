@@ -1,4 +1,4 @@
-"""Volcengine Ark (ByteDance): Doubao, and the Seedance videos (``formats/vendors/volcengine_videos.py``).
+"""Volcengine Ark (ByteDance): Doubao, and the Seedance videos (``formats/videos/volcengine.py``).
 
 volcengine.com/docs/82379/1298459 (address and keys), /docs/82379/1330626 (OpenAI compatibility), and for embeddings the
 vendor's client, github.com/volcengine/volcengine-go-sdk, ``service/arkruntime``. Outside China it is BytePlus ModelArk
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.formats.vendors.volcengine_videos import MODELS, TASKS
+from gateway.formats.videos.volcengine import MODELS, TASKS
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
 from gateway.providers.efforts import ORDINARY, fit_effort, thinking_disabled
 from gateway.providers.message_order import four_stops

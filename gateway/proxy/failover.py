@@ -25,7 +25,7 @@ from gateway.errors import (
     UnsupportedByProvider,
     drop_frames,
 )
-from gateway.formats.openai.errors import mask
+from gateway.formats.errors.openai import mask
 from gateway.proxy.drain import DrainedStream, DrainService
 from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import LoadBalancer

@@ -12,16 +12,16 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
-from gateway.formats.content_filter import parse_image_error
-from gateway.formats.fan_out import MergedStream
+from gateway.formats.audio.speech import is_sound_type
+from gateway.formats.chat.fan_out import MergedStream
+from gateway.formats.chat.responses.responses import find_response_id
+from gateway.formats.errors.content_filter import parse_image_error
+from gateway.formats.errors.openai import Secrets, parse_error, parse_retry_after
+from gateway.formats.errors.vendor import parse_worded_error
 from gateway.formats.json_or_stream import LARGE_ANSWER_BYTES, JsonOrStream, check_parts
-from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
-from gateway.formats.openai.responses import find_response_id
-from gateway.formats.openai.speech import is_sound_type
-from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
-from gateway.formats.vendor_errors import parse_worded_error
+from gateway.formats.wire.sse import KEEPALIVE
 from gateway.frozen import quick_frozen
 from gateway.large_work import work_aside, work_by_size
 from gateway.providers.registry import PROVIDERS
@@ -251,7 +251,9 @@ def _end(
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
     google = OPERATIONS[inference.operation].api == "google"
-    build = defer_function(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
+    build = defer_function(
+        f"formats.chat.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer"
+    )
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
 

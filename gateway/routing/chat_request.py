@@ -8,11 +8,11 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_name import is_glob
 from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest, ProviderTimeout
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.errors.vendor import parse_worded_error
 from gateway.formats.json_or_stream import check_parts
-from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
-from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.base import EndpointRequest
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import ProviderAccess, pack

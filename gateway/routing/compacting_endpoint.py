@@ -1,4 +1,4 @@
-"""Finds a channel's endpoint for compacting a conversation into a summary; see ``formats/openai/compaction.py``."""
+"""Finds a channel's endpoint for compacting a conversation; see ``formats/chat/responses/compaction.py``."""
 
 import attrs
 

@@ -17,7 +17,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse, KeptRules
 from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, work_aside, work_by_size
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory

@@ -12,7 +12,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
-from gateway.formats.stored_references import StoredReference, list_stored_references
+from gateway.formats.references.stored import StoredReference, list_stored_references
 from gateway.large_work import call_on_loop
 from gateway.memory_budget import Borrower
 from gateway.routing.item_references import is_own

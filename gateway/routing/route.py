@@ -11,7 +11,7 @@ from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
-from gateway.formats.fan_out import make_single
+from gateway.formats.chat.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import leave_out

@@ -12,7 +12,7 @@ from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
 from gateway.errors import GatewayError, GroupNotAllowed, InvalidRequest, ModelNotAllowed, NotFound, ProviderError
-from gateway.formats.openai.fields import PLAIN_NAMES
+from gateway.formats.wire.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.priced_fields import PRICED_FIELDS, check_spelling
 from gateway.providers.registry import PROVIDERS

@@ -20,11 +20,11 @@ from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
-from gateway.formats.detail_bounds import bound_details
-from gateway.formats.image_backend import ProviderRequest
-from gateway.formats.output_limit import lower_limits
-from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
+from gateway.formats.errors.output_limit import lower_limits
+from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.translator import ResponseIdentity, Translator
+from gateway.formats.usage.detail_bounds import bound_details
+from gateway.formats.wire.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
@@ -325,7 +325,7 @@ class Attempt:
 
 @frozen
 class ProviderAccess:
-    """The address and credentials for requests to a channel. ``mark``: unguessable; see ``formats/request_body.py``."""
+    """The address and credentials for a channel's requests. ``mark``: unguessable, see ``wire/request_body.py``."""
 
     channel: Channel
     endpoint: Endpoint

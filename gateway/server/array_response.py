@@ -1,6 +1,6 @@
 """Streaming a response as one JSON array, as Google's API does without ``?alt=sse``."""
 
-from gateway.formats.sse import SseSplitter, parse_data
+from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.server.stream_response import EventStreamResponse
 
 _MEDIA_TYPE = "application/json; charset=utf-8"

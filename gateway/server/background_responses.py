@@ -19,9 +19,9 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.error_status import find_page
 from gateway.errors import GatewayError, InternalError, InvalidRequest, ShuttingDown
-from gateway.formats.openai.response_failure import build_page
-from gateway.formats.openai.responses import UNFINISHED
-from gateway.formats.openai.responses_writer import ResponseStreamSerializer
+from gateway.formats.chat.responses.failure import build_page
+from gateway.formats.chat.responses.response_writer import ResponseStreamSerializer
+from gateway.formats.chat.responses.responses import UNFINISHED
 from gateway.formats.translator import ResponseIdentity
 from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan

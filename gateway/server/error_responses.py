@@ -6,7 +6,7 @@ from aiohttp import web
 from gateway import errors
 from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.error_status import find_page
-from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
+from gateway.formats.errors.body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import SERVICES
 from gateway.server.unserved_paths import describe_unserved_path, find_hint, list_served

@@ -11,7 +11,7 @@ from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import Operation
-from gateway.formats.gemini import models as gemini_models
+from gateway.formats.model_lists import gemini as gemini_models
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.inference import forward_inference
@@ -38,20 +38,20 @@ class ParseNamed(Protocol):
     def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest: ...
 
 
-_parse_generate = defer_function("formats.gemini.request:parse_generate_inference")
+_parse_generate = defer_function("formats.chat.gemini.request:parse_generate_inference")
 _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
-    ("generateContent", "generate_content", defer_function("formats.gemini.request:parse_generate_inference")),
+    ("generateContent", "generate_content", defer_function("formats.chat.gemini.request:parse_generate_inference")),
     (
         "streamGenerateContent",
         "generate_content",
-        partial(defer_function("formats.gemini.request:parse_generate_inference"), stream=True),
+        partial(defer_function("formats.chat.gemini.request:parse_generate_inference"), stream=True),
     ),
-    ("countTokens", "count_content_tokens", defer_function("formats.gemini.token_counts:parse_count_inference")),
-    ("embedContent", "embed_contents", defer_function("formats.gemini.client_embeddings:parse_embed_inference")),
+    ("countTokens", "count_content_tokens", defer_function("formats.chat.gemini.token_counts:parse_count_inference")),
+    ("embedContent", "embed_contents", defer_function("formats.embeddings.gemini_clients:parse_embed_inference")),
     (
         "batchEmbedContents",
         "embed_contents",
-        defer_function("formats.gemini.client_embeddings:parse_batch_embed_inference"),
+        defer_function("formats.embeddings.gemini_clients:parse_batch_embed_inference"),
     ),
 )
 

@@ -14,8 +14,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.videos import build_video
+from gateway.formats.videos.openai import build_video
+from gateway.formats.wire.form import ReceivedForm
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.video_status import find_status_words
 

@@ -29,8 +29,8 @@ from gateway.errors import (
     RateLimited,
     drop_frames,
 )
-from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.fields import has_unusual_names
+from gateway.formats.wire.fields import has_unusual_names
+from gateway.formats.wire.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.log import MASKED
 from gateway.media.prompt_files import MENTION, put_files

@@ -17,8 +17,8 @@ from multipart import MultipartError, MultipartSegment, ParserLimitReached, Push
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import HEAD_BYTES, Spooled, Upload
 from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
-from gateway.formats.form import ReceivedForm
-from gateway.formats.request_body import ANY_TYPE, MEDIA_TYPE
+from gateway.formats.wire.form import ReceivedForm
+from gateway.formats.wire.request_body import ANY_TYPE, MEDIA_TYPE
 from gateway.frozen import frozen
 from gateway.server.media_type import read_media_type
 from gateway.storage.upload_spool import SpooledSlice, UploadSpool

@@ -16,7 +16,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, QuotaExceeded, RateLimited
-from gateway.formats.openai import realtime as wire
+from gateway.formats.realtime import events as wire
 from gateway.request_context import RequestContext, make_request_id
 from gateway.routing.target import Attempt, Target
 from gateway.server.active_inference import ActiveInference

@@ -18,9 +18,9 @@ from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
-from gateway.formats.openai import realtime as wire
-from gateway.formats.openai.errors import mask
-from gateway.formats.stored_references import ITEM, list_stored_references
+from gateway.formats.errors.openai import mask
+from gateway.formats.realtime import events as wire
+from gateway.formats.references.stored import ITEM, list_stored_references
 from gateway.frozen import frozen
 from gateway.providers.priced_fields import check_spelling, list_priced
 from gateway.providers.registry import PROVIDERS

@@ -12,7 +12,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.domain.request_log import build_adapted
-from gateway.formats.openai.rate_limit_headers import build_limits
+from gateway.formats.wire.rate_limit_headers import build_limits
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import CONTEXT

@@ -12,12 +12,12 @@ from gateway import __version__
 from gateway.deferred import defer_function, defer_handler
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
-from gateway.formats.anthropic import models as anthropic_models
-from gateway.formats.form import ReceivedForm
-from gateway.formats.openai import models as openai_models
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.completions import parse_completions_inference
-from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.completions import parse_completions_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.model_lists import anthropic as anthropic_models
+from gateway.formats.model_lists import openai as openai_models
+from gateway.formats.wire.form import ReceivedForm
 from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.client_ip import find_public_url
@@ -50,32 +50,28 @@ _forward_response = defer_handler("server.background_responses:forward_response"
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
     ("/completions", "completions", parse_completions_inference),
-    ("/moderations", "moderations", defer_function("formats.openai.moderations:parse_moderations_inference")),
+    ("/moderations", "moderations", defer_function("formats.moderations:parse_moderations_inference")),
     ("/rerank", "rerank", defer_function("formats.rerank:parse_rerank_inference")),
-    ("/responses", "responses", defer_function("formats.openai.responses:parse_responses_inference")),
-    ("/responses/compact", "responses", defer_function("formats.openai.compact_call:parse_compact_inference")),
-    ("/audio/speech", "speech", defer_function("formats.openai.speech:parse_speech_inference")),
+    ("/responses", "responses", defer_function("formats.chat.responses.responses:parse_responses_inference")),
+    ("/responses/compact", "responses", defer_function("formats.chat.responses.compact_call:parse_compact_inference")),
+    ("/audio/speech", "speech", defer_function("formats.audio.speech:parse_speech_inference")),
 )
 _REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/chat/completions", "chat", parse_chat_inference),
-    ("/images/generations", "images", defer_function("formats.openai.images:parse_images_inference")),
+    ("/images/generations", "images", defer_function("formats.images.openai:parse_images_inference")),
 )
 _MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
-    ("/messages", "messages", defer_function("formats.anthropic.request:parse_messages_inference")),
-    ("/messages/count_tokens", "count_tokens", defer_function("formats.anthropic.request:parse_count_inference")),
+    ("/messages", "messages", defer_function("formats.chat.anthropic.request:parse_messages_inference")),
+    ("/messages/count_tokens", "count_tokens", defer_function("formats.chat.anthropic.request:parse_count_inference")),
 )
 _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
-    ("/images/edits", "image_edits", defer_function("formats.openai.images:parse_edits_inference")),
+    ("/images/edits", "image_edits", defer_function("formats.images.openai:parse_edits_inference")),
     (
         "/audio/transcriptions",
         "transcriptions",
-        defer_function("formats.openai.transcriptions:parse_transcription_inference"),
+        defer_function("formats.audio.transcriptions:parse_transcription_inference"),
     ),
-    (
-        "/audio/translations",
-        "translations",
-        defer_function("formats.openai.transcriptions:parse_translation_inference"),
-    ),
+    ("/audio/translations", "translations", defer_function("formats.audio.transcriptions:parse_translation_inference")),
 )
 """Inference routes: the path below ``/v1``, the operation, and the parser of the body."""
 _VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (

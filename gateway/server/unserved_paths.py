@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway.errors import ApiNotImplemented
-from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat
+from gateway.formats.errors.body import MESSAGES_PATH, ErrorFormat
 from gateway.wording import find_nearest
 
 _UNSERVED = (

@@ -13,8 +13,8 @@ import attrs
 from gateway.domain.channel import Timeouts
 from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderError, ProviderTimeout
-from gateway.formats.json_values import loads_or_none
-from gateway.formats.openai.errors import NO_REASON, mask
+from gateway.formats.errors.openai import NO_REASON, mask
+from gateway.formats.wire.json_values import loads_or_none
 from gateway.upstream.interface import HttpClient, HttpResponse
 
 RENEW_BEFORE_S = 300.0

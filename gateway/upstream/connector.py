@@ -11,7 +11,7 @@ import aiohappyeyeballs
 from yarl import URL
 
 from gateway.errors import ProviderBadResponse, ProxyRefused
-from gateway.formats.openai.errors import describe_status
+from gateway.formats.errors.openai import describe_status
 from gateway.upstream.connection import Connection
 from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.environment_proxy import SOCKS

@@ -11,7 +11,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, ProxyRefused
-from gateway.formats.openai.errors import describe_status
+from gateway.formats.errors.openai import describe_status
 from gateway.frozen import frozen
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import FileRefused, FileRequest

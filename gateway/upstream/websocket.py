@@ -11,7 +11,7 @@ from yarl import URL
 
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse, ProviderTimeout, ProxyRefused
-from gateway.formats.openai.errors import describe_status
+from gateway.formats.errors.openai import describe_status
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.frame_meter import FrameMeter

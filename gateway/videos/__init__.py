@@ -2,7 +2,7 @@
 
 Creation:  server.handlers.video_create parses the request -> submit.VideoSubmitter: loads the reference image
            (reference_image), stores the job with its reservation (reservations), and asks a provider
-           (proxy.failover, provider_api, formats.video_backends) -> stores the started job -> events.JobStarted
+           (proxy.failover, provider_api, formats.videos.backends) -> stores the started job -> events.JobStarted
 Polling:   poll_worker.VideoPoller claims the jobs that are due -> tracker.VideoTracker polls the provider of one
            (provider_api), or downloads its file (content) -> the poller stores the jobs that go on
 End:       jobs.VideoJobs.finish -> reservations: in one commit the end, the charge and the webhook delivery

@@ -15,7 +15,7 @@ from gateway.errors import (
     ProviderTimeout,
     StoreUnavailable,
 )
-from gateway.formats.video_backend import Variant
+from gateway.formats.videos.backend import Variant
 from gateway.routing.target import ProviderAccess
 from gateway.storage.media_store import MediaStore
 from gateway.upstream.interface import FetchedFile, FileRefused

@@ -21,11 +21,11 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.image_backend import ProviderRequest
+from gateway.formats.errors.openai import parse_retry_after
+from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.json_or_stream import check_parts
-from gateway.formats.openai.errors import parse_retry_after
-from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
-from gateway.formats.video_backends import VIDEO_BACKENDS
+from gateway.formats.videos.backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
+from gateway.formats.videos.backends import VIDEO_BACKENDS
 from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.providers.registry import PROVIDERS

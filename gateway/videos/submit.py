@@ -23,7 +23,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
 from gateway.errors import Conflict, ContentForbidden, GatewayError, ProviderTimeout, SensitiveWords, ShuttingDown
-from gateway.formats.video_backend import TaskStatus, VideoSpec
+from gateway.formats.videos.backend import TaskStatus, VideoSpec
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt

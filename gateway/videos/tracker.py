@@ -34,7 +34,7 @@ from gateway.errors import (
     ProviderError,
     StoreUnavailable,
 )
-from gateway.formats.openai.errors import NO_REASON
+from gateway.formats.errors.openai import NO_REASON
 from gateway.routing.target import ProviderAccess
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import VideoJobs

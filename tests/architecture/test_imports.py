@@ -142,7 +142,7 @@ def test_a_module_can_be_imported_first() -> None:
     [
         [("gateway.cli.main", {"aiohttp", "sqlalchemy", "rich", "alembic", "cattrs", "structlog"})],
         [
-            ("gateway.formats.openai.chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
+            ("gateway.formats.chat.openai.chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
             ("gateway.proxy.failover", {"aiohttp", "sqlalchemy", "cattrs"}),
             ("gateway.config.loader", {"aiohttp", "sqlalchemy", "alembic"}),
             ("gateway.app", {"alembic", "babel", "click", "sqlalchemy.dialects.postgresql"}),
@@ -158,8 +158,8 @@ def test_what_is_imported_is_no_heavier_than_its_work(asked: list[tuple[str, set
 
 def test_what_is_loaded_would_be_found() -> None:
     heavy = ["aiohttp", "sqlalchemy", "alembic"]
-    asked = ("gateway.formats.sse", heavy), ("gateway.upstream.safe_fetch", heavy)
-    assert find_loaded(*asked) == {"gateway.formats.sse": set(), "gateway.upstream.safe_fetch": {"aiohttp"}}
+    asked = ("gateway.formats.wire.sse", heavy), ("gateway.upstream.safe_fetch", heavy)
+    assert find_loaded(*asked) == {"gateway.formats.wire.sse": set(), "gateway.upstream.safe_fetch": {"aiohttp"}}
 
 
 def test_the_gateway_needs_no_package_of_an_extra() -> None:

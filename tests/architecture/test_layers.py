@@ -215,8 +215,8 @@ def test_every_package_was_looked_into() -> None:
 @pytest.mark.parametrize(
     ("where", "text", "message"),
     [
-        ("domain/x.py", "from gateway.formats.sse import BOM", "imports up"),
-        ("domain/x.py", "import gateway.formats.sse", "imports up"),
+        ("domain/x.py", "from gateway.formats.wire.sse import BOM", "imports up"),
+        ("domain/x.py", "import gateway.formats.wire.sse", "imports up"),
         ("formats/x.py", "from gateway.providers import base", "imports up"),
         ("providers/x.py", "def f():\n    from gateway.storage.journal import Journal", "imports up"),
         ("storage/x.py", "from gateway.upstream.interface import HttpResponse", "imports sideways"),

@@ -13,7 +13,7 @@ from gateway.batches import input_file
 from gateway.batches.input_file import CheckedInput, check_input, read_lines
 from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchLine
 from gateway.errors import ModelNotFound
-from gateway.formats.openai.batches import LineError, parse_line
+from gateway.formats.batches.openai import LineError, parse_line
 from gateway.memory_budget import MemoryBudget
 
 CHAT = "/v1/chat/completions"

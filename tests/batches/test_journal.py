@@ -13,7 +13,7 @@ from gateway.batches.result_files import ResultFiles
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch, LineResult
 from gateway.errors import StoreUnavailable
-from gateway.formats.openai.batches import build_answer_line, build_unsent_line
+from gateway.formats.batches.openai import build_answer_line, build_unsent_line
 from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import FileFolder, make_client_id
 from gateway.storage.schema import batches

@@ -5,7 +5,7 @@ from pathlib import Path
 from gateway.batches.result_files import ResultFiles
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus
-from gateway.formats.openai.batches import build_unsent_line
+from gateway.formats.batches.openai import build_unsent_line
 from gateway.storage.batches import BatchRepository
 from gateway.storage.client_files import ClientFileRepository
 from gateway.storage.file_folder import FileFolder, make_client_id

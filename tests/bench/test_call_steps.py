@@ -17,14 +17,14 @@ from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
-from gateway.formats.gemini.passthrough import GenerateContentPassthrough
-from gateway.formats.gemini.request import parse_generate_inference
-from gateway.formats.openai.chat import ChatPassthrough, parse_chat_inference
-from gateway.formats.openai.rate_limit_headers import build_limits
+from gateway.formats.chat.gemini.passthrough import GenerateContentPassthrough
+from gateway.formats.chat.gemini.request import parse_generate_inference
+from gateway.formats.chat.openai.chat import ChatPassthrough, parse_chat_inference
 from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
-from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
+from gateway.formats.wire.rate_limit_headers import build_limits
+from gateway.formats.wire.strict_json import parse_json_object
 from tests.support import gemini_cassettes as gemini
 from tests.support.called_functions import list_called
 

@@ -13,7 +13,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price, PriceList
-from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy

@@ -26,10 +26,10 @@ import pytest
 
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import parse_messages_inference
-from gateway.formats.gemini.request import parse_generate_inference
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.chat.gemini.request import parse_generate_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.formats.registry import is_translated, make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages

@@ -27,7 +27,7 @@ from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import MAX_TOKENS
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.request_context import RequestContext
 from tests.support.billing_services import BillingServices, ModelDisk, call_for, unix
 

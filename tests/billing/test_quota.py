@@ -22,10 +22,10 @@ from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import GatewayError, KeyDisabled, QuotaExceeded, RateLimited, StoreUnavailable
-from gateway.formats.anthropic.request import parse_messages_inference
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.completions import parse_completions_inference
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.completions import parse_completions_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.storage.journal import RequestJournal
 from tests.support.billing_services import (
     NANO_A_TOKEN,

@@ -26,7 +26,7 @@ from gateway.errors import (
     ShuttingDown,
     UnsupportedByProvider,
 )
-from gateway.formats.openai.errors import parse_provider_error
+from gateway.formats.errors.openai import parse_provider_error
 from gateway.proxy.failover import mark_failed
 from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer

@@ -13,7 +13,7 @@ from gateway.domain.price import ONE_PPM, Price, nanos
 from gateway.domain.request_log import FailedAttempt, Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
-from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Target
 from tests.support.billing_services import BillingServices, call_for, caller_of, capped, option_of

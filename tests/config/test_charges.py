@@ -11,14 +11,14 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
-from gateway.formats.anthropic import response as anthropic
-from gateway.formats.detail_bounds import fill_details
-from gateway.formats.gemini.usage_metadata import parse_usage_metadata
-from gateway.formats.openai.images import parse_images_usage
-from gateway.formats.openai.realtime import parse_realtime_usage
+from gateway.formats.chat.anthropic import response as anthropic
+from gateway.formats.chat.gemini.usage_metadata import parse_usage_metadata
+from gateway.formats.images.openai import parse_images_usage
+from gateway.formats.realtime.events import parse_realtime_usage
 from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
+from gateway.formats.usage.detail_bounds import fill_details
 from tests.support import converse_cassettes as converse_stream
 from tests.support.table_rows import table_rows
 

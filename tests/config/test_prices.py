@@ -19,8 +19,11 @@ from gateway.config.schema import Config
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage, UsageDetails
-from gateway.formats.gemini import videos as gemini_videos
-from gateway.formats.vendors import dashscope_videos, fal_videos, kling_videos, minimax_videos
+from gateway.formats.videos import dashscope as dashscope_videos
+from gateway.formats.videos import fal as fal_videos
+from gateway.formats.videos import gemini as gemini_videos
+from gateway.formats.videos import kling as kling_videos
+from gateway.formats.videos import minimax as minimax_videos
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.providers.registry import PROVIDERS
 from scripts import update_prices

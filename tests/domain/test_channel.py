@@ -4,7 +4,7 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.model_name import is_glob
-from gateway.formats.openai.errors import mask
+from gateway.formats.errors.openai import mask
 from tests.support.table_rows import table_rows
 
 CHANNEL = Channel(

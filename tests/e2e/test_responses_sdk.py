@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.memory_budget import Loan
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider

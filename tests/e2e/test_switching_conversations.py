@@ -2,7 +2,7 @@
 
 Every convention asks a first provider, which thinks and calls two tools; a second one gets the results, and the first
 one the next question. The providers refuse what the real ones refuse: an unknown id, a wrong signature, a lost result.
-Every pair of providers, and other conversations, are in tests/formats/test_conversations.py.
+Every pair of providers, and other conversations, are in tests/formats/chat/test_conversations.py.
 """
 
 import base64

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.formats.fan_out import MAX_REQUESTS
-from gateway.formats.sse import parse_data
+from gateway.formats.chat.fan_out import MAX_REQUESTS
+from gateway.formats.wire.sse import parse_data
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.fault_scene import (

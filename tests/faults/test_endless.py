@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.sse import MAX_NOISE_BYTES
+from gateway.formats.wire.sse import MAX_NOISE_BYTES
 from tests.support.compressed_runs import compress_run
 from tests.support.fault_scene import (
     WORDS,

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from gateway.formats.sse import parse_data
+from gateway.formats.wire.sse import parse_data
 from tests.support.fault_scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.openai.chat import ChatPassthrough, parse_chat_inference
-from gateway.formats.sse import BOM
+from gateway.formats.chat.openai.chat import ChatPassthrough, parse_chat_inference
+from gateway.formats.wire.sse import BOM
 from tests.support.fault_scene import audit, call, site, until
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import (

@@ -11,8 +11,8 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ClientDisconnected, GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.sse import KEEPALIVE
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.wire.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy import forward
 from gateway.proxy.failover import RETRY_WAIT_S, Proxy

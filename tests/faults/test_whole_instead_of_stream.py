@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.formats.json_or_stream import MAX_WHOLE_BYTES
-from gateway.formats.sse import parse_data
+from gateway.formats.wire.sse import parse_data
 from tests.support.fault_scene import (
     TOKENS,
     Heard,

@@ -16,33 +16,33 @@ from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
-from gateway.formats import sse
-from gateway.formats.anthropic import response as anthropic_answer
-from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
-from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
-from gateway.formats.bedrock.stream import ConverseStreamParser
-from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
-from gateway.formats.form import ReceivedForm
-from gateway.formats.gemini import response as gemini_answer
-from gateway.formats.gemini import token_counts as gemini_counts
-from gateway.formats.gemini.client_embeddings import parse_batch_embed_inference
-from gateway.formats.gemini.request import parse_generate_inference
-from gateway.formats.gemini.response import GenerateContentParser
-from gateway.formats.openai import response as openai_answer
-from gateway.formats.openai.chat import DONE_EVENT, parse_chat_inference
-from gateway.formats.openai.completions import parse_completions_inference
-from gateway.formats.openai.embeddings import parse_embeddings_inference
-from gateway.formats.openai.images import parse_edits_inference, parse_images_inference
-from gateway.formats.openai.moderations import parse_moderations_inference
-from gateway.formats.openai.responses import parse_responses_inference
-from gateway.formats.openai.speech import parse_speech_inference
-from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.openai.transcriptions import parse_transcription_inference, parse_translation_inference
+from gateway.formats.audio.speech import parse_speech_inference
+from gateway.formats.audio.transcriptions import parse_transcription_inference, parse_translation_inference
+from gateway.formats.chat.anthropic import response as anthropic_answer
+from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
+from gateway.formats.chat.anthropic.stream import STOP_EVENT, MessagesStreamParser
+from gateway.formats.chat.bedrock.stream import ConverseStreamParser
+from gateway.formats.chat.gemini import response as gemini_answer
+from gateway.formats.chat.gemini import token_counts as gemini_counts
+from gateway.formats.chat.gemini.request import parse_generate_inference
+from gateway.formats.chat.gemini.response import GenerateContentParser
+from gateway.formats.chat.model import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
+from gateway.formats.chat.openai import response as openai_answer
+from gateway.formats.chat.openai.chat import DONE_EVENT, parse_chat_inference
+from gateway.formats.chat.openai.completions import parse_completions_inference
+from gateway.formats.chat.openai.stream import ChatStreamParser
+from gateway.formats.chat.responses.responses import parse_responses_inference
+from gateway.formats.embeddings.gemini_clients import parse_batch_embed_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.images.openai import parse_edits_inference, parse_images_inference
+from gateway.formats.moderations import parse_moderations_inference
 from gateway.formats.registry import make_translator
-from gateway.formats.request_body import Body, Form, Payload, build_payload
 from gateway.formats.rerank import parse_rerank_inference
 from gateway.formats.stream import StreamParser, parse_events_usage
 from gateway.formats.translator import ResponseIdentity, Translator
+from gateway.formats.wire import sse
+from gateway.formats.wire.form import ReceivedForm
+from gateway.formats.wire.request_body import Body, Form, Payload, build_payload
 from tests.support import anthropic_cassettes as anthropic
 from tests.support import converse_cassettes as bedrock
 from tests.support import gemini_cassettes as gemini

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, UsageDetails
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
-from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_inference
+from gateway.formats.usage.prompt_tokens import estimate_prompt
+from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, max_prompt_tokens=100)

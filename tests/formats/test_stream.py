@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
-from gateway.formats.chat import (
+from gateway.formats.chat.model import (
     ENDED,
     ChoiceFinished,
     Event,

@@ -33,7 +33,7 @@ from gateway.errors import (
     StoreUnavailable,
     UnsupportedByProvider,
 )
-from gateway.formats.sse import KEEPALIVE
+from gateway.formats.wire.sse import KEEPALIVE
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.images import (
     ABANDON_TIMEOUT_S,

@@ -1,6 +1,6 @@
 """Vendors with the OpenAI format at their own address: the request as sent, and the model list as it arrives.
 
-Their answers, streams and errors have the format's own shapes, which tests/formats/openai covers.
+Their answers, streams and errors have the format's own shapes, which tests/formats/chat/openai covers.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import orjson
 
 from gateway.domain.channel import Channel
 from gateway.domain.operation import OPERATIONS
-from gateway.formats.openai.models import parse_models
+from gateway.formats.model_lists.openai import parse_models
 from gateway.providers.base import EndpointRequest, Provider
 from gateway.providers.custom import CUSTOM
 from gateway.providers.registry import PROVIDERS

@@ -3,7 +3,7 @@
 import jwt
 
 from gateway.domain.channel import Channel
-from gateway.formats.vendors.kling_videos import MODELS
+from gateway.formats.videos.kling import MODELS
 from gateway.providers.base import EndpointRequest
 from gateway.providers.kling import KLING, sign_at
 from tests.support.table_rows import table_rows

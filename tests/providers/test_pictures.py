@@ -10,10 +10,10 @@ from gateway.domain.capability import UNKNOWN
 from gateway.domain.image import ImageRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest
-from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
-from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.openai.images import parse_images_inference
-from gateway.formats.vendors.replicate_images import MODELS as REPLICATE_MODELS
+from gateway.formats.images.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.images.openai import parse_images_inference
+from gateway.formats.images.openai_backend import OpenAiImageBackend
+from gateway.formats.images.replicate import MODELS as REPLICATE_MODELS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.dashscope import DASHSCOPE
 from gateway.providers.gemini import GEMINI

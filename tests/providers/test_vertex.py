@@ -8,9 +8,9 @@ import pytest
 from gateway.domain.channel import Channel
 from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest, ProviderAuthError
-from gateway.formats.gemini.embeddings import build_embeddings_body
-from gateway.formats.gemini.vertex_embeddings import build_predict_body
-from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.embeddings.gemini import build_embeddings_body
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.embeddings.vertex import build_predict_body
 from gateway.providers.base import EndpointRequest
 from gateway.providers.vertex import SCOPE, VERTEX, sign_at
 from tests.support.service_account import ACCOUNT, KEY, PRIVATE, pack, read_token

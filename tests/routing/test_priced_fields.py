@@ -15,7 +15,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
-from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
+from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.providers.hosted_tools import leave_out
 from gateway.providers.priced_fields import list_priced
 from gateway.routing.target import Target, find_answered

@@ -19,9 +19,9 @@ from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.rate_limit import find_smooth_burst
 from gateway.domain.usage import Usage
-from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
-from gateway.formats.openai.embeddings import parse_embeddings_inference
-from gateway.formats.openai.images import parse_images_inference
+from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
+from gateway.formats.images.openai import parse_images_inference
 from gateway.routing.channel_state import ALL_INSISTING_RPM, INSISTING_RPM
 from gateway.routing.load_balancer import RetrySettings
 from gateway.routing.pricing_policy import PricingPolicy

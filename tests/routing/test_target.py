@@ -15,13 +15,13 @@ from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.upload import Content, FilePiece
 from gateway.domain.usage import Usage
 from gateway.errors import UnsupportedByProvider
-from gateway.formats.image_backend import ProviderRequest
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.images import parse_images_inference
-from gateway.formats.openai.speech import parse_speech_inference
+from gateway.formats.audio.speech import parse_speech_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.images.backend import ProviderRequest
+from gateway.formats.images.openai import parse_images_inference
 from gateway.formats.registry import make_translator
-from gateway.formats.request_body import Form, build_data_url
 from gateway.formats.translator import ResponseIdentity
+from gateway.formats.wire.request_body import Form, build_data_url
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer

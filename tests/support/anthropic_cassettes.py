@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from gateway.domain.usage import Usage, UsageDetails
-from gateway.formats.chat import (
+from gateway.formats.chat.model import (
     ENDED,
     ChoiceFinished,
     Event,

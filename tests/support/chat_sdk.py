@@ -8,7 +8,7 @@ import openai
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
-from gateway.formats import chat
+from gateway.formats.chat import model as chat
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 NAMES = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)

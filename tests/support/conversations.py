@@ -12,10 +12,10 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import parse_messages_inference
-from gateway.formats.gemini.request import parse_generate_inference
-from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.chat.gemini.request import parse_generate_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"place": {"type": "string"}}}

@@ -1,6 +1,6 @@
 """Alibaba Cloud Model Studio's pictures: tasks that take their time, and models that answer at once.
 
-Rules: the pages that ``gateway/formats/vendors/dashscope_images.py`` names; a task can be cancelled while it is
+Rules: the pages that ``gateway/formats/images/dashscope.py`` names; a task can be cancelled while it is
 PENDING.
 """
 

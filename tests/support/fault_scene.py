@@ -11,7 +11,7 @@ import orjson
 
 from gateway.domain.request_log import ANSWERED, RequestRecord, parse_tried
 from gateway.error_status import STATUS
-from gateway.formats.sse import SseSplitter, parse_data
+from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.server.context import SERVICES
 from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel

@@ -2,7 +2,7 @@
 
 import orjson
 
-from gateway.formats.sse import BOM
+from gateway.formats.wire.sse import BOM
 from tests.support import anthropic_cassettes as claude
 from tests.support import gemini_cassettes as gemini
 from tests.support.fault_scene import QUICK

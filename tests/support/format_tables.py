@@ -1,4 +1,4 @@
-"""The tables of cases in ``tests/formats/vendors``: their rows as parameters, and their answers."""
+"""The tables of cases in ``tests/formats/images`` and ``videos``: their rows as parameters, and their answers."""
 
 from collections.abc import Mapping
 from typing import Any

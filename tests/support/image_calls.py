@@ -9,8 +9,8 @@ from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import Content, FilePiece, Upload
-from gateway.formats.image_backend import ProviderRequest
-from gateway.formats.request_body import Form, build_payload
+from gateway.formats.images.backend import ProviderRequest
+from gateway.formats.wire.request_body import Form, build_payload
 
 
 class InMemory:

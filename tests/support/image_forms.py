@@ -3,7 +3,7 @@
 import attrs
 
 from gateway.domain.upload import HEAD_BYTES, Upload
-from gateway.formats.form import ReceivedForm
+from gateway.formats.wire.form import ReceivedForm
 from tests.support.image_providers import draw
 
 PNG = draw()

@@ -13,7 +13,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, StoreUnavailable
-from gateway.formats.openai.images import parse_images_inference
+from gateway.formats.images.openai import parse_images_inference
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.domain.channel import Timeouts
 from gateway.domain.http_request import HttpRequest
-from gateway.formats.request_body import Form, build_data_url, build_payload
+from gateway.formats.wire.request_body import Form, build_data_url, build_payload
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.storage.upload_spool import UploadSpool
 from gateway.upstream.client import PooledHttpClient

@@ -12,7 +12,7 @@ from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.errors import ProviderError
-from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy

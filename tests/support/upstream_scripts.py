@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.formats.sse import BOM
+from gateway.formats.wire.sse import BOM
 from tests.support.fault_scene import QUICK
 from tests.support.scripted_upstream import (
     COMPLETION,

@@ -11,7 +11,7 @@ from gateway import errors
 from gateway.domain.capability import Capability
 from gateway.domain.upload import Upload
 from gateway.domain.video import Reference, VideoJob
-from gateway.formats.video_backend import TaskStatus
+from gateway.formats.videos.backend import TaskStatus
 from gateway.routing.target import ProviderAccess
 from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, fingerprint_key, must_fetch
 from tests.support.image_calls import upload

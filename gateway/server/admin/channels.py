@@ -8,7 +8,7 @@ import attrs
 from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.formats.openai.fields import MAX_MODEL_LENGTH
+from gateway.formats.wire.fields import MAX_MODEL_LENGTH
 from gateway.frozen import frozen
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec

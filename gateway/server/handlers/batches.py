@@ -4,8 +4,8 @@ import orjson
 from aiohttp import web
 
 from gateway.domain.batch import PREFIX, Batch, BatchFilter
-from gateway.formats.openai.batches import build_batch, parse_batch
-from gateway.formats.openai.files import build_list
+from gateway.formats.batches.openai import build_batch, parse_batch
+from gateway.formats.files import build_list
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.client_files import read_after, read_limit
 from gateway.server.request_body import read_json

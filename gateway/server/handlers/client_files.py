@@ -7,8 +7,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.client_file import MAX_PART_BYTES, ClientFile, FileFilter, is_client_id
 from gateway.errors import InvalidRequest
-from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.files import (
+from gateway.formats.files import (
     build_deleted_file,
     build_file,
     build_list,
@@ -19,7 +18,8 @@ from gateway.formats.openai.files import (
     parse_file_form,
     parse_upload,
 )
-from gateway.formats.request_body import Body
+from gateway.formats.wire.form import ReceivedForm
+from gateway.formats.wire.request_body import Body
 from gateway.media.client_files import ReceivedFile
 from gateway.server.client_ip import check_client_ip
 from gateway.server.context import CALLER, SERVICES

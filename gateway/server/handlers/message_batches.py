@@ -6,7 +6,7 @@ from aiohttp import web
 from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
 from gateway.domain.client_file import is_client_id
 from gateway.errors import InvalidRequest, NotFound
-from gateway.formats.anthropic.batches import build_deleted, build_message_batch, build_page, parse_requests
+from gateway.formats.batches.anthropic import build_deleted, build_message_batch, build_page, parse_requests
 from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES

@@ -6,9 +6,9 @@ import attrs
 from aiohttp import web
 
 from gateway.errors import InvalidRequest, ProviderError
-from gateway.formats.openai.errors import parse_retry_after
-from gateway.formats.openai.realtime import build_session_inference
-from gateway.formats.vendor_errors import parse_worded_error
+from gateway.formats.errors.openai import parse_retry_after
+from gateway.formats.errors.vendor import parse_worded_error
+from gateway.formats.realtime.events import build_session_inference
 from gateway.providers.base import EndpointRequest
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import get_active

@@ -9,8 +9,8 @@ from aiohttp import web
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.openai.realtime import build_session_inference
-from gateway.formats.openai.realtime_secrets import build_secret_answer, parse_secret_request
+from gateway.formats.realtime.client_secrets import build_secret_answer, parse_secret_request
+from gateway.formats.realtime.events import build_session_inference
 from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.realtime_session import check_settings
 from gateway.server.request_body import read_json

@@ -12,8 +12,8 @@ from gateway.domain import exact_json
 from gateway.domain.channel import Channel
 from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.response_to_stream import build_whole
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.responses.response_to_stream import build_whole
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing

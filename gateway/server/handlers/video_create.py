@@ -18,14 +18,14 @@ from gateway.domain.request_log import Outcome
 from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, GatewayError, InvalidRequest
-from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.video_params import (
+from gateway.formats.videos.openai import build_video
+from gateway.formats.videos.openai_request import (
     parse_remix_form,
     parse_remix_inference,
     parse_videos_form,
     parse_videos_inference,
 )
-from gateway.formats.openai.videos import build_video
+from gateway.formats.wire.form import ReceivedForm
 from gateway.server.active_inference import INFERENCE, ActiveInference, get_active
 from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.idempotency import IdempotencyKey

@@ -9,7 +9,7 @@ from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.video import StatusWords, VideoJob
 from gateway.errors import ClientDisconnected, GatewayError
-from gateway.formats.openai.videos import build_video
+from gateway.formats.videos.openai import build_video
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.sessions import check_still_signed_in
 from gateway.server.subscriber_limit import FOLLOWING

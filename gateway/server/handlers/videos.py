@@ -12,8 +12,8 @@ from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, ProviderError
-from gateway.formats.openai.videos import build_deleted, build_video, build_videos
-from gateway.formats.video_backend import Variant
+from gateway.formats.videos.backend import Variant
+from gateway.formats.videos.openai import build_deleted, build_video, build_videos
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.handlers.video_create import POLL_AFTER

@@ -17,7 +17,7 @@ from gateway.domain.balance import Balance, Quota, QuotaPeriod
 from gateway.domain.context_windows import find_context_window
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
-from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.request_context import RequestContext
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.videos import VideoRepository

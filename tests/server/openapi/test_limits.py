@@ -10,12 +10,12 @@ from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.usage import MAX_TOKENS
 from gateway.domain.webhook import MAX_WEBHOOK_URL
-from gateway.formats.openai.embeddings import MAX_DIMENSIONS
-from gateway.formats.openai.fields import MAX_CHOICES, MAX_MODEL_LENGTH
-from gateway.formats.openai.images import MAX_PROMPT_CHARS
-from gateway.formats.openai.moderations import DEFAULT_MODEL
-from gateway.formats.openai.speech import MAX_INPUT_CHARS, MEDIA_TYPES
+from gateway.formats.audio.speech import MAX_INPUT_CHARS, MEDIA_TYPES
+from gateway.formats.embeddings.openai import MAX_DIMENSIONS
+from gateway.formats.images.openai import MAX_PROMPT_CHARS
+from gateway.formats.moderations import DEFAULT_MODEL
 from gateway.formats.rerank import MAX_DOCUMENTS
+from gateway.formats.wire.fields import MAX_CHOICES, MAX_MODEL_LENGTH
 from gateway.server.openapi.document import get_document
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER
 

@@ -1,0 +1,65 @@
+"""Passthrough of event streams that end with an event of a known type: transcripts and speech."""
+
+from typing import Any
+
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.chat.openai.stream_tail import DONE
+from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
+from gateway.formats.stream import PassthroughStream
+from gateway.formats.wire.json_values import as_object, loads_or_none
+
+_WHOLE = (b"}", DONE)
+
+
+class AudioEventsPassthrough(PassthroughStream):
+    """Forwards complete events unchanged, up to and including the event of type ``LAST``, which ``events`` excludes."""
+
+    __slots__ = ()
+
+    LAST = ""
+    """The type of the event that ends the stream."""
+
+    def feed(self, data: bytes) -> bytes:
+        return self._feed_slowly(data)
+
+    def finish(self) -> bytes:
+        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
+        events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
+        written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
+        if self.error is not None:
+            raise self.error
+        if not self.ended:
+            self.events = events  # an incomplete event does not count
+            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+        return written
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload.startswith(DONE):
+            self.ended = True
+            return event
+        value = _parse_event(payload)
+        self.error = _find_error(value, self._secrets)
+        if self.error is not None:
+            return b""
+        if value.get("type") == self.LAST:
+            self.ended = True
+        else:
+            self.events += 1
+        self._note(value)
+        return event
+
+    def _note(self, value: dict[str, Any]) -> None:
+        """Process a forwarded event; ``value`` is empty if its data is not a JSON object."""
+        raise NotImplementedError
+
+
+def _parse_event(payload: bytes) -> dict[str, Any]:
+    return as_object(loads_or_none(payload))
+
+
+def _find_error(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
+    """Return the error that an event reports: its ``error`` field, or the whole event if its type is ``error``."""
+    error = parse_error_value(value, secrets)
+    if error is None and value.get("type") == "error":
+        error = parse_error_value({"error": value}, secrets)
+    return build_reported(error) if error else None

@@ -1,0 +1,286 @@
+"""Transcriptions and translations in the OpenAI API format: requests, answers in all formats, and streams.
+
+Mistral reports seconds and tokens in fields with other names (docs.mistral.ai/api, "Audio Transcriptions"), and vLLM
+reports the length as a string (docs.vllm.ai, ``TranscriptionResponseVerbose``).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.audio import count_heard_tokens, find_least_ms, limit_length_ms, parse_last_cue_ms, parse_length_ms
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.upload import Upload
+from gateway.domain.usage import Usage, attach_details, find_modalities, parse_count
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.audio.stream import AudioEventsPassthrough
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, bound_text
+from gateway.formats.wire.fields import Body, parse_model, parse_number, read_text
+from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.wire.json_values import as_object, loads_or_none
+from gateway.formats.wire.request_body import Form
+
+_LISTS = (
+    "timestamp_granularities",
+    "include",
+    "languages",
+    "keywords",
+    "known_speaker_names",
+    "known_speaker_references",
+)
+_KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LISTS)
+_TEXTS = ("language", "prompt", "response_format")
+_TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+_FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
+_PLAIN = frozenset({"text", "srt", "vtt"})
+"""Response formats other than JSON."""
+_GRANULARITIES = frozenset({"word", "segment"})
+_PAGE = (b"<!doctype", b"<html")
+_EXTENSIONS: Mapping[str, str] = {
+    "audio/flac": "flac",
+    "audio/mpeg": "mp3",
+    "audio/mp4": "m4a",
+    "video/mp4": "mp4",
+    "audio/ogg": "ogg",
+    "audio/wav": "wav",
+    "audio/webm": "webm",
+    "video/webm": "webm",
+}
+"""Media types -> extensions of the files that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
+
+
+def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
+    """Check a form and return the request. Raises ``InvalidRequest`` naming the field."""
+    body = parse_fields(form, _KINDS)
+    inference = _parse_inference(form, body, "transcriptions", _FORMATS)
+    unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
+    if unknown is not None:
+        raise InvalidRequest(
+            "'timestamp_granularities' must be word or segment, or both", param="timestamp_granularities"
+        )
+    stream = body.get("stream") is True
+    if stream and body.get("response_format") in {"srt", "vtt"}:
+        raise InvalidRequest("'response_format' must not be srt or vtt where 'stream' is true", param="response_format")
+    return attrs.evolve(inference, stream=stream)
+
+
+def parse_translation_inference(form: ReceivedForm) -> InferenceRequest:
+    """Check the form of a translation like ``parse_transcription_inference``. Translations are never streamed."""
+    body = parse_fields(form, _KINDS)
+    if body.pop("stream", False):
+        raise InvalidRequest("'stream' is not supported for translations", param="stream")
+    return _parse_inference(form, body, "translations", _TRANSLATION_FORMATS)
+
+
+def _parse_inference(
+    form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]
+) -> InferenceRequest:
+    model = parse_model(body)
+    check_files(form, ("file",))
+    files = parse_files(form, "file", 1)
+    if not files:
+        message = "'file' must be a file, not text" if "file" in body else "Missing required file 'file'"
+        raise InvalidRequest(message, param="file")
+    if "file" in body:
+        raise InvalidRequest("'file' is there more than once", param="file")
+    for name in _TEXTS:
+        read_text(body, name)
+    parse_number(body, "temperature", 0.0, 1.0)
+    if body.get("response_format", "json") not in formats:
+        raise InvalidRequest(f"'response_format' must be one of {', '.join(formats)}", param="response_format")
+    hints = _list_hints(body)
+    return InferenceRequest(
+        operation=operation,
+        model=model,
+        body=body,
+        prompt_chars=sum(map(len, hints)),
+        max_prompt_tokens=MESSAGE_TOKENS + sum(map(bound_text, hints)),
+        max_output_tokens=MAX_RESERVED_OUTPUT,
+        files=files,
+    )
+
+
+def _list_hints(body: Body) -> list[str]:
+    return [body.get("prompt", ""), *body.get("keywords", ())]
+
+
+def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
+    """Build the form. It requests JSON instead of plain text, which reports no usage."""
+    fields = inference.body | {"model": model}
+    if _find_format(inference) == "text":
+        fields["response_format"] = "json"
+    return Form(fields, tuple(("file", _name_file(upload)) for upload in inference.files))
+
+
+def _name_file(upload: Upload) -> Upload:
+    """Add a missing file extension, by which OpenAI detects the type: its client library names raw bytes ``upload``."""
+    extension = _EXTENSIONS.get(upload.media_type)
+    if extension is None or "." in upload.filename:
+        return upload
+    return attrs.evolve(upload, filename=f"{upload.filename}.{extension}")
+
+
+def find_media_type(inference: InferenceRequest) -> str:
+    """Return the media type of an unstreamed answer."""
+    return "text/plain; charset=utf-8" if _find_format(inference) in _PLAIN else "application/json"
+
+
+def _find_format(inference: InferenceRequest) -> str:
+    return inference.body.get("response_format") or "json"
+
+
+def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``."""
+    kind = _find_format(inference)
+    if kind not in _PLAIN:
+        value = _parse_object(raw, secrets)
+        return raw, _parse_usage(value, inference, value["text"])
+    if _is_object(raw):
+        value = _parse_object(raw, secrets)
+        return _write_text(value, kind).encode(), _parse_usage(value, inference, value["text"])
+    if raw.lstrip()[:16].lower().startswith(_PAGE):
+        raise ProviderBadResponse("The provider answered with a page")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise ProviderBadResponse("The provider's answer is not text") from None
+    return raw, _estimate(inference, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
+
+
+def _is_object(raw: bytes) -> bool:
+    """Return whether ``raw`` is a JSON object. A plain transcript may also begin with a brace."""
+    return raw.lstrip().startswith(b"{") and loads_or_none(raw) is not None
+
+
+def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+    value = parse_answer_object(raw, secrets)
+    if not isinstance(value.get("text"), str):
+        raise ProviderBadResponse("The provider's answer has no text")
+    return value
+
+
+def _write_text(value: Mapping[str, Any], kind: str) -> str:
+    if kind == "text":
+        return f"{value['text']}\n"
+    cues = list(_list_cues(value.get("segments")))
+    if not cues:
+        if not value["text"].strip():
+            return "" if kind == "srt" else "WEBVTT\n\n"
+        raise ProviderBadResponse("The provider's answer has no times for subtitles")
+    mark = "," if kind == "srt" else "."
+    lines = [] if kind == "srt" else ["WEBVTT\n"]
+    for number, (start_ms, end_ms, text) in enumerate(cues, 1):
+        head = f"{number}\n" if kind == "srt" else ""
+        lines.append(f"{head}{_build_clock(start_ms, mark)} --> {_build_clock(end_ms, mark)}\n{text}\n")
+    return "\n".join(lines) + "\n"
+
+
+def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
+    """Yield start and end in milliseconds and the text of each segment, skipping incomplete segments."""
+    for segment in segments if isinstance(segments, list) else ():
+        if isinstance(segment, dict) and isinstance(segment.get("text"), str):
+            start_ms, end_ms = parse_length_ms(segment.get("start")), parse_length_ms(segment.get("end"))
+            if start_ms is not None and end_ms is not None:
+                # Blank lines and arrows are replaced, because they would end the cue or begin a new one.
+                yield start_ms, end_ms, " ".join(segment["text"].split()).replace("-->", "->")
+
+
+def _build_clock(length_ms: int, mark: str) -> str:
+    seconds, millis = divmod(length_ms, 1_000)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
+
+
+def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
+    """Return the reported tokens and audio length, with estimates for missing values.
+
+    A provider that bills by length reports no tokens, and a price uses only one of them.
+    """
+    reported = as_object(value.get("usage"))
+    length_ms = _first(parse_length_ms(reported.get("seconds")), parse_length_ms(reported.get("prompt_audio_seconds")))
+    by_length = reported.get("type") == "duration" and length_ms is not None
+    if length_ms is None:
+        length_ms = parse_length_ms(value.get("duration"))
+    tokens = _parse_tokens(reported)
+    if tokens is None and not by_length:
+        return _estimate(inference, text, length_ms)
+    prompt, completion = tokens or (0, 0)
+    usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(inference, length_ms))
+    details = reported.get("input_token_details") or reported.get("prompt_tokens_details")
+    return attach_details(usage, find_modalities(details, None))
+
+
+def _parse_tokens(reported: Mapping[str, Any]) -> tuple[int, int] | None:
+    for prompt_name, completion_name in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
+        prompt, completion = parse_count(reported.get(prompt_name)), parse_count(reported.get(completion_name))
+        if prompt is not None and completion is not None:
+            return prompt, completion
+    return None
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
+    """Return the length of the audio in milliseconds: as reported, within the file's bound, else the file's own."""
+    size = sum(upload.size for upload in inference.files)
+    if reported_ms is not None:
+        return min(reported_ms, limit_length_ms(size))
+    file_ms = _first(*(upload.duration_ms for upload in inference.files))
+    if file_ms is None and cue_ms is None:
+        return inference.sound_ms
+    least_ms = find_least_ms(size) if file_ms is None else file_ms
+    return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
+
+
+def _estimate(
+    inference: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None
+) -> Usage:
+    length_ms = _find_length(inference, reported_ms, cue_ms)
+    prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_heard_tokens(length_ms)
+    return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
+
+
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderBadResponse``."""
+    value = _parse_object(raw, secrets)
+    text, usage = value["text"], _parse_usage(value, inference, value["text"])
+    done: Body = {"type": "transcript.text.done", "text": text}
+    reported = value.get("usage")
+    if isinstance(reported, dict) and reported.get("type") == "tokens":
+        done["usage"] = reported
+    events = [{"type": "transcript.text.delta", "delta": text}, done] if text else [done]
+    try:
+        return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events), usage
+    except orjson.JSONEncodeError:
+        raise ProviderBadResponse("The provider's answer is nested too deeply to be passed on") from None
+
+
+class TranscriptPassthrough(AudioEventsPassthrough):
+    """Passthrough of a transcript streamed as events."""
+
+    __slots__ = ("_inference", "_last", "_texts")
+
+    LAST = "transcript.text.done"
+
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._inference = inference
+        self._texts: list[str] = []
+        self._last: Mapping[str, Any] = {}
+
+    def _note(self, value: dict[str, Any]) -> None:
+        if self.ended:
+            self._last = value
+        delta = value.get("delta")
+        if isinstance(delta, str):
+            self._texts.append(delta)
+
+    def parse_usage(self) -> Usage:
+        return _parse_usage(self._last, self._inference, "".join(self._texts)) if self.events or self.ended else Usage()

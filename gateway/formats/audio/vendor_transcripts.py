@@ -1,0 +1,98 @@
+"""Transcripts of vendors with their own formats as answers of the OpenAI API format.
+
+The request's ``response_format`` selects the answer (OpenAI's OpenAPI document,
+``CreateTranscriptionResponseVerboseJson``). ``audio/transcriptions.py`` writes text and subtitles from it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
+
+_ENDS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001 - as Chinese is written
+_LONGEST_SEGMENT_S = 15.0
+_PAUSE_S = 1.0
+_LONGEST_S = 1_000_000
+_TIMED = frozenset({"verbose_json", "srt", "vtt"})
+
+
+@frozen
+class Word:
+    """A word with its punctuation; times in seconds."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@frozen
+class Transcript:
+    """A vendor's transcript. ``duration_s``: the length of the audio; None if the vendor does not report it."""
+
+    text: str
+    words: tuple[Word, ...] = ()
+    language: str = ""
+    duration_s: float | None = None
+
+
+def check_format(inference: InferenceRequest) -> None:
+    """Raise ``InvalidRequest`` if the client requested speakers in the answer, which is not supported here."""
+    if inference.body.get("response_format") == "diarized_json":
+        raise InvalidRequest("'response_format' must not be diarized_json here", param="response_format")
+
+
+def parse_word(text: object, start: object, end: object) -> Word | None:
+    """Return a word with its times; None if any of them is missing."""
+    start_s, end_s = parse_seconds(start), parse_seconds(end)
+    if isinstance(text, str) and text.strip() and start_s is not None and end_s is not None:
+        return Word(text.strip(), start_s, end_s)
+    return None
+
+
+def parse_seconds(value: object) -> float | None:
+    """Return a time in seconds; None if implausible."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= _LONGEST_S else None
+
+
+def build_answer(heard: Transcript, inference: InferenceRequest) -> bytes:
+    """Write a transcript as JSON of the OpenAI API format."""
+    body: dict[str, Any] = {"text": heard.text}
+    if heard.duration_s is not None:
+        body["usage"] = {"type": "duration", "seconds": heard.duration_s}
+    if inference.body.get("response_format") in _TIMED:
+        segments = _split(heard.words)
+        body |= {"task": "transcribe", "language": heard.language, "segments": list(map(_build_segment, segments))}
+        body |= {"duration": heard.duration_s} if heard.duration_s is not None else {}
+        for number, segment in enumerate(body["segments"]):
+            segment["id"] = number
+        if "word" in inference.body.get("timestamp_granularities", ()):
+            body["words"] = [{"word": one.text, "start": one.start_s, "end": one.end_s} for one in heard.words]
+    return orjson.dumps(body)
+
+
+def _split(words: Sequence[Word]) -> list[list[Word]]:
+    """Split words into segments: after a sentence, at a pause, and before a segment becomes too long."""
+    segments: list[list[Word]] = []
+    for word in words:
+        last = segments[-1] if segments else []
+        if (
+            not last
+            or last[-1].text.endswith(_ENDS)
+            or word.start_s - last[-1].end_s > _PAUSE_S
+            or word.end_s - last[0].start_s > _LONGEST_SEGMENT_S
+        ):
+            segments.append([word])
+        else:
+            last.append(word)
+    return segments
+
+
+def _build_segment(words: Sequence[Word]) -> dict[str, Any]:
+    text = " ".join(word.text for word in words)
+    return {"id": 0, "start": words[0].start_s, "end": words[-1].end_s, "text": text}

@@ -1,0 +1,1 @@
+"""Batches: their objects, and the lines of their input and result files."""

@@ -1,0 +1,151 @@
+"""Message batches: the batch object, its requests, and its result lines (``MessageBatchIndividualResponse``)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.account_spec import build_time
+from gateway.domain.batch import MAX_LINES, MESSAGES_ENDPOINT, Batch, BatchTally, LineResult
+from gateway.errors import InvalidRequest
+from gateway.formats.batches.openai import find_tokens, join_lines
+from gateway.formats.wire.json_values import loads_or_none
+from gateway.formats.wire.request_body import Body
+
+_CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BETA = "anthropic-beta"
+_OF_BATCHES = "message-batches-"
+_UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
+"""Result type of a request that was not sent, by its error code."""
+
+
+def parse_requests(body: Body) -> list[dict[str, Any]]:
+    """Return the requests of a new batch. Raises ``InvalidRequest`` naming the field."""
+    requests = body.get("requests")
+    if not isinstance(requests, list) or not 0 < len(requests) <= MAX_LINES:
+        raise InvalidRequest(f"'requests' must be a list of 1 to {MAX_LINES} requests", param="requests")
+    seen = set[str]()
+    for number, request in enumerate(requests):
+        problem = _find_problem(request, seen)
+        if problem is not None:
+            name, words = problem
+            raise InvalidRequest(f"requests.{number}.{name}: {words}", param=f"requests.{number}.{name}")
+    return requests
+
+
+def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
+    fields = request if isinstance(request, dict) else {}
+    custom_id, params = fields.get("custom_id"), fields.get("params")
+    if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
+        return "custom_id", "must be 1 to 64 letters, digits, hyphens and underscores"
+    if custom_id in seen:
+        return "custom_id", "must be unique within the batch"
+    seen.add(custom_id)
+    if not isinstance(params, dict) or not isinstance(params.get("model"), str) or not params["model"]:
+        return "params", "must be an object with the name of a model"
+    if params.get("stream"):
+        return "params.stream", "a batch has no streams"
+    return None
+
+
+def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers for the requests of a batch: its own headers without the beta feature for batches."""
+    features = [name.strip() for name in headers.get(_BETA, "").split(",")]
+    kept = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
+    others = {name: value for name, value in headers.items() if name != _BETA}
+    return others | {_BETA: kept} if kept else others
+
+
+def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
+    """Build the lines stored as the input of a batch; ``headers`` apply to every request."""
+    more = {"headers": dict(headers)} if headers else {}
+    shown = ((one["custom_id"], one["params"]) for one in requests)
+    lines = (
+        {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **more, "body": body} for name, body in shown
+    )
+    return b"".join(exact_json.dumps(line) + b"\n" for line in lines)
+
+
+def build_answer_line(_batch_id: str, _number: int, custom_id: str, _request_id: str, body: bytes) -> LineResult:
+    """Build the result line of a successful request; ``body`` is the message."""
+    tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
+    return _build_line(custom_id, {"type": "succeeded", "message": orjson.Fragment(join_lines(body))}, tally)
+
+
+def build_refused_line(_batch_id: str, _number: int, custom_id: str, response: Body) -> LineResult:
+    """Build the result line of a request that was answered with an error."""
+    return _build_line(custom_id, {"type": "errored", "error": response["body"]}, BatchTally(failed=1))
+
+
+def build_unsent_line(_batch_id: str, _number: int, custom_id: str, code: str, message: str) -> LineResult:
+    """Build the result line of a request without an answer: cancelled, expired or failed."""
+    kind = _UNSENT.get(code)
+    if kind is not None:
+        return _build_line(custom_id, {"type": kind}, _count(kind))
+    error = {"type": "error", "error": {"type": "api_error", "message": message}, "request_id": None}
+    return _build_line(custom_id, {"type": "errored", "error": error}, BatchTally(failed=1))
+
+
+def _count(kind: object) -> BatchTally:
+    return BatchTally(failed=1, cancelled=int(kind == "canceled"), expired=int(kind == "expired"))
+
+
+def _build_line(custom_id: str, result: Body, tally: BatchTally) -> LineResult:
+    line = exact_json.dumps({"custom_id": custom_id, "result": result}) + b"\n"
+    return LineResult(line, tally, in_output=True)
+
+
+def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
+    """Return the ``custom_id`` and the tally of a stored result line; None if the line is damaged."""
+    line = loads_or_none(raw)
+    result = line.get("result") if isinstance(line, dict) else None
+    if not isinstance(line, dict) or not isinstance(line.get("custom_id"), str) or not isinstance(result, dict):
+        return None
+    if result.get("type") == "succeeded":
+        return line["custom_id"], attrs.evolve(find_tokens(result.get("message")), completed=1)
+    return line["custom_id"], _count(result.get("type"))
+
+
+def build_message_batch(batch: Batch, origin: str) -> Body:
+    """Build the batch object; ``origin`` is the gateway's origin for the URL of the results."""
+    tally, cancelling_s = batch.tally, batch.times.get("cancelling_at")
+    ended_s = max(batch.times.values(), default=batch.created_ms // 1000) if batch.ended else None
+    unsent = tally.cancelled + tally.expired
+    counts = {
+        "processing": 0 if batch.ended else batch.total,
+        "succeeded": tally.completed if batch.ended else 0,
+        "errored": batch.total - tally.completed - unsent if batch.ended else 0,
+        "canceled": tally.cancelled if batch.ended else 0,
+        "expired": tally.expired if batch.ended else 0,
+    }
+    running = "in_progress" if cancelling_s is None else "canceling"
+    return {
+        "id": batch.id,
+        "type": "message_batch",
+        "processing_status": "ended" if batch.ended else running,
+        "request_counts": counts,
+        "created_at": build_time(batch.created_ms // 1000),
+        "expires_at": build_time(batch.expires_ms // 1000),
+        "ended_at": None if ended_s is None else build_time(ended_s),
+        "cancel_initiated_at": None if cancelling_s is None else build_time(cancelling_s),
+        "archived_at": None,
+        "results_url": f"{origin}{MESSAGES_ENDPOINT}/batches/{batch.id}/results" if batch.ended else None,
+    }
+
+
+def build_page(batches: Sequence[Batch], origin: str, *, more: bool) -> Body:
+    """Build one page of the list of batches; ``more``: whether another page follows."""
+    return {
+        "data": [build_message_batch(batch, origin) for batch in batches],
+        "has_more": more,
+        "first_id": batches[0].id if batches else None,
+        "last_id": batches[-1].id if batches else None,
+    }
+
+
+def build_deleted(batch_id: str) -> Body:
+    """Build the answer to the deletion of a batch."""
+    return {"id": batch_id, "type": "message_batch_deleted"}

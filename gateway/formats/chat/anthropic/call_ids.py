@@ -1,0 +1,75 @@
+"""Keep tool call ids unique when a Messages chat is passed through to a provider of the same format.
+
+Servers that number the calls of each answer from the start repeat ids. Anthropic rejects such a chat with 400
+"`tool_use` ids must be unique". Claude Code finds results by id and takes the new call for one that has its result.
+"""
+
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.formats.chat.anthropic.passthrough import MessagesPassthrough
+from gateway.formats.chat.anthropic.response import parse_passed_answer
+from gateway.formats.chat.call_ids import find_unused_id
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
+
+Body = dict[str, Any]
+_CALL = b'"tool_use"'
+
+
+def find_used_ids(inference: InferenceRequest) -> set[str]:
+    """Return the ids of the tool calls in a request's history; an empty set for a request without tools."""
+    if not inference.body.get("tools"):
+        return set()
+    blocks = [block for message in inference.body["messages"] for block in list_objects(message["content"])]
+    return {as_text(block.get("id")) for block in blocks if block["type"] == "tool_use"} - {""}
+
+
+def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return an unstreamed answer and its usage. Tool call ids that the history has are replaced."""
+    usage = parse_passed_answer(raw, inference, secrets)
+    if _CALL not in raw or not (used := find_used_ids(inference)):
+        return raw, usage
+    message = exact_json.loads(raw)
+    changed = [_rename(block, used) for block in list_objects(message["content"])]
+    return exact_json.dumps(message) if any(changed) else raw, usage
+
+
+def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
+    """Return the passthrough of a stream. It checks call ids only if the history has tool calls."""
+    used = find_used_ids(inference)
+    return _UniqueCalls(inference, secrets, used) if used else MessagesPassthrough(inference, secrets)
+
+
+class _UniqueCalls(MessagesPassthrough):
+    """Replaces the ids of a stream's tool calls that are in ``used``."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, inference: InferenceRequest, secrets: Secrets, used: set[str]) -> None:
+        super().__init__(inference, secrets)
+        self._used = used
+
+    def feed(self, data: bytes) -> bytes:
+        return self._feed_slowly(data) if _CALL in data else super().feed(data)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        passed = super()._judge(event, payload)
+        if not passed or _CALL not in payload:
+            return passed
+        value = as_object(loads_or_none(payload, exact=True))
+        if not _rename(as_object(value.get("content_block")), self._used):
+            return passed
+        return b"event: content_block_start\ndata: " + exact_json.dumps(value) + b"\n\n"
+
+
+def _rename(block: Body, used: set[str]) -> bool:
+    """Give a tool call an id that is not in ``used``, and add the id there. Return whether the id changed."""
+    before = as_text(block.get("id"))
+    if block.get("type") != "tool_use" or not before:
+        return False
+    block["id"] = name = find_unused_id(before, used)
+    used.add(name)
+    return name != before

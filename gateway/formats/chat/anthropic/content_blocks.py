@@ -1,0 +1,184 @@
+"""Build the content blocks of Anthropic's Messages API from events, for a stream or for an unstreamed message.
+
+Delta types: platform.claude.com/docs/en/build-with-claude/streaming.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.formats.chat import model as chat
+
+ID_PREFIX = "msg_"
+_BLOCK_BYTES = 1_024
+_DELTA_BYTES = 256
+_PIECE_BYTES = 64
+"""Approximate memory of a block, of a delta and of a piece of arguments, without their texts."""
+_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
+_DELTAS: Mapping[str, bytes] = {
+    "text": b'"type":"text_delta","text":',
+    "thinking": b'"type":"thinking_delta","thinking":',
+    "tool_use": b'"type":"input_json_delta","partial_json":',
+}
+
+
+@attrs.define(eq=False)
+class Block:
+    """One content block under construction.
+
+    ``start``: the block as written at its start. ``deltas``: those that the writer has not taken yet. ``shown``: the
+    writer has written the start. ``waiting`` and ``kept``: approximate bytes of ``deltas``, and of the block with its
+    ``arguments``.
+    """
+
+    start: dict[str, Any]
+    deltas: list[dict[str, Any]] = attrs.Factory(list)
+    arguments: list[str] = attrs.Factory(list)
+    over: bool = False
+    shown: bool = False
+    waiting: int = 0
+    kept: int = 0
+
+    @property
+    def kind(self) -> object:
+        return self.start["type"]
+
+
+class ContentBlockBuilder:
+    """Builds consecutive content blocks from events.
+
+    The OpenAI API format may interleave tool calls; this format does not allow that. A block is therefore complete when
+    another begins, but a tool call only if its arguments are complete by then. Otherwise it ends with the answer.
+
+    ``blocks``: in the order of their starts; the writer removes them from the left. ``head``: a delta event of a stream
+    up to its text, if the only block is open and its start written; else empty. ``held``: approximate bytes of
+    ``blocks``.
+    """
+
+    __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")
+
+    def __init__(self, message_id: str) -> None:
+        self._name = message_id.removeprefix(ID_PREFIX)
+        self._calls: dict[int, Block] = {}
+        self._signature: str | None = None  # the last signature; None if there was no reasoning
+        self.blocks: deque[Block] = deque()
+        self.called = False
+        self.head = b""
+        self.held = 0
+
+    def add_event(self, event: chat.Event) -> None:
+        """Append ``event`` to its block. Events of all answers but the first are ignored."""
+        self.head = b""
+        match event:
+            case chat.TextDelta(choice=0) | chat.RefusalDelta(choice=0) if event.text:
+                block = self._continue({"type": "text", "text": ""})
+                self._append(block, {"type": "text_delta", "text": event.text}, event.text)
+            case chat.ReasoningDelta(choice=0) if event.text:
+                block = self._continue_thought()
+                self._append(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
+            case chat.ReasoningSignature(choice=0):
+                self._sign(event.signature)
+            case chat.RedactedReasoning(choice=0):
+                self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
+            case chat.ToolCallStart(choice=0):
+                self._call(event)
+            case chat.ToolCallDelta(choice=0) if event.arguments:
+                self._add_arguments(event)
+
+    def show(self, index: int) -> None:
+        """Record that the stream's writer has written the first block, at ``index``, with all deltas so far."""
+        if len(self.blocks) == 1:
+            self.head = _HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
+
+    def find_more(self, event: chat.Event) -> str:
+        """Return the text that ``event`` appends to the only block, which is shown; "" for any other event."""
+        block = self.blocks[0]
+        if type(event) is chat.TextDelta:
+            return event.text if event.choice == 0 and block.start["type"] == "text" else ""
+        if type(event) is chat.ReasoningDelta:
+            return event.text if event.choice == 0 and block.start["type"] == "thinking" else ""
+        if type(event) is not chat.ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
+            return ""
+        self._keep(block, event.arguments)
+        return event.arguments
+
+    def take(self, block: Block) -> list[dict[str, Any]]:
+        self.held -= block.waiting
+        block.waiting = 0
+        taken, block.deltas = block.deltas, []
+        return taken
+
+    def drop(self) -> None:
+        block = self.blocks.popleft()
+        self.held -= block.waiting + block.kept
+
+    def close(self) -> None:
+        self.head = b""
+        for block in self.blocks:
+            block.over = True
+        self._calls.clear()
+
+    def _append(self, block: Block, delta: dict[str, Any], text: str) -> None:
+        block.deltas.append(delta)
+        block.waiting += _DELTA_BYTES + len(text)
+        self.held += _DELTA_BYTES + len(text)
+
+    def _continue_thought(self) -> Block:
+        # ``signature`` is a required field of the block, but its delta may never arrive.
+        self._signature = self._signature or ""
+        return self._continue({"type": "thinking", "thinking": "", "signature": ""})
+
+    def _sign(self, signature: str) -> None:
+        block = self._continue_thought()
+        self._append(block, {"type": "signature_delta", "signature": signature}, signature)
+        block.over = True
+        self._signature = signature
+
+    def _continue(self, start: dict[str, Any]) -> Block:
+        if self.blocks:
+            last = self.blocks[-1]
+            if last.kind == start["type"] and not last.over:
+                return last
+        return self._begin(Block(start))
+
+    def _begin(self, block: Block) -> Block:
+        if self.blocks:
+            last = self.blocks[-1]
+            last.over = last.kind != "tool_use" or _is_whole(last.arguments)
+        self.blocks.append(block)
+        block.kept += _BLOCK_BYTES + len(block.start.get("data", ""))
+        self.held += block.kept
+        return block
+
+    def _call(self, event: chat.ToolCallStart) -> None:
+        # Gemini signs tool calls, which have no signature here. If the answer has reasoning, a further thinking block
+        # carries the call's signature.
+        signed = chat.GEMINI_PREFIX + (event.signature or "")
+        if event.signature and self._signature is not None and signed != self._signature:
+            self._sign(signed)
+        name = event.id or f"toolu_{self._name}_{event.index}"
+        self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
+        self.called = True
+
+    def _add_arguments(self, event: chat.ToolCallDelta) -> None:
+        block = self._calls.get(event.index)
+        if block is not None and not block.over:
+            self._keep(block, event.arguments)
+            self._append(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
+
+    def _keep(self, block: Block, arguments: str) -> None:
+        if arguments:
+            block.arguments.append(arguments)
+            block.kept += _PIECE_BYTES + len(arguments)
+            self.held += _PIECE_BYTES + len(arguments)
+
+
+def _is_whole(arguments: list[str]) -> bool:
+    try:
+        orjson.loads("".join(arguments))
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,56 @@
+"""Reduce a JSON Schema to the subset that Anthropic's structured outputs support.
+
+Sources: Anthropic's documentation, "Structured outputs", and ``transform_schema`` of its Python library. An object must
+forbid additional properties, and most limits on numbers, strings and lists are unsupported. An unsupported keyword is
+moved into the description, where the model reads it.
+"""
+
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.formats.chat.model import Json
+
+_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
+_LISTS = frozenset({"anyOf", "allOf", "oneOf"})
+_KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
+_NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
+"""Dropped keywords: they restrict nothing, or this module sets them itself."""
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+
+
+def narrow_schema(schema: Json) -> dict[str, Any]:
+    """Return a supported copy of ``schema``, with its unsupported keywords as text in the description."""
+    narrowed: dict[str, Any] = {}
+    dropped: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _NOTES:
+            continue
+        if name == "oneOf" and "anyOf" not in schema:
+            narrowed["anyOf"] = _narrow(name, value)
+        elif _is_taken(name, value):
+            narrowed[name] = _narrow(name, value)
+        else:
+            dropped[name] = value
+    if schema.get("type") == "object" or "properties" in schema:
+        narrowed["additionalProperties"] = False
+    if dropped:
+        limits = exact_json.dumps(dropped).decode()
+        described = narrowed.get("description")
+        narrowed["description"] = f"{described}\n\n{limits}" if isinstance(described, str) and described else limits
+    return narrowed
+
+
+def _narrow(name: str, value: Any) -> Any:
+    if name in _SCHEMAS and isinstance(value, dict):
+        return {key: _narrow("items", inner) for key, inner in value.items()}
+    if name in _LISTS and isinstance(value, list):
+        return [_narrow("items", inner) for inner in value]
+    return narrow_schema(value) if name == "items" and isinstance(value, dict) else value
+
+
+def _is_taken(name: str, value: object) -> bool:
+    if name == "format":
+        return isinstance(value, str) and value in _FORMATS
+    if name == "minItems":
+        return value in (0, 1)
+    return name in _KEPT

@@ -1,0 +1,142 @@
+"""Passthrough of Anthropic's stream to a client of the same format; see ``StreamTransform``."""
+
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.token_estimate import estimate_sample, estimate_text
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat.anthropic.response import extract_text, note_container, parse_delta_usage, parse_start_usage
+from gateway.formats.chat.anthropic.stream import STOP_EVENT, is_end, parse_error_event, parse_event
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.stream import PassthroughStream
+from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.wire import sse
+from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
+from gateway.frozen import frozen
+
+_CONTENT = b"event: content_block_"
+_END = b"}\n\n"
+"""End of a content event. An event with another end, possibly cut by a proxy, takes the slow path."""
+_NEXT_CONTENT = _END + _CONTENT
+_CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
+_SAMPLE_BYTES = 512 * 1024
+_SILENT = frozenset({"ping", "message_start"})
+"""Events that do not belong to an answer: before one begins, the gateway may still try another channel."""
+
+
+class MessagesPassthrough(PassthroughStream):
+    """Forwards whole events unchanged, up to ``message_stop``, but no ``error`` event.
+
+    ``events``: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
+    """
+
+    __slots__ = ("_begun_usage", "_buffer", "_finished", "_inference", "_usage")
+
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._inference = inference
+        self._buffer = HeadTailBuffer()
+        self._begun_usage: object = None
+        self._finished = False
+        self._usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        # Fast path: a piece usually consists of whole content events and is forwarded after a few checks. A text that
+        # happens to contain one of these words takes the slow path, which also handles it correctly.
+        if (
+            data.startswith(_CONTENT)
+            and data.endswith(_END)
+            and b'"message_' not in data
+            and b'"error"' not in data
+            and not self._splitter.waiting
+            and not self.closed
+            and (data.isascii() or sse.is_utf8(data))
+        ):
+            ends = data.count(b"\n\n")
+            if data.count(_NEXT_CONTENT) == ends - 1 and data.count(b"event:") == ends:
+                self._begun = True
+                self.events += ends
+                self._buffer.feed(data)
+                return data
+        return self._feed_slowly(data)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload.startswith(_CONTENT_DATA):
+            self.events += 1
+            self._buffer.feed(event)
+            return event
+        kind, value = parse_event(event, payload)
+        if kind == "error":
+            self.error = parse_error_event(value, self._secrets)
+            return b""
+        self._note(kind, value if isinstance(value, dict) else {}, event)
+        return event
+
+    def _note(self, kind: str, value: dict[str, Any], event: bytes) -> None:
+        if kind == "message_stop":
+            self.ended = True
+            return
+        self.events += kind not in _SILENT
+        if kind == "message_start":
+            message = value.get("message")
+            self._begun_usage = message.get("usage") if isinstance(message, dict) else None
+        elif kind == "message_delta":
+            delta = value.get("delta")
+            self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
+            if isinstance(delta, dict) and delta.get("container"):
+                note_container(delta, self._inference)
+            used = parse_delta_usage(self._begun_usage, value.get("usage"))
+            self._usage = used.usage if used is not None else self._usage
+        elif kind.startswith("content_block_"):
+            self._buffer.feed(event)
+
+    def finish(self) -> bytes:
+        """Return the last bytes. The end mark is added to a message with a stop reason, because clients wait for it."""
+        if self.error is not None:
+            raise self.error
+        if self.ended:
+            return b""
+        rest = self._splitter.take()
+        if is_end(rest) or (not rest.strip() and self._finished and _parse_sample(self._buffer.tail).stopped):
+            self.ended = True
+            return STOP_EVENT
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+    def parse_usage(self) -> Usage:
+        """Return the provider's final counts, else its counts from ``message_start`` and an estimate of the rest."""
+        if self._usage is not None:
+            return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
+        if not self.events:
+            return Usage()
+        begun = parse_start_usage(self._begun_usage) or Usage(estimate_prompt(self._inference))
+        return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
+
+    def _estimate_completion(self) -> int:
+        tail = _parse_sample(self._buffer.tail)
+        if self._buffer.whole:
+            return estimate_text(tail.text)
+        head = _parse_sample(self._buffer.head)
+        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
+
+
+@frozen
+class _MessageSample:
+    """A part of a stream's content. ``stopped``: whether its last event ends a block."""
+
+    events: int
+    text: str
+    stopped: bool
+
+
+def _parse_sample(raw: bytes) -> _MessageSample:
+    events, texts = 0, []
+    last = "content_block_stop"
+    for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
+        last, value = parse_event(event, sse.parse_data(event) or b"")
+        events += 1
+        if isinstance(value, dict):
+            texts += [extract_text(value.get("delta")), extract_text(value.get("content_block"))]
+    return _MessageSample(events, "".join(texts), last == "content_block_stop")

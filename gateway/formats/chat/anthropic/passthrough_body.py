@@ -1,0 +1,170 @@
+"""Build the body for a Messages request to a provider of the same format: unchanged, except for unsupported parts.
+
+Several providers may have answered one chat, and the client sends back all their answers. Claude rejects reasoning that
+is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that was changed, or
+that a different model made), and tool call ids with other characters than its own. Servers other than Anthropic's do
+not get Claude Code's billing line or blocks that only Anthropic supports.
+
+Claude Code sends system messages between the others. Servers of this format and older Claude models reject these
+(ollama/ollama issue 16372, QwenLM/Qwen issue 2244) and get user texts instead.
+"""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.chat.anthropic.model_features import parse_claude_features
+from gateway.formats.chat.anthropic.request_tools import BILLING_LINE, TOOL_REFERENCE, describe_tool
+from gateway.formats.chat.anthropic.request_writer import build_call_id, misses_thought
+from gateway.formats.chat.call_ids import find_unused_id
+from gateway.formats.chat.model import GEMINI_PREFIX
+from gateway.formats.wire.json_values import as_text, list_objects
+
+Body = dict[str, Any]
+_SYSTEM = "system"
+_find_role = itemgetter("role")
+_ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
+
+
+def build_passed_body(inference: InferenceRequest, model: str) -> Body:
+    """Build the body with the provider's model name, without changing ``inference``.
+
+    With a reasoning budget, an assistant turn with tool calls must begin with its reasoning. Without that reasoning,
+    ``thinking`` is dropped.
+    """
+    body = inference.body | {"model": model}
+    features = parse_claude_features(model)
+    claude, messages = features.claude, body["messages"]
+    if not features.takes_system_messages and _SYSTEM in map(_find_role, messages):
+        body["messages"] = messages = _write_system_as_user(messages)
+    if inference.body.get("tools"):
+        messages = make_ids_unique(messages)
+    passed = [_build_message(message, claude=claude) for message in messages]
+    if any(after is not before for after, before in zip(passed, body["messages"], strict=True)):
+        body["messages"] = passed = [message for message in passed if message["content"]]
+    if not claude:
+        drop_billing_line(body)
+    if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(passed):
+        del body["thinking"]
+    return body
+
+
+def make_ids_unique(messages: list[Body]) -> list[Body]:
+    """Return the messages with every repeated tool call id replaced, in the call and in its result."""
+    ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
+    used: set[str] = set()
+    if len({name for name in ids if isinstance(name, str)}) == len(ids):
+        return messages
+    waiting: dict[str, list[str]] = {}
+    written: list[Body] = []
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, list):
+            for block in filter(_is_call, content):
+                waiting.pop(as_text(block.get("id")), None)
+            content = [_make_unique(block, used, waiting) for block in content]
+        written.append(message | {"content": content})
+    return written
+
+
+def _is_call(block: Body) -> bool:
+    return bool(block["type"] == "tool_use")
+
+
+def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> Body:
+    """Return a call with an unused id, or a result with its call's new id; ``waiting``: new ids of calls, by old id."""
+    for kind, field in _ID_FIELDS:
+        name = as_text(block.get(field))
+        if block["type"] != kind or not name:
+            continue
+        if kind == "tool_use":
+            found = find_unused_id(name, used)
+            used.add(found)
+            waiting.setdefault(name, []).append(found)
+        else:
+            found = waiting[name].pop(0) if waiting.get(name) else name
+        return block if found == name else block | {field: found}
+    return block
+
+
+def drop_billing_line(body: Body) -> None:
+    """Drop the system text that Claude Code writes only for Anthropic (see ``BILLING_LINE``)."""
+    system = body.get("system")
+    if isinstance(system, list) and any(map(_is_billing_line, system)):
+        body["system"] = [block for block in system if not _is_billing_line(block)]
+
+
+def _is_billing_line(block: Any) -> bool:
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and text.startswith(BILLING_LINE)
+
+
+def _build_message(message: Body, *, claude: bool) -> Body:
+    content = message["content"]
+    if not isinstance(content, list):
+        return message
+    blocks = [_build_block(block, claude=claude) for block in _list_own(content, claude=claude)]
+    same = len(blocks) == len(content) and all(after is before for after, before in zip(blocks, content, strict=True))
+    return message if same else message | {"content": blocks}
+
+
+def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
+    """Return the blocks without other providers' reasoning. Servers other than Anthropic's may not sign reasoning."""
+    return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
+
+
+def _is_own(signature: object, *, claude: bool) -> bool:
+    if isinstance(signature, str) and signature:
+        return not signature.startswith(GEMINI_PREFIX)
+    return not claude
+
+
+def _write_system_as_user(messages: list[Body]) -> list[Body]:
+    written: list[Body] = []
+    waiting: list[Body] = []
+    for message in messages:
+        role = message["role"]
+        if role == _SYSTEM and written and written[-1]["role"] == "user":
+            written[-1] = written[-1] | {"content": _list_blocks(written[-1]) + _list_blocks(message)}
+        elif role == _SYSTEM:
+            waiting += _list_blocks(message)
+        else:
+            if waiting and role != "user":
+                written.append({"role": "user", "content": waiting})
+                waiting = []
+            written.append(message | {"content": _list_blocks(message) + waiting} if waiting else message)
+            waiting = []
+    return [*written, {"role": "user", "content": waiting}] if waiting else written
+
+
+def _list_blocks(message: Body) -> list[Body]:
+    content = message["content"]
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return list(content)
+
+
+def _build_block(block: Body, *, claude: bool) -> Body:
+    for kind, field in _ID_FIELDS:
+        if block["type"] == kind:
+            original = block.get(field)
+            name = build_call_id(original) if isinstance(original, str) else original
+            named = block if name == original else block | {field: name}
+            return named if claude else _write_references(named)
+    return block
+
+
+def _write_references(block: Body) -> Body:
+    content = block.get("content")
+    if not isinstance(content, list) or not any(map(_is_reference, content)):
+        return block
+    return block | {"content": [_write_reference(part) if _is_reference(part) else part for part in content]}
+
+
+def _is_reference(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == TOOL_REFERENCE
+
+
+def _write_reference(part: Body) -> Body:
+    return {"type": "text", "text": describe_tool(str(part.get("tool_name")))}

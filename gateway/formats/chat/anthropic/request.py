@@ -1,0 +1,224 @@
+"""Validate Messages requests in Anthropic's format, and compute an upper bound of their prompt tokens.
+
+Unknown fields and blocks pass: a provider of the same format may know them.
+"""
+
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import MAX_TOKENS
+from gateway.errors import InvalidRequest
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.wire.fields import (
+    Body,
+    kind_of,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_number,
+    parse_object,
+    refuse_missing,
+)
+
+PAGE_TOKENS = 3_000
+"""Tokens of a PDF page, as text and as an image. "PDF support" documents 1,500 to 3,000 text tokens per page."""
+PAGE_BYTES = 32_768
+"""Assumed size of a PDF page, at the low end: office documents have 30 to 100 KB per page. The page count is unknown
+without parsing. Documents with smaller pages can exceed the bound; the excess is an overrun.
+"""
+MAX_PAGES = 600
+"""Maximum number of PDF pages that the API accepts in one request."""
+FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
+"""Assumed tokens of a document that is not in the body: ten pages, because its size is unknown."""
+TOOLS_TOKENS = 1_000
+"""Upper bound of the system prompt that the provider adds for tools ("Tool use" documents some hundreds)."""
+_MAX_AFFINITY_CHARS = 256
+_ROLES = frozenset({"user", "assistant", "system"})
+_NO_PROMPT = frozenset({"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"})
+"""Body fields with lists or objects that are not part of the prompt, or are counted separately."""
+_OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
+
+Size = tuple[int, int]
+"""Number of text characters, and an upper bound of the tokens."""
+
+
+def parse_messages_inference(body: Body, features: str | None = None) -> InferenceRequest:
+    """Validate a body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
+
+    ``max_tokens`` may be 0, which fills the provider's cache. ``features``: the client's ``anthropic-beta`` header.
+    """
+    model = parse_model(body)
+    max_tokens = _check(body)
+    if max_tokens is None:
+        raise refuse_missing(body, "max_tokens")
+    chars, tokens = _measure_prompt(body)
+    return InferenceRequest(
+        operation="messages",
+        model=model,
+        body=body,
+        stream=parse_flag(body, "stream"),
+        include_usage=True,
+        prompt_chars=chars,
+        max_prompt_tokens=tokens,
+        max_output_tokens=min(max_tokens, MAX_RESERVED_OUTPUT),
+        max_cache_write_tokens=tokens if _writes_cache(body) else 0,
+        affinity_key=_parse_affinity_key(body),
+        features=features,
+    )
+
+
+def parse_count_inference(body: Body, features: str | None = None) -> InferenceRequest:
+    """Validate a body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``."""
+    model = parse_model(body)
+    _check(body)
+    chars, _ = _measure_prompt(body)
+    return InferenceRequest(
+        operation="count_tokens",
+        model=model,
+        body=body,
+        include_usage=True,
+        prompt_chars=chars,
+        affinity_key=_parse_affinity_key(body),
+        features=features,
+    )
+
+
+def _check(body: Body) -> int | None:
+    """Check the fields that messages and token counts share; return ``max_tokens``, which a count does not need."""
+    _check_messages(body)
+    _check_system(body.get("system"))
+    parse_number(body, "temperature", 0.0, 1.0)
+    parse_number(body, "top_p", 0.0, 1.0)
+    parse_integer(body, "top_k", 0, MAX_TOKENS)
+    for index, sequence in enumerate(parse_list(body, "stop_sequences") or ()):
+        if not isinstance(sequence, str):
+            where = f"stop_sequences[{index}]"
+            raise InvalidRequest(f"'{where}' must be a string, not {kind_of(sequence)}", param=where)
+    for index, tool in enumerate(parse_list(body, "tools") or ()):
+        if not isinstance(tool, dict):
+            raise InvalidRequest(f"'tools[{index}]' must be an object, not {kind_of(tool)}", param=f"tools[{index}]")
+    for name in _OBJECTS:
+        parse_object(body, name)
+    return parse_integer(body, "max_tokens", 0, MAX_TOKENS)
+
+
+def _check_messages(body: Body) -> None:
+    messages = parse_list(body, "messages")
+    if not messages:
+        raise refuse_missing(body, "messages", "at least one message")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
+        _check_content(message.get("content"), f"{where}.content")
+
+
+def _check_system(system: object) -> None:
+    if system is None:
+        return
+    _check_content(system, "system")
+    if not isinstance(system, list):
+        return
+    for index, block in enumerate(system):
+        if block["type"] != "text":
+            where = f"system[{index}].type"
+            raise InvalidRequest(f"'{where}' must be 'text'", param=where)
+
+
+def _check_content(content: object, where: str) -> None:
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
+    for index, block in enumerate(content):
+        here = f"{where}[{index}]"
+        if not isinstance(block, dict):
+            raise InvalidRequest(f"'{here}' must be an object, not {kind_of(block)}", param=here)
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            raise InvalidRequest(f"'{here}.type' must be a string, not {kind_of(kind)}", param=f"{here}.type")
+        if kind == "text" and not isinstance(block.get("text"), str):
+            raise InvalidRequest(
+                f"'{here}.text' must be a string, not {kind_of(block.get('text'))}", param=f"{here}.text"
+            )
+
+
+def _parse_affinity_key(body: Body) -> str | None:
+    user = (parse_object(body, "metadata") or {}).get("user_id")
+    return user if isinstance(user, str) and 0 < len(user) <= _MAX_AFFINITY_CHARS else None
+
+
+def _measure_prompt(body: Body) -> Size:
+    chars, tokens = _measure(body.get("system") or "")
+    tokens += MESSAGE_TOKENS
+    for message in body["messages"]:
+        more_chars, more_tokens = _measure(message["content"])
+        chars += more_chars
+        tokens += MESSAGE_TOKENS + more_tokens
+    for name, value in body.items():
+        if value and isinstance(value, list | dict) and name not in _NO_PROMPT:
+            tokens += bound_json(value)
+    return chars, tokens + (TOOLS_TOKENS if body.get("tools") else 0)
+
+
+def _measure(content: Any) -> Size:
+    if isinstance(content, str):
+        return len(content), bound_text(content)
+    if not isinstance(content, list):
+        return 0, bound_json(content)
+    sizes = [_measure_block(block) for block in content]
+    return sum(chars for chars, _ in sizes), sum(tokens for _, tokens in sizes)
+
+
+def _measure_block(block: Any) -> Size:
+    kind = block.get("type") if isinstance(block, dict) else None
+    match kind:
+        case "text" | "thinking":
+            return _measure(block.get(kind))
+        case "image":
+            return 0, PART_TOKENS
+        case "document":
+            return measure_document(block)
+        case "tool_result":
+            chars, tokens = _measure(block.get("content") or "")
+            return chars, tokens + MESSAGE_TOKENS
+        case _:
+            return 0, bound_json(block)
+
+
+def measure_document(block: Body) -> Size:
+    """Return the size of a document block. Its content may be invalid."""
+    heading = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
+    source: Any = block.get("source")
+    if not isinstance(source, dict):
+        return 0, FAR_DOCUMENT_TOKENS + heading
+    kind, data = source.get("type"), source.get("data")
+    if kind == "content":
+        chars, tokens = _measure(source.get("content"))
+        return chars, tokens + heading
+    if kind == "text" and isinstance(data, str):
+        return len(data), bound_text(data) + heading
+    if kind == "base64" and isinstance(data, str):
+        pages = 1 + len(data) * 3 // 4 // PAGE_BYTES
+        return 0, min(pages, MAX_PAGES) * PAGE_TOKENS + heading
+    return 0, FAR_DOCUMENT_TOKENS + heading
+
+
+def _writes_cache(body: Body) -> bool:
+    contents = [message["content"] for message in body["messages"]]
+    return bool(body.get("cache_control")) or any(
+        map(_has_cache_control, (body.get("system"), body.get("tools"), *contents))
+    )
+
+
+def _has_cache_control(blocks: object) -> bool:
+    if not isinstance(blocks, list):
+        return False
+    return any(
+        isinstance(block, dict) and bool(block.get("cache_control") or _has_cache_control(block.get("content")))
+        for block in blocks
+    )

@@ -1,0 +1,266 @@
+"""Build a request in Anthropic's format (``MessageCreateParams``) from the common chat model.
+
+Fields that Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
+``logit_bias``) are ignored here too. Other fields that the format cannot express are rejected, and the gateway may try
+another channel.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.anthropic.json_schema import narrow_schema
+from gateway.formats.chat.anthropic.media_blocks import build_media_block, takes_media
+from gateway.formats.chat.anthropic.model_features import (
+    ClaudeFeatures,
+    build_sampling,
+    build_thinking,
+    parse_claude_features,
+)
+from gateway.formats.chat.valid_chat import OPENING, ChatRules, describe_format, parse_arguments
+
+Body = dict[str, Any]
+Block = dict[str, Any]
+
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_RULES = ChatRules(
+    re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False, takes_media=takes_media
+)
+_KEPT_OF_ID = 40
+_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules of this format for ``model``, a provider's model name."""
+    features = parse_claude_features(model)
+    return attrs.evolve(
+        _RULES,
+        schemas="native" if features.structures else "tool",
+        thinks_when_forced=features.thinks_when_forced or not features.claude,
+    )
+
+
+def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
+    """Build the body for ``POST /v1/messages`` with the provider's model name.
+
+    "Any JSON object" has no field in this format and becomes a sentence in ``system``. Raises ``InvalidRequest`` for an
+    unsupported field, named as in the OpenAI API format.
+    """
+    if request.n > 1:
+        raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
+    features = parse_claude_features(model)
+    system, sent_messages = _split_system(request)
+    _check_last(sent_messages, model, features)
+    forced = _is_forced(request)
+    if forced and not features.forces:
+        raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
+    may_budget = not forced and not misses_thought(sent_messages)
+    thinking = build_thinking(request, features, may_budget=may_budget)
+    if forced and features.adapts and not features.thinks_when_forced:
+        thinking.pop("thinking", None)
+    thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
+    body: Body = {"model": model, **thinking, "messages": sent_messages}
+    if system:
+        body["system"] = system[0]["text"] if len(system) == 1 and "cache_control" not in system[0] else system
+    if request.tools:
+        body["tools"] = [_build_tool(tool, features) for tool in request.tools]
+    body |= _build_tool_choice(request)
+    body |= _build_format(request.format, thinking)
+    body |= build_sampling(request, features, thinks=thinks)
+    if request.stop:
+        body["stop_sequences"] = list(request.stop)
+    if request.user:
+        body["metadata"] = {"user_id": request.user}
+    if stream:
+        body["stream"] = True
+    return body
+
+
+def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
+    """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message."""
+    messages = [message for message in request.messages if _has_content(message)]
+    others = [message for message in messages if message.role != "system"]
+    if messages and messages[-1].role == "system" and (not others or others[-1].role != "user"):
+        messages[-1] = chat.Message("user", messages[-1].parts)
+        others.append(messages[-1])
+    if not others:
+        raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
+    system = _build_system(message for message in messages if message.role == "system")
+    if request.format is not None and request.format.schema is None:
+        system.append(_write_text(chat.TextPart(describe_format(request.format))))
+    return system, _build_messages(others)
+
+
+def _has_content(message: chat.Message) -> bool:
+    """Return whether a message has any part that can be sent: not only blank texts or unsigned reasoning."""
+    return any(_is_supported(part) for part in message.parts)
+
+
+def _is_supported(part: chat.Part) -> bool:
+    match part:
+        case chat.TextPart():
+            return bool(part.text.strip())  # the API rejects an empty or blank text
+        case chat.ReasoningPart():
+            own = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
+            return bool(own or part.redacted)
+        case _:
+            return True
+
+
+def _build_system(messages: Iterable[chat.Message]) -> list[Block]:
+    blocks = []
+    for message in messages:
+        for part in filter(_is_supported, message.parts):
+            if not isinstance(part, chat.TextPart):
+                raise InvalidRequest("A system message can only be text for this provider", param="messages")
+            blocks.append(_write_text(part))
+    return blocks
+
+
+def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
+    sent_messages: list[Body] = []
+    if messages[0].role == "assistant":
+        sent_messages.append({"role": "user", "content": [_write_text(chat.TextPart(OPENING))]})
+    for message in messages:
+        blocks = [_build_part(part, message.role) for part in message.parts if _is_supported(part)]
+        if sent_messages and sent_messages[-1]["role"] == message.role:
+            sent_messages[-1]["content"] += blocks
+        else:
+            sent_messages.append({"role": message.role, "content": blocks})
+    for sent in sent_messages:
+        content = sent["content"]
+        content.sort(key=lambda block: block["type"] != "tool_result")  # the API requires results first
+        sent["content"] = _shorten(content)
+    return sent_messages
+
+
+def _shorten(blocks: list[Block]) -> list[Block] | str:
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+        text: str = blocks[0]["text"]
+        return text
+    return blocks
+
+
+def _build_thought(thought: chat.ReasoningPart) -> Block:
+    if thought.redacted is not None:
+        return {"type": "redacted_thinking", "data": thought.redacted}
+    return {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
+
+
+def _build_part(part: chat.Part, role: str) -> Block:
+    match part:
+        case chat.TextPart():
+            return _write_text(part)
+        case chat.MediaPart() if role == "assistant":  # Claude rejects media in assistant messages
+            return _write_text(chat.TextPart(f"[{part.kind}]"))
+        case chat.MediaPart():
+            return _add_cache_control(build_media_block(part), part.cache)
+        case chat.ReasoningPart():
+            return _build_thought(part)
+        case chat.ToolCallPart():
+            block = {"type": "tool_use", "id": build_call_id(part.id), "name": part.name}
+            return _add_cache_control(block | {"input": parse_arguments(part.arguments)}, part.cache)
+        case chat.ToolResultPart():
+            return _build_result(part)
+
+
+def _write_text(part: chat.TextPart) -> Block:
+    return _add_cache_control({"type": "text", "text": part.text}, part.cache)
+
+
+def _add_cache_control(block: Block, cache: chat.Json | None) -> Block:
+    return block if cache is None else block | {"cache_control": cache}
+
+
+def _build_result(result: chat.ToolResultPart) -> Block:
+    block: Block = {"type": "tool_result", "tool_use_id": build_call_id(result.id)}
+    content = [_build_part(part, "user") for part in result.parts if _is_supported(part)]
+    if content:
+        block["content"] = _shorten(content)
+    if result.failed:
+        block["is_error"] = True
+    return _add_cache_control(block, result.cache)
+
+
+def build_call_id(original: str) -> str:
+    """Return a tool call id with only characters that the API accepts. Different ids stay different."""
+    if _ID.fullmatch(original):
+        return original
+    return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
+    """Check a final assistant message, which only older models continue, and strip its trailing white space."""
+    last = sent_messages[-1]
+    if last["role"] != "assistant":
+        return
+    if not features.prefills:
+        raise InvalidRequest(
+            f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
+        )
+    content = last["content"]
+    if isinstance(content, str):
+        last["content"] = content.rstrip()
+    elif content[-1]["type"] == "text":
+        content[-1]["text"] = content[-1]["text"].rstrip()
+
+
+def misses_thought(sent_messages: list[Body]) -> bool:
+    """Return whether the current turn calls a tool without reasoning; with a token budget the API rejects this."""
+    for sent in reversed(sent_messages):
+        content = sent["content"]
+        kinds = [block["type"] for block in content] if isinstance(content, list) else ["text"]
+        if sent["role"] == "assistant":
+            return "tool_use" in kinds and kinds[0] not in {"thinking", "redacted_thinking"}
+        if sent["role"] == "user" and "tool_result" not in kinds:
+            return False
+    return False
+
+
+def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
+    strict = bool(tool.strict) and features.structures
+    schema = tool.schema or {"type": "object", "properties": {}}
+    written: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
+    if tool.description:
+        written["description"] = tool.description
+    if strict:
+        written["strict"] = True
+    return _add_cache_control(written, tool.cache)
+
+
+def _is_forced(request: chat.ChatRequest) -> bool:
+    choice = request.tool_choice
+    return choice == "required" or isinstance(choice, chat.ForcedTool)
+
+
+def _build_tool_choice(request: chat.ChatRequest) -> Body:
+    choice = request.tool_choice
+    if not request.tools:  # the API rejects a tool choice without tools
+        if _is_forced(request):
+            raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
+        return {}
+    written: Body = {"type": "auto"}
+    if isinstance(choice, chat.ForcedTool):
+        written = {"type": "tool", "name": choice.name}
+    elif choice is not None:
+        written = {"type": _CHOICES[choice]}
+    if request.parallel_tools is False and written["type"] != "none":
+        written["disable_parallel_tool_use"] = True
+    return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
+
+
+def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
+    if form is None or form.schema is None:
+        return {}
+    written = {"type": "json_schema", "schema": narrow_schema(form.schema)}
+    return {"output_config": {**thinking.get("output_config", {}), "format": written}}

@@ -1,0 +1,356 @@
+"""Parse and build unstreamed answers of Anthropic's Messages API, with helpers shared by streams.
+
+Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock, Usage, StopReason) and
+/docs/en/api/messages-count-tokens. ``input_tokens`` excludes tokens read from or written to the cache; the prompt's
+tokens are the sum of all three counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import Usage, attach_details, find_cost, find_tier, parse_count
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.anthropic.content_blocks import ID_PREFIX, Block, ContentBlockBuilder
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.errors.openai import NO_REASON, Secrets
+from gateway.formats.usage.prompt_tokens import fill_counts
+
+_PRICED_PLACE = "us"
+"""The ``inference_geo`` value with a surcharge: 10 % for inference in the United States."""
+_REASONS: Mapping[str, chat.Reason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_STOPS: Mapping[chat.Reason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+# Usage.
+
+
+def parse_usage(raw: object) -> Usage | None:
+    """Parse a usage object; None if it is missing or has an implausible count."""
+    if not isinstance(raw, Mapping):
+        return None
+    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS)
+    completion = parse_count(raw.get("output_tokens"))
+    if fresh is None or cached is None or written is None or completion is None or raw.get("input_tokens") is None:
+        return None
+    prompt = parse_count(fresh + cached + written)
+    if prompt is None:
+        return None
+    lasting = raw.get("cache_creation")
+    long = parse_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
+    usage = Usage(
+        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
+    )
+    return attach_details(usage, _find_details(raw))
+
+
+def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the searches, tier and cost of a usage object as ``UsageDetails`` fields.
+
+    Sources: docs.claude.com, "Web search tool", "Service tiers", "Fast mode" (``speed``), "Data residency"
+    (``inference_geo``).
+    """
+    found: dict[str, Any] = {}
+    used = raw.get("server_tool_use")
+    if isinstance(used, Mapping) and (count := parse_count(used.get("web_search_requests"))):
+        found["searches"] = count
+    speed, tier, place = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
+    if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
+        found["tier"] = served
+    if place == _PRICED_PLACE:
+        found["tier"] = f"{found['tier']}+{place}" if "tier" in found else place
+    if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
+        found["cost_nanos"] = cost
+    return found
+
+
+def parse_start_usage(raw: object) -> Usage | None:
+    """Parse the usage of ``message_start``; None if unusable. A prompt of 0 is: some servers count only at the end."""
+    usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
+    return usage if usage is not None and usage.prompt_tokens else None
+
+
+def parse_delta_usage(begun: object, raw: object) -> chat.UsageReport | None:
+    """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
+
+    Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0.
+    """
+    if not isinstance(raw, Mapping):
+        return None
+    counts = {name: value for name, value in raw.items() if value is not None}
+    if not any(counts.get(name) for name in _PROMPT_COUNTS):
+        counts = {name: value for name, value in counts.items() if name not in _PROMPT_COUNTS}
+    before = begun if isinstance(begun, Mapping) else {}
+    return _parse_report({**before, "output_tokens": None, **counts})
+
+
+def _parse_report(raw: Mapping[str, Any]) -> chat.UsageReport | None:
+    usage = parse_usage(raw)
+    if usage is None:
+        return None
+    details = raw.get("output_tokens_details")
+    thinking = parse_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
+    return chat.UsageReport(usage, min(thinking or 0, usage.completion_tokens))
+
+
+def build_usage(usage: Usage) -> dict[str, Any]:
+    """Build the usage object, without the details of cache writes."""
+    return {
+        "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.written_tokens, 0),
+        "cache_creation_input_tokens": usage.written_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+def build_cache_creation(usage: Usage) -> dict[str, Any]:
+    """Build the details of cache writes, for an unstreamed message or ``message_start``."""
+    long = usage.written_long_tokens
+    short = max(usage.written_tokens - long, 0)
+    return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
+
+
+def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
+    """Build the details with the completion's reasoning tokens; an empty dict if unknown."""
+    return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
+
+
+# Finish reasons.
+
+
+def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
+    """Parse ``stop_reason`` and ``stop_sequence``. A missing reason is ``tool_calls`` if ``called``, else ``stop``."""
+    if not isinstance(reason, str):
+        return chat.ChoiceFinished("tool_calls" if called else "stop")
+    stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
+    return chat.ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
+
+
+def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
+    """Build ``stop_reason`` and ``stop_sequence``.
+
+    After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers report ``stop``.
+    """
+    if finished is not None and finished.stop_sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
+    reason: chat.Reason = "stop" if finished is None else finished.reason
+    if reason == "stop" and called:
+        reason = "tool_calls"
+    return {"stop_reason": _STOPS[reason], "stop_sequence": None}
+
+
+# Parsing of blocks.
+
+
+def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallStart:
+    """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if the tool's name is missing."""
+    name = block.get("name")
+    if not isinstance(name, str) or not name:
+        raise ProviderBadResponse("The provider's answer calls a tool without a name")
+    made = f"toolu_{message_id.removeprefix(ID_PREFIX)}_{index}"
+    return chat.ToolCallStart(index, read_text(block, "id") or made, name)
+
+
+def parse_arguments(block: chat.Json) -> str:
+    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
+    value = block.get("input")
+    try:
+        return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
+    except orjson.JSONEncodeError:  # nested too deeply
+        raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None
+
+
+def read_text(block: chat.Json, name: str) -> str:
+    """Return the string in the field ``name`` of a block or a delta; "" if there is none."""
+    value = block.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def parse_text_block(block: chat.Json) -> list[chat.Event]:
+    """Return the events for the content of a text or reasoning block; an empty list for any other block."""
+    events: list[chat.Event] = []
+    match block.get("type"):
+        case "text" if text := read_text(block, "text"):
+            events.append(chat.TextDelta(text))
+        case "thinking" if text := read_text(block, "thinking"):
+            events.append(chat.ReasoningDelta(text))
+        case "redacted_thinking" if data := read_text(block, "data"):
+            events.append(chat.RedactedReasoning(data))
+    return events
+
+
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
+    """Parse an unstreamed message. ``answer_id`` is used in missing ids. Raises ``ProviderBadResponse``."""
+    value = parse_message(raw, secrets)
+    message_id = read_text(value, "id")
+    events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]
+    calls = 0
+    for block in value["content"]:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            events += [
+                parse_tool(block, calls, message_id or answer_id),
+                chat.ToolCallDelta(calls, parse_arguments(block)),
+            ]
+            calls += 1
+            continue
+        events += parse_text_block(block)
+        if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
+            events.append(chat.ReasoningSignature(signature))
+    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
+    usage = value.get("usage")
+    used = _parse_report(usage) if isinstance(usage, dict) else None
+    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
+
+
+def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """Return the usage of an unstreamed message that is forwarded unchanged. Raises ``ProviderBadResponse``."""
+    message = parse_message(raw, secrets, exact=False)
+    if message.get("container"):
+        note_container(message, inference)
+    return parse_message_usage(message, inference)
+
+
+def note_container(message: Mapping[str, Any], inference: InferenceRequest) -> None:
+    """Record the container in an answer or in its last delta: the client may reuse the container."""
+    container = message.get("container")
+    if isinstance(container, dict) and isinstance(container.get("id"), str):
+        inference.made[:] = [container["id"]]
+
+
+def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
+    """Return the reported usage of a parsed message, else an estimate."""
+    content = value["content"]
+    usage = parse_usage(value.get("usage")) or Usage(source="estimate")
+    if not content and usage.source == "upstream":
+        return usage
+    return fill_counts(usage, inference, lambda: estimate_text("".join(map(extract_text, content))))
+
+
+def extract_text(part: object) -> str:
+    """Return the text of a block or a delta, for an estimate; encrypted reasoning counts half of its base64."""
+    if not isinstance(part, dict):
+        return ""
+    sealed = read_text(part, "data")
+    text = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
+    try:
+        return text + (parse_arguments(part) if part.get("input") else "")
+    except ProviderBadResponse:
+        return text
+
+
+def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
+    """Parse an unstreamed message; ``exact`` preserves all digits of numbers. Raises ``ProviderBadResponse``."""
+    value = parse_answer_object(raw, secrets, exact=exact)
+    if value.get("type") == "error":
+        raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
+    if not isinstance(value.get("content"), list):
+        raise ProviderBadResponse("The provider's answer has no content")
+    return value
+
+
+def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
+    """Return the tokens in the answer to a token count. Raises ``ProviderBadResponse`` if the count is missing."""
+    tokens = parse_count(parse_answer_object(raw, secrets).get("input_tokens"))
+    if tokens is None:
+        raise ProviderBadResponse("The provider's answer has no count of tokens")
+    return tokens
+
+
+def build_count_answer(tokens: int) -> bytes:
+    """Build the answer to a token count."""
+    return orjson.dumps({"input_tokens": tokens})
+
+
+# Building of messages.
+
+
+def build_id(original: str, message_id: str) -> str:
+    """Return the id of a message: the provider's if it begins with "msg_", else ``message_id`` with that prefix."""
+    if original.startswith(ID_PREFIX):
+        return original
+    return message_id if message_id.startswith(ID_PREFIX) else ID_PREFIX + message_id
+
+
+def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
+    """Build an unfinished message without content."""
+    return {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+
+
+def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -> bytes:
+    """Build an unstreamed message from events. Raises the error in a ``StreamError``, if there is one."""
+    builder = ContentBlockBuilder(message_id)
+    finished: chat.ChoiceFinished | None = None
+    used = chat.UsageReport(Usage())
+    original_id = ""
+    for event in events:
+        match event:
+            case chat.MessageStart():
+                original_id = event.id
+            case chat.ChoiceFinished():
+                finished = event if event.choice == 0 else finished
+            case chat.UsageReport():
+                used = event
+            case chat.StreamError():
+                raise event.error
+            case _:
+                builder.add_event(event)
+    usage = build_usage(used.usage) | build_cache_creation(used.usage) | build_reasoning(used)
+    message = build_message(build_id(original_id, message_id), model, usage)
+    message["content"] = [_build_block(block) for block in builder.blocks]
+    return exact_json.dumps(message | build_finish(finished, called=builder.called))
+
+
+def _build_block(block: Block) -> dict[str, Any]:
+    match block.kind:
+        case "text":
+            return block.start | {"text": "".join(delta["text"] for delta in block.deltas)}
+        case "thinking":
+            thinking = {"thinking": "".join(delta.get("thinking", "") for delta in block.deltas)}
+            return block.start | thinking | {"signature": block.deltas[-1].get("signature", "")}
+        case "tool_use":
+            return block.start | {"input": _build_input("".join(block.arguments))}
+    return block.start
+
+
+def _build_input(arguments: str) -> dict[str, Any]:
+    """Parse arguments into an object. Truncated arguments are wrapped.
+
+    Source of the wrapper: platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
+    """
+    if not arguments:
+        return {}
+    try:
+        value = exact_json.load_arguments(arguments)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}

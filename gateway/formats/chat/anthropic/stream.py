@@ -1,0 +1,358 @@
+"""Parse and build streams of Anthropic's Messages API.
+
+Sources: platform.claude.com/docs/en/build-with-claude/streaming and ``accumulate_event`` of the Python library. Unknown
+event types, blocks and deltas are ignored: the documentation says that new ones may appear at any time.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.anthropic import response
+from gateway.formats.chat.anthropic.content_blocks import Block, ContentBlockBuilder
+from gateway.formats.errors.openai import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
+from gateway.formats.wire import sse
+
+MAX_HELD = 16 * 1024 * 1024
+"""Maximum bytes (approximate) buffered for tool calls that wait for each other or for their end."""
+MAX_OPEN = 64
+"""Maximum number of content blocks open at once; according to the documentation they do not overlap."""
+STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
+
+
+def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
+    """Return the type of an event, from its data or else its name, and its JSON value; None if the JSON is invalid."""
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        value = _load_refused(payload, error)
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "content_block_start":  # it may contain a tool's whole input, whose digits must stay exact
+        value = exact_json.load_exactly(payload, value)
+    if isinstance(kind, str):
+        return kind, value
+    if isinstance(value, dict) and value.get("error"):
+        return "error", value
+    names = _NAME.findall(event) if sse.has_name(event) else []  # by the SSE standard the last name counts
+    return (names[-1].decode(errors="replace") if names else ""), value
+
+
+def _load_refused(payload: bytes, error: orjson.JSONDecodeError) -> object:
+    try:
+        return exact_json.load_refused(payload, error)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
+    """Convert the data of an ``error`` event into an exception."""
+    error = parse_error_value(value, secrets)
+    return build_reported(ErrorBody(NO_REASON) if error is None else error)
+
+
+def is_end(rest: bytes) -> bool:
+    """Return whether the rest of a stream is an end mark that lacks its blank line."""
+    return parse_event(rest, sse.parse_data(rest) or b"")[0] == "message_stop"
+
+
+@attrs.define
+class _OpenBlock:
+    """An open content block. ``call``: index of its tool call; -1 if the block is not a tool call."""
+
+    kind: object
+    call: int = -1
+    arguments: str = ""
+    signature: str = ""
+
+
+class MessagesStreamParser:
+    """Parses a provider's stream into events. ``answer_id``: used in generated tool call ids; see ``StreamParser``."""
+
+    __slots__ = (
+        "_begun", "_begun_usage", "_calls", "_closed", "_error", "_finished", "_id", "_open", "_secrets", "_splitter"
+    )  # fmt: skip
+
+    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
+        self._secrets = secrets
+        self._splitter = sse.SseSplitter()
+        self._begun = False
+        self._begun_usage: object = None
+        self._id = answer_id
+        self._open: dict[int, _OpenBlock] = {}
+        self._calls = 0
+        self._finished = False
+        self._closed = False
+        self._error: ProviderError | None = None
+
+    def feed(self, data: bytes) -> list[chat.Event]:
+        if self._closed:
+            return []
+        try:
+            pieces = self._splitter.split(data)
+        except sse.EventTooLong as error:
+            return [self._fail(ProviderBadResponse(str(error), phase="stream"))]
+        return [event for piece in pieces for event in self._read(piece)]
+
+    def finish(self) -> list[chat.Event]:
+        """Return the last events. Raises ``ProviderBadResponse`` for an incomplete message."""
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            return []
+        rest = self._splitter.take()
+        if is_end(rest) or (not rest.strip() and self._finished and not self._open):
+            return self._end()
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._splitter.noise
+
+    def _read(self, event: bytes) -> list[chat.Event]:
+        event = event.removeprefix(sse.BOM)
+        payload = sse.parse_data(event)
+        if self._closed or not payload:
+            self._splitter.noise += len(event)
+            return []
+        kind, value = parse_event(event, payload)
+        if kind == "content_block_delta" and type(value) is dict:  # hot path: nearly every event of a stream
+            return self._change(value)
+        if kind == "error":
+            return [self._fail(parse_error_event(value, self._secrets))]
+        if not isinstance(value, dict):
+            return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
+        try:
+            return self._convert(kind, value)
+        except ProviderBadResponse as error:
+            error.phase = "stream"
+            return [self._fail(error)]
+
+    def _convert(self, kind: str, value: chat.Json) -> list[chat.Event]:
+        events: list[chat.Event] = []
+        match kind:
+            case "content_block_start":
+                events = self._start(value)
+            case "content_block_stop":
+                events = self._stop(_index(value))
+            case "message_start":
+                events = self._begin(value)
+            case "message_delta":
+                events = self._close_message(value)
+            case "message_stop":
+                events = self._end()
+        return events
+
+    def _begin(self, value: chat.Json) -> list[chat.Event]:
+        message = value.get("message")
+        if self._begun or not isinstance(message, dict):
+            return []
+        self._begun = True
+        self._begun_usage = message.get("usage")
+        message_id = response.read_text(message, "id")
+        self._id = message_id or self._id
+        return [
+            chat.MessageStart(
+                message_id, response.read_text(message, "model"), usage=response.parse_start_usage(self._begun_usage)
+            )
+        ]
+
+    def _start(self, value: chat.Json) -> list[chat.Event]:
+        block = value.get("content_block")
+        if not isinstance(block, dict):
+            return []
+        opened = _OpenBlock(block.get("type"), signature=response.read_text(block, "signature"))
+        before = self._stop(_index(value))  # a block that was never stopped
+        self._open[_index(value)] = opened
+        if len(self._open) > MAX_OPEN:
+            raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
+        if opened.kind != "tool_use":
+            return before + response.parse_text_block(block)
+        opened.call = self._calls
+        opened.arguments = response.parse_arguments(block)
+        self._calls += 1
+        return [*before, response.parse_tool(block, opened.call, self._id)]
+
+    def _change(self, value: chat.Json) -> list[chat.Event]:
+        delta = value.get("delta")
+        if not isinstance(delta, dict):
+            return []
+        kind = delta.get("type")
+        if kind == "text_delta":
+            return [chat.TextDelta(text)] if (text := response.read_text(delta, "text")) else []
+        if kind == "thinking_delta":
+            return [chat.ReasoningDelta(text)] if (text := response.read_text(delta, "thinking")) else []
+        opened = self._open.get(_index(value))
+        if opened is None:
+            return []
+        if kind == "input_json_delta" and opened.call >= 0 and (text := response.read_text(delta, "partial_json")):
+            opened.arguments = ""  # deltas replace the arguments from the block's start
+            return [chat.ToolCallDelta(opened.call, text)]
+        if kind == "signature_delta":
+            opened.signature = response.read_text(delta, "signature")
+        return []
+
+    def _stop(self, index: int) -> list[chat.Event]:
+        """Close a block and return its last event: a tool call's arguments if no delta had any, or a signature."""
+        opened = self._open.pop(index, None)
+        if opened is None:
+            return []
+        if opened.call >= 0 and opened.arguments:
+            return [chat.ToolCallDelta(opened.call, opened.arguments)]
+        return [chat.ReasoningSignature(opened.signature)] if opened.kind == "thinking" and opened.signature else []
+
+    def _close_message(self, value: chat.Json) -> list[chat.Event]:
+        events: list[chat.Event] = []
+        delta = value.get("delta")
+        if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
+            events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
+        used = response.parse_delta_usage(self._begun_usage, value.get("usage"))
+        return [*events, used] if used is not None else events
+
+    def _finish_with(self, reason: object, sequence: object) -> list[chat.Event]:
+        self._finished = True
+        return [*self._flush_open(), response.parse_finish(reason, sequence, called=self._calls > 0)]
+
+    def _flush_open(self) -> list[chat.Event]:
+        """Return the last events of unstopped blocks. The blocks stay open, so ``finish`` can detect a cut stream."""
+        events: list[chat.Event] = []
+        for index, opened in list(self._open.items()):
+            events += self._stop(index)
+            self._open[index] = attrs.evolve(opened, arguments="", signature="")
+        return events
+
+    def _end(self) -> list[chat.Event]:
+        self._closed = True
+        return [chat.ENDED] if self._finished else [*self._finish_with(None, None), chat.ENDED]
+
+    def _fail(self, error: ProviderError) -> chat.StreamError:
+        self._closed = True
+        self._error = error
+        return chat.StreamError(error)
+
+
+def _index(value: chat.Json) -> int:
+    index = value.get("index")
+    return index if type(index) is int else 0
+
+
+def build_event(kind: str, body: dict[str, Any]) -> bytes:
+    """Build one event. Its name equals its type, because client libraries read the name."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), exact_json.dumps({"type": kind, **body}))
+
+
+class MessagesStreamSerializer:
+    """Writes events as a stream of this format; see ``StreamSerializer``.
+
+    ``message_delta`` has both the stop reason and the usage. The OpenAI API format reports the usage last, so the event
+    is written at the end of the stream. Interleaved tool calls are written one after another, unless more than
+    ``MAX_HELD`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
+
+    ``message_id``: the message's id if the provider's id lacks "msg_".
+    """
+
+    __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")
+
+    def __init__(self, model: str, message_id: str) -> None:
+        self._model = model
+        self._message_id = message_id
+        self._builder = ContentBlockBuilder(message_id)
+        self._begun = False
+        self._index = 0
+        self._finished: chat.ChoiceFinished | None = None
+        self._used: chat.UsageReport | None = None
+
+    def write(self, event: chat.Event) -> bytes:
+        # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
+        # block is buffered.
+        if (head := self._builder.head) and (text := self._builder.find_more(event)):
+            if self._builder.held > MAX_HELD:
+                raise _too_much()
+            return head + orjson.dumps(text) + b"}}\n\n"
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: chat.Event) -> bytes:
+        written = b""
+        match event:
+            case chat.MessageStart():
+                written = self._begin(event)
+            case chat.UsageReport():
+                self._used = event
+            case chat.StreamEnd():
+                written = self._end()
+            case chat.StreamError():
+                pass
+            case chat.ChoiceFinished():
+                if event.choice == 0 and self._finished is None:
+                    written = self._finish(event)
+            case _ if self._finished is None:
+                self._builder.add_event(event)
+                written = self._build_blocks()
+                if self._builder.held > MAX_HELD:
+                    raise _too_much()
+        return written if self._begun or not written else self._begin() + written
+
+    def _begin(self, event: chat.MessageStart | None = None) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        usage = (event.usage if event is not None else None) or Usage()
+        name = response.build_id(event.id if event is not None else "", self._message_id)
+        message = response.build_message(
+            name, self._model, response.build_usage(usage) | response.build_cache_creation(usage)
+        )
+        return build_event("message_start", {"message": message})
+
+    def _build_blocks(self) -> bytes:
+        written = []
+        blocks = self._builder.blocks
+        while blocks:
+            written += self._build_block(blocks[0])
+            if not blocks[0].over:
+                break
+            written.append(build_event("content_block_stop", {"index": self._index}))
+            self._builder.drop()
+            self._index += 1
+        return b"".join(written)
+
+    def _build_block(self, block: Block) -> list[bytes]:
+        written = []
+        if not block.shown:
+            block.shown = True
+            written.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
+        for delta in self._builder.take(block):
+            written.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+        if not block.over:
+            self._builder.show(self._index)
+        return written
+
+    def _finish(self, event: chat.ChoiceFinished) -> bytes:
+        self._finished = event
+        self._builder.close()
+        return self._build_blocks()
+
+    def _end(self) -> bytes:
+        self._builder.close()
+        blocks = self._build_blocks()
+        delta = response.build_finish(self._finished, called=self._builder.called)
+        return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
+
+
+def _too_much() -> ProviderBadResponse:
+    return ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
+
+
+def _build_totals(used: chat.UsageReport | None) -> Mapping[str, Any]:
+    """Build the usage of ``message_delta``; without counts the client keeps those from ``message_start``."""
+    return {"output_tokens": 0} if used is None else response.build_usage(used.usage) | response.build_reasoning(used)

@@ -1,0 +1,127 @@
+"""Build content blocks of Bedrock's Converse API from those of Anthropic's Messages API.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html and the types linked there.
+"""
+
+import re
+from base64 import b64encode
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.chat.anthropic.request_writer import build_call_id
+from gateway.formats.chat.valid_chat import OPENING
+
+Body = dict[str, Any]
+
+MAX_NAME = 64
+"""Maximum length of a tool's name and of a tool call id."""
+NO_RESULT = "(no output)"
+"""The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
+(pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
+_MAX_DOCUMENT_NAME = 150
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
+_BLANKS = re.compile(r" {2,}")
+
+
+def build_cache_point(block: Body, *, allowed: bool) -> list[Body]:
+    """Return the cache point, which ends the cached part, for a ``block`` with cache control; else an empty list."""
+    control = block.get("cache_control")
+    if not allowed or not isinstance(control, dict):
+        return []
+    ttl = {"ttl": control["ttl"]} if control.get("ttl") == "1h" else {}
+    return [{"cachePoint": {"type": "default"} | ttl}]
+
+
+def _fit(name: str) -> str:
+    """Return a tool call id of permitted length. A digest at the end of a shortened id keeps ids distinct."""
+    return name if len(name) <= MAX_NAME else build_call_id(f":{name}")
+
+
+class BlockWriter:
+    """Writes the blocks of one request.
+
+    ``caches``: whether the model is Claude or Nova; only these support cache points and the status of failed tool
+    results. ``called``: names of the tools that earlier turns called.
+    """
+
+    def __init__(self, *, caches: bool) -> None:
+        self.caches = caches
+        self.called: dict[str, None] = {}
+        self._documents: set[str] = set()
+
+    def build_turn(self, turn: Body) -> Body:
+        """Build a message. A text is added to a message that has a document but no text, as the API requires."""
+        content = self.build_blocks(turn["content"])
+        if any("document" in block for block in content) and not any("text" in block for block in content):
+            content.append({"text": OPENING})
+        return {"role": turn["role"], "content": content}
+
+    def build_blocks(self, content: str | list[Body]) -> list[Body]:
+        """Build blocks, each followed by its cache point. Raises ``InvalidRequest`` for an image or file by URL."""
+        if isinstance(content, str):
+            return [{"text": content}]
+        written: list[Body] = []
+        for block in content:
+            written += [self._build_block(block), *build_cache_point(block, allowed=self.caches)]
+        return written
+
+    def _build_block(self, block: Body) -> Body:
+        match block["type"]:
+            case "text":
+                return {"text": block["text"]}
+            case "image":
+                return _build_image(block["source"])
+            case "document":
+                return self._build_document(block)
+            case "tool_use":
+                return self._build_call(block)
+            case "tool_result":
+                return self._build_result(block)
+        return _build_reasoning(block)
+
+    def _build_call(self, block: Body) -> Body:
+        name = block["name"]
+        self.called[name] = None
+        return {"toolUse": {"toolUseId": _fit(block["id"]), "name": name, "input": block["input"]}}
+
+    def _build_result(self, block: Body) -> Body:
+        content = block.get("content", [])
+        parts = [{"text": content}] if isinstance(content, str) else [self._build_block(part) for part in content]
+        result: Body = {"toolUseId": _fit(block["tool_use_id"]), "content": parts or [{"text": NO_RESULT}]}
+        if block.get("is_error") and self.caches:
+            result["status"] = "error"
+        return {"toolResult": result}
+
+    def _build_document(self, block: Body) -> Body:
+        source = block["source"]
+        document: Body = {"name": self._find_name(block.get("title"))}
+        match source["type"]:
+            case "base64":
+                document |= {"format": "pdf", "source": {"bytes": source["data"]}}
+            case "text":
+                document |= {"format": "txt", "source": {"bytes": b64encode(source["data"].encode()).decode()}}
+            case _:
+                raise InvalidRequest("This provider accepts files only as data, not by address", param="messages")
+        return {"document": document}
+
+    def _find_name(self, title: str | None) -> str:
+        plain = _BLANKS.sub(" ", _FORBIDDEN.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
+        name = plain or "document"
+        number = 1
+        while name in self._documents:
+            number += 1
+            name = f"{plain or 'document'} {number}"
+        self._documents.add(name)
+        return name
+
+
+def _build_reasoning(block: Body) -> Body:
+    if block["type"] == "redacted_thinking":
+        return {"reasoningContent": {"redactedContent": block["data"]}}
+    return {"reasoningContent": {"reasoningText": {"text": block["thinking"], "signature": block["signature"]}}}
+
+
+def _build_image(source: Body) -> Body:
+    if source["type"] != "base64":
+        raise InvalidRequest("This provider accepts images only as data, not by address", param="messages")
+    return {"image": {"format": source["media_type"].partition("/")[2], "source": {"bytes": source["data"]}}}

@@ -1,0 +1,157 @@
+"""Build a request in Bedrock's Converse format from the common chat model.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html. The format resembles Anthropic's, so
+the writer of Anthropic's format first builds the message, with its rules for turns, tools and reasoning. This module
+converts the result. Fields that only some models support go to ``additionalModelRequestFields``: those of Claude
+(docs.aws.amazon.com/bedrock/latest/userguide/claude-messages-adaptive-thinking.html), Nova
+(docs.aws.amazon.com/nova/latest/nova2-userguide/extended-thinking.html) and gpt-oss
+(docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-openai.html).
+"""
+
+import re
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.anthropic.model_features import parse_claude_features
+from gateway.formats.chat.anthropic.request_writer import build_body as build_message
+from gateway.formats.chat.anthropic.request_writer import find_rules as find_message_rules
+from gateway.formats.chat.bedrock.blocks import MAX_NAME, BlockWriter, Body, build_cache_point
+from gateway.formats.chat.valid_chat import ChatRules
+from gateway.formats.wire.json_values import as_list, as_object
+
+_SAMPLING = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
+_EFFORTS: dict[str, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
+                            "max": "high"}  # fmt: skip
+"""The efforts of Nova and gpt-oss, by the common model's efforts."""
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_TOOLS = "Call no tools in this turn: answer in words."
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules for ``model``, a provider's model name. Tool names: API_runtime_ToolSpecification."""
+    return attrs.evolve(find_message_rules(model), name=_NAME, longest_name=MAX_NAME)
+
+
+def build_body(request: chat.ChatRequest, model: str) -> Body:
+    """Build the body for ``/converse`` and ``/converse-stream``. Raises ``InvalidRequest`` for an unsupported field."""
+    claude = parse_claude_features(model).claude
+    message = build_message(request if claude else _strip_reasoning(request), model, stream=False)
+    writer = BlockWriter(caches=claude or "nova" in model)
+    body: Body = {"messages": [writer.build_turn(turn) for turn in message["messages"]]}
+    system = writer.build_blocks(message.get("system", []))
+    if request.tool_choice == "none" and writer.called:
+        system.append({"text": _NO_TOOLS})
+    if system:
+        body["system"] = system
+    inference = {theirs: message[ours] for ours, theirs in _SAMPLING.items() if ours in message}
+    if claude or request.max_tokens is not None:  # other models have a default; Anthropic's writer always sets a number
+        inference["maxTokens"] = message["max_tokens"]
+    more = _build_claude(message) if claude else _build_reasoning(request, model, inference)
+    if (top_k := message.get("top_k")) is not None:
+        more |= _build_top_k(top_k, model)
+    if inference:
+        body["inferenceConfig"] = inference
+    if more:
+        body["additionalModelRequestFields"] = more
+    return body | _build_tools(request, message, writer) | _build_format(request, message)
+
+
+def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
+    """Remove the parts that only Claude supports: reasoning of earlier turns, the reasoning budget and the effort."""
+    messages = tuple(
+        attrs.evolve(one, parts=tuple(part for part in one.parts if not isinstance(part, chat.ReasoningPart)))
+        for one in request.messages
+    )
+    return attrs.evolve(request, messages=messages, thinking_tokens=None, effort=None)
+
+
+def _build_claude(message: Body) -> Body:
+    more: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
+    effort = as_object(message.get("output_config")).get("effort")
+    return more | ({"output_config": {"effort": effort}} if effort else {})
+
+
+def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> Body:
+    """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for models without reasoning.
+
+    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort: the effort is lowered, or the
+    sampling parameters are removed from ``inference``.
+    """
+    effort = request.effort or _find_effort(request.thinking_tokens)
+    if effort is None:
+        return {}
+    if "gpt-oss" in model:
+        return {"reasoning_effort": _EFFORTS.get(effort, "low")}
+    if "nova-2" not in model:
+        return {}
+    if effort == "none":
+        return {"reasoningConfig": {"type": "disabled"}}
+    level = _EFFORTS[effort]
+    if level == "high" and "maxTokens" in inference:
+        level = "medium"
+    elif level == "high":
+        inference.pop("temperature", None)
+        inference.pop("topP", None)
+    return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
+
+
+def _find_effort(tokens: int | None) -> chat.Effort | None:
+    if tokens is None:
+        return None
+    steps: tuple[chat.Effort, ...] = ("none", "low", "medium", "high")
+    return next((step for step in reversed(steps) if chat.EFFORT_TOKENS[step] <= tokens), "none")
+
+
+def _build_top_k(top_k: int, model: str) -> Body:
+    """Build ``top_k`` for models that support it. Other models ignore it without harm, so it is dropped for them."""
+    if "nova" in model:
+        return {"inferenceConfig": {"topK": top_k}}
+    return {"top_k": top_k} if "claude" in model or "mistral" in model else {}
+
+
+def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) -> Body:
+    """Build ``toolConfig``, which the API also requires if only earlier turns used tools."""
+    tools: list[Body] = []
+    for tool in as_list(message.get("tools")):
+        tools += [_build_tool(tool), *build_cache_point(tool, allowed=writer.caches)]
+    choice = as_object(message.get("tool_choice"))
+    if choice.get("type") == "none":
+        if not writer.called:
+            return {}
+        choice = {}  # the format cannot forbid tools, so a system text (``_NO_TOOLS``) does
+    if not tools:
+        tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
+    if not tools:
+        return {}
+    forced = "type" in choice and request.tool_choice is not None
+    return {"toolConfig": {"tools": tools} | ({"toolChoice": _build_choice(choice)} if forced else {})}
+
+
+def _build_tool(tool: Body) -> Body:
+    spec: Body = {"name": tool["name"], "inputSchema": {"json": tool["input_schema"]}}
+    spec |= {name: tool[name] for name in ("description", "strict") if name in tool}
+    return {"toolSpec": spec}
+
+
+def _build_choice(choice: Body) -> Body:
+    if choice["type"] == "tool":
+        return {"tool": {"name": choice["name"]}}
+    return {choice["type"]: {}}
+
+
+def _build_format(request: chat.ChatRequest, message: Body) -> Body:
+    form = as_object(as_object(message.get("output_config")).get("format"))
+    if not form:
+        return {}
+    try:
+        schema: dict[str, Any] = {"schema": exact_json.dumps(form.get("schema")).decode()}
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("The schema is nested too deeply to be passed on", param="response_format") from None
+    if request.format is not None and request.format.name:
+        schema["name"] = request.format.name
+    return {"outputConfig": {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}}

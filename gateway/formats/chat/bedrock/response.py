@@ -1,0 +1,123 @@
+"""Parse unstreamed answers of Bedrock's Converse API, with helpers shared by streams.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html (ContentBlock, StopReason,
+TokenUsage). ``inputTokens`` excludes tokens read from or written to the cache
+(docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). An answer has neither an id nor a model name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.usage import Usage, attach_tier, parse_count
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.wire.json_values import as_object, as_text, list_objects
+
+_REASONS: Mapping[str, chat.Reason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+}
+_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
+    """Parse a usage object; None if it is missing or has an implausible count. ``tier``: the answer's service tier."""
+    if not isinstance(raw, dict) or raw.get("inputTokens") is None:
+        return None
+    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS)
+    completion = parse_count(raw.get("outputTokens"))
+    if fresh is None or cached is None or written is None or completion is None:
+        return None
+    prompt = parse_count(fresh + cached + written)
+    if prompt is None:
+        return None
+    lasting = sum(
+        parse_count(detail.get("inputTokens")) or 0
+        for detail in list_objects(raw.get("cacheDetails"))
+        if detail.get("ttl") == "1h"
+    )
+    usage = Usage(
+        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(lasting, written)
+    )
+    return chat.UsageReport(attach_tier(usage, as_object(tier).get("type")))
+
+
+def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
+    """Parse ``stopReason``. If the reason is missing, ``called`` decides between ``tool_calls`` and ``stop``."""
+    if not isinstance(reason, str):
+        return chat.ChoiceFinished("tool_calls" if called else "stop")
+    return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
+
+
+def parse_tool(use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
+    """Parse the start of a tool call. Raises ``ProviderBadResponse`` if the tool's name is missing."""
+    name = as_text(use.get("name"))
+    if not name:
+        raise ProviderBadResponse("The provider's answer calls a tool without a name")
+    return chat.ToolCallStart(index, as_text(use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
+
+
+def parse_image(block: chat.Json) -> list[chat.Event]:
+    """Parse an image block of an answer; return an empty list if it has no data."""
+    image = as_object(block.get("image"))
+    data = as_text(as_object(image.get("source")).get("bytes"))
+    return [chat.ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
+
+
+def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
+    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderBadResponse`` if invalid."""
+    value = parse_answer_object(raw, secrets, exact=True)
+    content = as_object(as_object(value.get("output")).get("message")).get("content")
+    if not isinstance(content, list):
+        raise ProviderBadResponse("The provider's answer has no content")
+    events: list[chat.Event] = [chat.MessageStart(identity_id, model)]
+    calls = 0
+    for block in list_objects(content):
+        use = block.get("toolUse")
+        if isinstance(use, dict):
+            events += [
+                parse_tool(use, calls, identity_id),
+                chat.ToolCallDelta(calls, _write_arguments(use.get("input"))),
+            ]
+            calls += 1
+        else:
+            events += _parse_block(block)
+    events.append(parse_finish(value.get("stopReason"), called=calls > 0))
+    used = parse_usage(value.get("usage"), value.get("serviceTier"))
+    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
+
+
+def _parse_block(block: chat.Json) -> list[chat.Event]:
+    if text := as_text(block.get("text")):
+        return [chat.TextDelta(text)]
+    cited = list_objects(as_object(block.get("citationsContent")).get("content"))
+    if cited:
+        return [chat.TextDelta(text) for part in cited if (text := as_text(part.get("text")))]
+    reasoning = as_object(block.get("reasoningContent"))
+    shown = as_object(reasoning.get("reasoningText"))
+    events: list[chat.Event] = []
+    if text := as_text(shown.get("text")):
+        events.append(chat.ReasoningDelta(text))
+    if signature := as_text(shown.get("signature")):
+        events.append(chat.ReasoningSignature(signature))
+    if sealed := as_text(reasoning.get("redactedContent")):
+        events.append(chat.RedactedReasoning(sealed))
+    return events or parse_image(block)
+
+
+def _write_arguments(value: Any) -> str:
+    """Return the input of a tool call as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
+    try:
+        return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
+    except orjson.JSONEncodeError:  # nested too deeply
+        raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None

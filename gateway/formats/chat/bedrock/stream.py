@@ -1,0 +1,210 @@
+"""Parse streams of Bedrock's Converse API.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStreamOutput.html. An event's name is in its
+headers. The last event, ``metadata``, has the usage and follows ``messageStop``. Unknown events are ignored.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.bedrock.event_stream import MEDIA_TYPE, EventMessage, EventStreamSplitter
+from gateway.formats.chat.bedrock.response import parse_finish, parse_image, parse_tool, parse_usage
+from gateway.formats.errors.openai import Secrets, mask
+from gateway.formats.errors.vendor import parse_worded_error
+from gateway.formats.wire.json_values import as_object, as_text
+
+MAX_OPEN = 64
+"""Maximum number of content blocks open at once; according to the documentation they do not overlap."""
+_STATUSES: Mapping[str, int] = {
+    "validationException": 400,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "modelStreamErrorException": 502,
+    "serviceUnavailableException": 503,
+}
+"""HTTP statuses for exceptions in a stream. The model's own exception has 424 at AWS, but is no client error."""
+_FAILED = 502
+
+
+@attrs.define
+class _Open:
+    """An open content block. ``call``: the index of its tool call; -1 if the block is not a tool call."""
+
+    call: int = -1
+    signature: str = ""
+
+
+class ConverseStreamParser:
+    """Parses a provider's stream into events, with the given answer id and model name; see ``StreamParser``."""
+
+    __slots__ = (
+        "_begun",
+        "_calls",
+        "_closed",
+        "_error",
+        "_finished",
+        "_id",
+        "_model",
+        "_open",
+        "_secrets",
+        "_splitter",
+    )
+    media_type = MEDIA_TYPE
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
+        self._id = answer_id
+        self._model = model
+        self._secrets = secrets
+        self._splitter = EventStreamSplitter()
+        self._open: dict[int, _Open] = {}
+        self._calls = 0
+        self._begun = False
+        self._finished = False
+        self._closed = False
+        self._error: ProviderError | None = None
+
+    def feed(self, data: bytes) -> list[chat.Event]:
+        events: list[chat.Event] = []
+        if self._closed:
+            return events
+        try:
+            for message in self._splitter.split(data):
+                events += self._read(message)
+                if events[-1:] == [chat.ENDED]:
+                    break
+        except ProviderError as error:
+            error.phase = "stream"
+            self._closed, self._error = True, error
+            events.append(chat.StreamError(error))
+        return events
+
+    def finish(self) -> list[chat.Event]:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            return []
+        if self._finished and not self._splitter.held_bytes:  # only the usage is missing
+            self._closed = True
+            return [chat.ENDED]
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._splitter.noise
+
+    def _read(self, message: EventMessage) -> list[chat.Event]:
+        headers = message.headers
+        kind = headers.get(":message-type", "event")
+        if kind != "event":
+            raise self._parse_error(kind, message)
+        try:
+            value = exact_json.loads(message.payload or b"{}")
+        except orjson.JSONDecodeError:
+            raise ProviderBadResponse("The provider sent an event that is not JSON") from None
+        if not isinstance(value, dict):
+            raise ProviderBadResponse("The provider sent an event that makes no sense")
+        return self._convert(headers.get(":event-type", ""), value, message.size)
+
+    def _parse_error(self, kind: str, message: EventMessage) -> ProviderError:
+        headers = message.headers
+        if kind == "exception":
+            name = headers.get(":exception-type", "")
+            error = parse_worded_error(_STATUSES.get(name, _FAILED), message.payload, self._secrets)
+        else:
+            reason = mask(headers.get(":error-message") or headers.get(":error-code") or "", self._secrets)
+            error = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
+        error.declined = True
+        return error
+
+    def _convert(self, name: str, value: chat.Json, size: int) -> list[chat.Event]:
+        events: list[chat.Event] = []
+        match name:
+            case "contentBlockDelta":
+                events = self._change(value)
+            case "contentBlockStart":
+                events = self._start(value)
+            case "contentBlockStop":
+                events = self._stop(_index(value))
+            case "messageStart":
+                events = self._begin()
+            case "messageStop":
+                events = self._stop_message(value)
+            case "metadata":
+                events = self._end(value)
+            case _:
+                self._splitter.noise += size
+        return events
+
+    def _begin(self) -> list[chat.Event]:
+        if self._begun:
+            return []
+        self._begun = True
+        return [chat.MessageStart(self._id, self._model)]
+
+    def _start(self, value: chat.Json) -> list[chat.Event]:
+        before = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
+        opened = self._find_open(value)
+        use = as_object(value.get("start")).get("toolUse")
+        if not isinstance(use, dict):
+            return before
+        opened.call = self._calls
+        self._calls += 1
+        return [*before, parse_tool(use, opened.call, self._id)]
+
+    def _find_open(self, value: chat.Json) -> _Open:
+        """Return the block of an event; open it if necessary, because only tool calls have a start event."""
+        opened = self._open.setdefault(_index(value), _Open())
+        if len(self._open) > MAX_OPEN:
+            raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
+        return opened
+
+    def _change(self, value: chat.Json) -> list[chat.Event]:
+        begun = self._begin()
+        delta = as_object(value.get("delta"))
+        opened = self._find_open(value)
+        if text := as_text(delta.get("text")):
+            return [*begun, chat.TextDelta(text)]
+        if opened.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
+            return [*begun, chat.ToolCallDelta(opened.call, text)]
+        reasoning = as_object(delta.get("reasoningContent"))
+        opened.signature += as_text(reasoning.get("signature"))
+        if text := as_text(reasoning.get("text")):
+            return [*begun, chat.ReasoningDelta(text)]
+        if sealed := as_text(reasoning.get("redactedContent")):
+            return [*begun, chat.RedactedReasoning(sealed)]
+        return [*begun, *parse_image(delta)]
+
+    def _stop(self, index: int) -> list[chat.Event]:
+        opened = self._open.pop(index, None)
+        return [chat.ReasoningSignature(opened.signature)] if opened is not None and opened.signature else []
+
+    def _stop_message(self, value: chat.Json) -> list[chat.Event]:
+        if self._finished:
+            return []
+        self._finished = True
+        signed = [event for index in list(self._open) for event in self._stop(index)]
+        return [*self._begin(), *signed, parse_finish(value.get("stopReason"), called=self._calls > 0)]
+
+    def _end(self, value: chat.Json) -> list[chat.Event]:
+        """Return the usage, and end the stream if the message has stopped."""
+        used: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
+        events: list[chat.Event] = [used] if used is not None else []
+        if self._finished:
+            self._closed = True
+            events.append(chat.ENDED)
+        return events
+
+
+def _index(value: chat.Json) -> int:
+    index = value.get("contentBlockIndex")
+    return index if type(index) is int else 0

@@ -1,0 +1,104 @@
+"""Restore the client's tool names in an answer's tool calls, and replace ids that the chat already uses."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from gateway.formats.chat.model import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallPart, ToolCallStart
+from gateway.formats.chat.valid_chat import ValidChat
+from gateway.formats.stream import StreamParser
+from gateway.frozen import frozen
+
+
+@frozen
+class CallConversion:
+    """How to convert the tool calls of an answer.
+
+    Attributes:
+        names: the client's tool names, by the names in the provider's request.
+        taken: ids of calls in the request's history. Some servers number calls from 0 in every answer, and clients that
+            match calls and results by id would take a repeated id for a call with a result.
+        answer_tool: name of a tool whose calls are the answer's text; empty if there is no such tool.
+    """
+
+    names: Mapping[str, str]
+    taken: frozenset[str]
+    answer_tool: str
+
+
+NO_CONVERSION = CallConversion({}, frozenset(), "")
+
+
+def find_call_conversion(valid: ValidChat) -> CallConversion:
+    """Return how to convert the answer's tool calls; ``NO_CONVERSION`` if no conversion is needed."""
+    request = valid.request
+    calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
+    found = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
+    return found if found != NO_CONVERSION else NO_CONVERSION
+
+
+class CallConverter:
+    """Converts the tool calls in the events of one answer. ``answer_id`` makes generated call ids unique."""
+
+    __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
+
+    def __init__(self, conversion: CallConversion, answer_id: str) -> None:
+        self._names = conversion.names
+        self._taken = set(conversion.taken)
+        self._answer_id = answer_id
+        self._answer_tool = conversion.answer_tool
+        self._texts: set[tuple[int, int]] = set()  # (choice, index) of the calls converted to text
+        self._called: set[int] = set()  # choices with real tool calls
+
+    def fit(self, events: Iterable[Event]) -> list[Event]:
+        return list(self._fit_calls(events))
+
+    def _fit_calls(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            kind = type(event)
+            if kind is ToolCallStart:
+                started = self._start(event)  # type: ignore[arg-type]
+                if started is not None:
+                    yield started
+            elif self._texts and isinstance(event, ToolCallDelta) and (event.choice, event.index) in self._texts:
+                yield TextDelta(event.arguments, event.choice)
+            elif self._texts and isinstance(event, ChoiceFinished) and event.choice not in self._called:
+                yield attrs.evolve(event, reason="stop") if event.reason == "tool_calls" else event
+            else:
+                yield event
+
+    def _start(self, event: ToolCallStart) -> ToolCallStart | None:
+        if event.name == self._answer_tool:
+            self._texts.add((event.choice, event.index))
+            return None
+        self._called.add(event.choice)
+        call_id, name = event.id, self._names.get(event.name, event.name)
+        if call_id in self._taken:
+            place = f"{event.choice}_{event.index}" if event.choice else f"{event.index}"
+            call_id = f"call_{self._answer_id}_{place}"
+        self._taken.add(call_id)
+        return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
+
+
+class ConvertingParser:
+    """A ``StreamParser`` that applies a ``CallConverter`` to the events of ``inner``, another parser."""
+
+    __slots__ = ("_fitter", "_inner")
+
+    def __init__(self, inner: StreamParser, fitter: CallConverter) -> None:
+        self._inner = inner
+        self._fitter = fitter
+
+    @property
+    def held_bytes(self) -> int:
+        return self._inner.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._inner.noise
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._fitter.fit(self._inner.feed(data))
+
+    def finish(self) -> list[Event]:
+        return self._fitter.fit(self._inner.finish())

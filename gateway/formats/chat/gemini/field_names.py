@@ -1,0 +1,72 @@
+"""Normalize the field names of a client's body in Gemini's format.
+
+Google's API accepts every field in camelCase and in snake_case (protobuf's JSON mapping), and a single object instead
+of an array. The gateway checks, bounds and charges a request by its fields, so it needs one spelling. Names in the
+client's own data stay unchanged: arguments, results, JSON Schemas and property names.
+"""
+
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.wire.fields import PLAIN_NAMES, Body
+from gateway.wording import fold_name
+
+_OWN_DATA = frozenset(
+    {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
+     "headers", "partMetadata"},
+)  # fmt: skip
+"""Fields whose values are the client's own data, left unchanged."""
+_OWN_NAMES = frozenset({"properties", "defs", "$defs"})
+"""Fields whose keys are the client's own names: the properties and definitions of a schema."""
+_ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
+_GOVERNED = frozenset(
+    {"cachedContent", "candidateCount", "contents", "content", "generationConfig", "generateContentRequest",
+     "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
+)  # fmt: skip
+"""Fields by which the gateway routes, bounds and charges a request."""
+_FOLDED = {fold_name(name): name for name in _GOVERNED}
+
+
+def unify_names(body: Body) -> Body:
+    """Return a copy of ``body`` in camelCase, with single objects wrapped into arrays where required.
+
+    Raises ``InvalidRequest`` for a field in two spellings, and for a field of ``_GOVERNED`` in another letter case,
+    which a channel's server might accept.
+    """
+    return _unify(body, "")
+
+
+def _unify(value: Body, where: str) -> Body:
+    unified: Body = {}
+    for given, item in value.items():
+        name = _build_camel(given) if "_" in given else given
+        if name in unified:
+            raise InvalidRequest(f"'{where}{name}' is given in two spellings", param=f"{where}{name}")
+        if name not in _GOVERNED and name not in PLAIN_NAMES:
+            _check_spelling(given, where)
+        unified[name] = _unify_value(name, item, f"{where}{name}")
+    return unified
+
+
+def _unify_value(name: str, value: Any, where: str) -> Any:
+    if name in _OWN_DATA:
+        return value
+    if isinstance(value, dict):
+        if name in _OWN_NAMES:
+            return {key: _unify_value("", item, f"{where}.{key}") for key, item in value.items()}
+        unified = _unify(value, f"{where}.")
+        return [unified] if name in _ARRAYS else unified
+    if isinstance(value, list):
+        return [_unify_value("", item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _build_camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest) if first else name
+
+
+def _check_spelling(name: str, where: str) -> None:
+    meant = _FOLDED.get(fold_name(name))
+    if meant is not None:
+        raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{meant}'?", param=f"{where}{name}")

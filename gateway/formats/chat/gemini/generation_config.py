@@ -1,0 +1,145 @@
+"""Build Gemini's ``generationConfig``, with the reasoning options of each model family.
+
+Shapes: ai.google.dev/api/generate-content, ``GenerationConfig`` and ``ThinkingConfig``. Budgets and levels by model:
+ai.google.dev/gemini-api/docs/thinking and docs.cloud.google.com/gemini-enterprise-agent-platform/models/thinking.
+"""
+
+import re
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.chat.gemini.json_schema import build_schema
+from gateway.formats.chat.model import EFFORT_TOKENS, ChatRequest, Effort, ResponseFormat
+
+MAX_STOPS = 5
+Version = tuple[int, int]
+
+_NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
+_LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
+_NEWEST: Version = (999, 0)
+_LAST_PREFILLED: Version = (3, 1)
+_LEVELS: Version = (3, 0)
+"""The first version with thinking levels. It is also the first that requires thought signatures to be sent back."""
+_BUDGETS: Version = (2, 5)
+"""The only version with a thinking budget in tokens. Earlier versions do not think."""
+_LAST_MINIMAL_FLASH: Version = (3, 6)
+_NO_CHOICE = ("image", "tts", "audio", "live")
+"""Parts of the names of models that reject ``thinkingConfig`` although their family thinks."""
+_MIN_PRO, _MAX_PRO = 128, 32_768
+_MIN_LITE, _MAX_FLASH = 512, 24_576
+_SEED_RANGE = 2**31
+
+
+def parse_version(model: str) -> Version | None:
+    """Return the version in a Gemini model's name; None if the name has none."""
+    name = model.removeprefix("models/")
+    if _LATEST.fullmatch(name):
+        return _NEWEST
+    found = _NAME.match(name)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+def wants_signatures(model: str) -> bool:
+    """Return whether ``model`` rejects function calls without a thought signature in the history (since Gemini 3)."""
+    version = parse_version(model)
+    return version is not None and version >= _LEVELS
+
+
+def takes_schema_with_tools(model: str) -> bool:
+    """Return whether ``model`` accepts a response schema together with tools (since Gemini 3).
+
+    Earlier models answer "Function calling with a response mime type: 'application/json' is unsupported".
+    """
+    version = parse_version(model)
+    return version is None or version >= _LEVELS
+
+
+def prefills(model: str) -> bool:
+    """Return whether ``model`` can continue a final message of the model (prefill).
+
+    Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
+    """
+    version = parse_version(model)
+    return version is None or version <= _LAST_PREFILLED or version == _NEWEST
+
+
+def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Build the ``generationConfig``, empty if nothing is set. Raises ``InvalidRequest``."""
+    if len(request.stop) > MAX_STOPS:
+        raise InvalidRequest(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
+    fields = {
+        "maxOutputTokens": request.max_tokens,
+        "temperature": request.temperature,
+        "topP": request.top_p,
+        "topK": request.top_k,
+        "stopSequences": list(request.stop) or None,
+        # Models with only one answer reject ``candidateCount`` even with the value 1.
+        "candidateCount": request.n if request.n > 1 else None,
+        "seed": _fold_seed(request.seed),
+        "presencePenalty": request.presence_penalty,
+        "frequencyPenalty": request.frequency_penalty,
+        "responseLogprobs": True if request.top_logprobs is not None else None,
+        "logprobs": request.top_logprobs or None,
+        "thinkingConfig": build_thinking(request, model),
+        **_build_format(request.format),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _fold_seed(seed: int | None) -> int | None:
+    """Reduce a seed to the 32 bits that Gemini accepts. Equal seeds stay equal."""
+    return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
+
+
+def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
+    if wanted is None:
+        return {}
+    written: dict[str, Any] = {"responseMimeType": "application/json"}
+    if wanted.schema is not None:
+        written["responseJsonSchema"] = build_schema(wanted.schema, param="response_format")
+    return written
+
+
+def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
+    """Build the ``thinkingConfig``; None if nothing is set or the model has no such setting.
+
+    If the model cannot disable reasoning (2.5 Pro, Gemini 3), the lowest setting is used: many clients disable
+    reasoning by default, and an answer serves them better than a rejection.
+    """
+    effort = _find_effort(request)
+    version = parse_version(model)
+    if effort is None or version is None or any(mark in model for mark in _NO_CHOICE):
+        return None
+    if version >= _LEVELS:
+        thinking: dict[str, Any] = {"thinkingLevel": _find_level(effort, model, version)}
+    elif version == _BUDGETS:
+        tokens = request.thinking_tokens
+        thinking = {"thinkingBudget": _fit_budget(EFFORT_TOKENS[effort] if tokens is None else tokens, model)}
+    else:
+        return None
+    return thinking if effort == "none" else {**thinking, "includeThoughts": True}
+
+
+def _find_effort(request: ChatRequest) -> Effort | None:
+    tokens = request.thinking_tokens
+    if tokens is not None and tokens <= 0:
+        return "none"
+    if request.effort is not None or tokens is None:
+        return request.effort
+    words: list[Effort] = ["minimal", "low", "medium", "high", "xhigh"]
+    return next((word for word in words if tokens <= EFFORT_TOKENS[word]), "max")
+
+
+def _find_level(effort: Effort, model: str, version: Version) -> str:
+    if effort in {"none", "minimal"}:
+        small = "flash-lite" in model or ("flash" in model and version <= _LAST_MINIMAL_FLASH)
+        return "MINIMAL" if small else "LOW"
+    return {"low": "LOW", "medium": "MEDIUM"}.get(effort, "HIGH")
+
+
+def _fit_budget(tokens: int, model: str) -> int:
+    if "pro" in model:
+        return min(max(tokens, _MIN_PRO), _MAX_PRO)
+    if "flash-lite" in model and tokens > 0:
+        return min(max(tokens, _MIN_LITE), _MAX_FLASH)
+    return min(max(tokens, 0), _MAX_FLASH)

@@ -1,0 +1,111 @@
+"""Convert a JSON Schema into the subset that Gemini accepts in ``parametersJsonSchema`` and ``responseJsonSchema``.
+
+Google lists the supported keywords at ai.google.dev/api/generate-content under ``responseJsonSchema``, and allows no
+other keyword next to ``$ref``. Unsupported keywords are expressed by supported ones or dropped. The older fields
+``parameters`` and ``responseSchema`` are not used: in these OpenAPI messages, an unknown keyword fails the request.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.wire.strict_json import MAX_DEPTH
+
+_PLAIN = frozenset(
+    {"$id", "$anchor", "$ref", "type", "format", "title", "description", "enum", "minItems", "maxItems", "minimum",
+     "maximum", "required", "propertyOrdering"},
+)  # fmt: skip
+_ONE = frozenset({"items", "additionalProperties"})
+_MANY = frozenset({"anyOf", "oneOf", "prefixItems"})
+_NAMED = frozenset({"properties", "$defs"})
+_OLD_REF = "#/definitions/"
+_NEW_REF = "#/$defs/"
+
+
+def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
+    """Return a copy of ``schema`` with supported keywords only. Raises ``InvalidRequest`` if nested too deeply."""
+    defs = _find_definitions(schema) or {}
+    target = schema.get("$ref")
+    root = defs.get(target.rpartition("/")[2]) if isinstance(target, str) else None
+    if isinstance(root, dict):  # Gemini requires an object as the root, not a reference
+        schema = {**root, "$defs": defs}
+    return _write(schema, param, MAX_DEPTH)
+
+
+def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+    if not depth:
+        raise InvalidRequest(f"A JSON Schema is nested more than {MAX_DEPTH} deep", param=param)
+    if isinstance(schema.get("$ref"), str):
+        return _build_ref(schema, param, depth)
+    written: dict[str, Any] = {}
+    for name, value in _respell(schema).items():
+        if name in _PLAIN:
+            written[name] = value
+        elif name in _ONE:
+            written[name] = _build_any(value, param, depth)
+        elif name in _MANY and isinstance(value, list):
+            written[name] = [_build_any(item, param, depth) for item in value]
+        elif name in _NAMED and isinstance(value, dict):
+            written[name] = {key: _build_any(item, param, depth) for key, item in value.items()}
+    return written
+
+
+def _build_any(value: object, param: str, depth: int) -> Any:
+    """Convert an inner schema. ``true`` and ``false`` are schemas too; invalid values stay for Gemini to reject."""
+    return _write(value, param, depth - 1) if isinstance(value, dict) else value
+
+
+def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+    """Convert a reference, with the definitions if it is the root. A description needs a schema that wraps ``$ref``."""
+    target: str = schema["$ref"]
+    if target.startswith(_OLD_REF):
+        target = _NEW_REF + target.removeprefix(_OLD_REF)
+    written: dict[str, Any] = {"$ref": target}
+    if defs := _find_definitions(schema):
+        written["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}
+    description = schema.get("description")
+    if isinstance(description, str) and not defs:
+        return {"description": description, "anyOf": [written]}
+    return written
+
+
+def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
+    merged = _merge(schema)
+    if defs := _find_definitions(merged):
+        merged["$defs"] = defs
+    if "const" in merged and "enum" not in merged:
+        merged["enum"] = [merged["const"]]
+    if merged.get("nullable") is True and isinstance(merged.get("type"), str):
+        merged["type"] = [merged["type"], "null"]
+    for name, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        bound = merged.get(name)
+        if isinstance(bound, int | float) and not isinstance(bound, bool):  # a boolean in draft 4
+            merged.setdefault(inclusive, bound + step if merged.get("type") == "integer" else bound)
+    return merged
+
+
+def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge ``allOf`` into one schema. A reference is kept only if it is the only member of ``allOf``."""
+    members = schema.get("allOf")
+    merged: dict[str, Any] = {}
+    for member in [*(members if isinstance(members, list) else ()), schema]:
+        if not isinstance(member, Mapping) or (member is not schema and "$ref" in member):
+            continue
+        properties, required = merged.get("properties"), merged.get("required")
+        merged |= member
+        if isinstance(properties, dict) and isinstance(member.get("properties"), dict):
+            merged["properties"] = properties | member["properties"]
+        if isinstance(required, list) and isinstance(member.get("required"), list):
+            merged["required"] = _join_names(required, member["required"])
+    if isinstance(members, list) and len(members) == 1 and isinstance(members[0], dict) and "$ref" in members[0]:
+        merged.setdefault("anyOf", members)
+    return merged
+
+
+def _join_names(*lists: list[Any]) -> list[str]:
+    return list(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
+
+
+def _find_definitions(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    defs = schema.get("$defs", schema.get("definitions"))
+    return defs if isinstance(defs, dict) and defs else None

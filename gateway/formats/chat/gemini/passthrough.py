@@ -1,0 +1,215 @@
+"""Passthrough of Gemini's answers to clients of the same format: streams (see ``StreamTransform``) and whole answers.
+
+The stream has no end mark: an answer is complete if the connection has ended and every candidate has a finish reason,
+or the prompt was blocked.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.token_estimate import estimate_sample, estimate_text
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat.gemini.usage_metadata import attach_searches, parse_usage_metadata
+from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
+from gateway.formats.stream import PassthroughStream
+from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.wire import sse
+from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
+from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
+from gateway.frozen import frozen
+
+_BEGIN = b'data: {"'
+_ENDS = (b"}\r\n\r\n", b"}\n\n")
+_SAMPLE_BYTES = 512 * 1024
+_CUT = "The provider's stream ended before it was complete"
+_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+
+
+class GenerateContentPassthrough(PassthroughStream):
+    """Forwards complete events unchanged, except errors. The last event waits until the request is settled."""
+
+    __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
+
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._inference = inference
+        self._several = inference.choices > 1
+        self._buffer = HeadTailBuffer()
+        self._finished: dict[int, bool] = {}
+        self._last = b""
+        self._usage: Usage | None = None
+        self._searched: Mapping[str, Any] = {}
+
+    def feed(self, data: bytes) -> bytes:
+        # Fast path: a typical piece consists of complete events in the middle of an answer and needs no parsing.
+        if (
+            data.startswith(_BEGIN)
+            and data.endswith(_ENDS)
+            and b'"finishReason"' not in data
+            and b'"error"' not in data
+            and b'"promptFeedback"' not in data
+            and not self._splitter.waiting
+            and not self.closed
+            and not self._several
+            and not self._last
+            and (data.isascii() or sse.is_utf8(data))
+        ):
+            ends = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
+            if data.count(_BEGIN) == ends == data.count(b"data:"):
+                self._begun = True
+                self.events += ends
+                self._buffer.feed(data)
+                return data
+        return self._feed_slowly(data)
+
+    def _pass(self, event: bytes) -> bytes:
+        """Return the bytes to forward for a complete event. Errors, which are often bare JSON, are not forwarded."""
+        if not self.closed and event.lstrip().startswith((b"{", b"[")) and self._find_error(loads_or_none(event)):
+            return b""
+        return super()._pass(event)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        value = loads_or_none(payload)
+        if self._find_error(value):
+            return b""
+        chunk = as_object(value)
+        self.events += 1
+        self._buffer.feed(event)
+        blocked = is_blocked(chunk)
+        for candidate in list_objects(chunk.get("candidates")):
+            if "groundingMetadata" in candidate:
+                self._searched = chunk
+            index = candidate.get("index")
+            number = index if type(index) is int else 0
+            reason = as_text(candidate.get("finishReason"))
+            self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED
+        before, self._last = self._last, b""
+        if blocked or self._complete:
+            self._last, self._usage = event, _parse_usage(chunk)
+            return before
+        return before + event
+
+    def _find_error(self, value: object) -> bool:
+        error = parse_error_value(value, self._secrets)
+        if error is not None:
+            self.error = build_reported(error, "stream")
+        return error is not None
+
+    @property
+    def _complete(self) -> bool:
+        return bool(self._finished) and all(self._finished.values())
+
+    def finish(self) -> bytes:
+        """Return the remaining bytes. Raises ``ProviderError`` if the stream is incomplete."""
+        if self.error is not None:
+            raise self.error
+        if self.ended:
+            return b""
+        rest = self._splitter.take()
+        written = b""
+        if rest.strip():
+            if loads_or_none(sse.parse_data(rest) or rest) is None:
+                raise ProviderBadResponse(_CUT, phase="stream")
+            written = self._pass(rest + b"\n\n")
+            if self.error is not None:
+                raise self.error
+        if not self._last:
+            raise ProviderBadResponse(_CUT, phase="stream")
+        self.ended = True
+        return written + self._last
+
+    def parse_usage(self) -> Usage:
+        """Return the provider's latest counts, else an estimate. In a broken stream they may not cover all text."""
+        return attach_searches(self._count(), self._searched) if self._searched else self._count()
+
+    def _count(self) -> Usage:
+        if not self.events:
+            return self._usage or Usage()
+        if self._usage is not None and self._usage.completion_tokens:
+            return self._usage
+        tail = _parse_sample(self._buffer.tail)
+        if self._last and (usage := self._usage or tail.usage) is not None:
+            return fill_counts(usage, self._inference, lambda: self._estimate_completion(tail))
+        begun = tail.usage or Usage(estimate_prompt(self._inference))
+        return attrs.evolve(begun, completion_tokens=self._estimate_completion(tail), source="estimate")
+
+    def _estimate_completion(self, tail: "_Sample") -> int:
+        if self._buffer.whole:
+            return estimate_text(tail.text)
+        head = _parse_sample(self._buffer.head)
+        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
+
+
+@frozen
+class _Sample:
+    events: int
+    text: str
+    usage: Usage | None
+
+
+def _parse_sample(raw: bytes) -> _Sample:
+    events, texts = 0, []
+    usage: Usage | None = None
+    for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
+        chunk = as_object(loads_or_none(sse.parse_data(event) or b""))
+        events += 1
+        texts += list(_list_texts(chunk))
+        usage = _parse_usage(chunk) or usage
+    return _Sample(events, "".join(texts), usage)
+
+
+def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of an answer or chunk for an estimate. Function calls count as JSON text."""
+    for candidate in list_objects(answer.get("candidates")):
+        for part in list_objects(as_object(candidate.get("content")).get("parts")):
+            yield as_text(part.get("text"))
+            if part.get("functionCall"):
+                yield exact_json.dumps(part["functionCall"]).decode()
+
+
+def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
+    report = parse_usage_metadata(answer.get("usageMetadata"))
+    return None if report is None else report.usage
+
+
+def is_blocked(answer: Mapping[str, Any]) -> bool:
+    """Return whether an answer only reports that the prompt was blocked."""
+    return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED
+
+
+def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """Return the usage of a whole answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
+    return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), inference)
+
+
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage."""
+    value = loads_or_none(raw, exact=True)
+    chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
+    usage = _parse_answer_usage(chunks[-1], inference)
+    for candidate in list_objects(chunks[-1].get("candidates")):
+        if as_text(candidate.get("finishReason")) in _UNSPECIFIED:
+            candidate["finishReason"] = "STOP"
+    return b"".join(b"data: %b\n\n" % exact_json.dumps(chunk) for chunk in chunks), usage
+
+
+def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
+    error = parse_error_value(value, secrets)
+    if error is not None:
+        raise build_reported(error, "answer")
+    if not isinstance(value, dict):
+        raise ProviderBadResponse("The provider's answer is not a JSON object")
+    if not list_objects(value.get("candidates")) and not is_blocked(value):
+        raise ProviderBadResponse("The provider's answer has no candidates")
+    return value
+
+
+def _parse_answer_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
+    usage = _parse_usage(answer) or Usage(source="estimate")
+    usage = fill_counts(usage, inference, lambda: estimate_text("".join(_list_texts(answer))))
+    return attach_searches(usage, answer)

@@ -1,0 +1,238 @@
+"""Requests in Gemini's format: checks of a body, and an upper bound of its prompt's tokens.
+
+Unknown fields and parts are allowed: a provider of the same format may support them. The model is in the path.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import GENERATION_CONFIG as CONFIG
+from gateway.domain.usage import MAX_TOKENS
+from gateway.errors import InvalidRequest
+from gateway.formats.chat.anthropic.request import FAR_DOCUMENT_TOKENS, TOOLS_TOKENS, Size, measure_document
+from gateway.formats.chat.gemini.field_names import unify_names
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.wire.fields import (
+    MAX_TEMPERATURE,
+    Body,
+    kind_of,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_number,
+    parse_object,
+    read_text,
+)
+
+MAX_CANDIDATES = 8
+_MAX_AFFINITY_CHARS = 256
+_SEEDS = 2**31
+_ROLES = (None, "", "user", "model", "function", "tool")
+_INTEGERS = (
+    ("maxOutputTokens", 1, MAX_TOKENS),
+    ("candidateCount", 1, MAX_CANDIDATES),
+    ("topK", 0, MAX_TOKENS),
+    ("seed", -_SEEDS, _SEEDS - 1),
+)
+_NUMBERS = (
+    ("temperature", 0.0, MAX_TEMPERATURE),
+    ("topP", 0.0, 1.0),
+    ("presencePenalty", -2.0, 2.0),
+    ("frequencyPenalty", -2.0, 2.0),
+)
+_MISPLACED = frozenset({"maxOutputTokens", "candidateCount", "responseModalities"})
+"""Fields of ``generationConfig`` that bound a request, and are therefore rejected at the top level of the body."""
+_PROMPT_SCHEMAS = ("responseSchema", "responseJsonSchema")
+
+
+def parse_generate_inference(body: Body, *, model: str, stream: bool = False) -> InferenceRequest:
+    """Check a body for ``:generateContent`` and return the request. Raises ``InvalidRequest`` naming the field."""
+    model = parse_model({"model": model})
+    body = unify_names(body)
+    config = check_body(body)
+    chars, tokens = measure_prompt(body)
+    longest: int = config.get("maxOutputTokens") or MAX_RESERVED_OUTPUT
+    cached = read_text(body, "cachedContent")
+    return InferenceRequest(
+        operation="generate_content",
+        model=model,
+        body=body,
+        stream=stream,
+        choices=config.get("candidateCount") or 1,
+        include_usage=True,
+        prompt_chars=chars,
+        max_prompt_tokens=tokens,
+        max_output_tokens=min(longest, MAX_RESERVED_OUTPUT),
+        affinity_key=cached if cached and len(cached) <= _MAX_AFFINITY_CHARS else None,
+    )
+
+
+def check_body(body: Body) -> Body:
+    """Check a body with unified names. Return its ``generationConfig``; empty if there is none."""
+    body.pop("model", None)  # the path names it
+    stray = next((name for name in body if name in _MISPLACED), None)
+    if stray is not None:
+        raise InvalidRequest(f"'{stray}' belongs into '{CONFIG}'", param=stray)
+    contents = parse_list(body, "contents")
+    if not contents:
+        raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")
+    for index, content in enumerate(contents):
+        check_content(content, f"contents[{index}]")
+    if isinstance(instructions := body.get("systemInstruction"), dict) and instructions.get("parts") in (None, []):
+        del body["systemInstruction"]  # some clients send an empty system instruction
+    if body.get("systemInstruction") is not None:
+        check_content(body["systemInstruction"], "systemInstruction", roles=False)
+    for index, tool in enumerate(parse_list(body, "tools") or ()):
+        _check_tool(tool, f"tools[{index}]")
+    calling = "toolConfig.functionCallingConfig"
+    parse_object({calling: (parse_object(body, "toolConfig") or {}).get("functionCallingConfig")}, calling)
+    parse_list(body, "safetySettings")
+    return _check_config(parse_object(body, CONFIG) or {})
+
+
+def _check_config(config: Body) -> Body:
+    _unify_integers(config, "topK", "maxOutputTokens", "candidateCount", "seed")
+    named = {f"{CONFIG}.{name}": value for name, value in config.items()}
+    for name, low, high in _INTEGERS:
+        parse_integer(named, f"{CONFIG}.{name}", low, high)
+    for name, minimum, maximum in _NUMBERS:
+        parse_number(named, f"{CONFIG}.{name}", minimum, maximum)
+    for name in ("stopSequences", "responseModalities"):
+        where = f"{CONFIG}.{name}"
+        for index, item in enumerate(parse_list(named, where) or ()):
+            _check_text(item, f"{where}[{index}]")
+    for name in ("responseSchema", "responseJsonSchema", "thinkingConfig"):
+        parse_object(named, f"{CONFIG}.{name}")
+    read_text(named, f"{CONFIG}.responseMimeType")
+    thinking_config: Body = config.get("thinkingConfig") or {}
+    _unify_integers(thinking_config, "thinkingBudget")
+    thinking = {f"{CONFIG}.thinkingConfig.{name}": value for name, value in thinking_config.items()}
+    parse_integer(thinking, f"{CONFIG}.thinkingConfig.thinkingBudget", -1, MAX_TOKENS)
+    read_text(thinking, f"{CONFIG}.thinkingConfig.thinkingLevel")
+    return config
+
+
+def _unify_integers(fields: Body, *names: str) -> None:
+    """Convert floats without a fraction into integers in place, because Google's SDK sends ``topK`` as a float."""
+    for name in names:
+        value = fields.get(name)
+        if type(value) is float and value.is_integer():
+            fields[name] = int(value)
+
+
+def check_content(content: object, where: str, *, roles: bool = True) -> None:
+    """Raise ``InvalidRequest`` unless ``content``, found at ``where``, is valid. ``roles``: check its role."""
+    fields = check_object(content, where)
+    role = fields.get("role")
+    if roles and role not in _ROLES:
+        raise InvalidRequest(f"'{where}.role' must be user or model", param=f"{where}.role")
+    parts = fields.get("parts")
+    if not parts and parts in (None, []) and fields.get("role") == "model":  # the client sends an empty answer back
+        fields["parts"] = []
+        return
+    if not isinstance(parts, list) or not parts:
+        raise InvalidRequest(f"'{where}.parts' must be an array of at least one part", param=f"{where}.parts")
+    for index, part in enumerate(parts):
+        _check_part(part, f"{where}.parts[{index}]")
+
+
+def _check_part(part: object, where: str) -> None:
+    fields = check_object(part, where)
+    if fields.get("text") is not None:
+        _check_text(fields["text"], f"{where}.text")
+    for name, texts, objects in (
+        ("inlineData", ("mimeType", "data"), ()),
+        ("fileData", ("fileUri",), ()),
+        ("functionCall", ("name",), ("args",)),
+        ("functionResponse", ("name",), ("response",)),
+    ):
+        if fields.get(name) is None:
+            continue
+        inner = check_object(fields[name], f"{where}.{name}")
+        for text in texts:
+            _check_text(inner.get(text), f"{where}.{name}.{text}")
+        for inside in objects:
+            if inner.get(inside) is not None:
+                check_object(inner[inside], f"{where}.{name}.{inside}")
+        if name == "functionResponse":
+            _check_result_parts(inner, f"{where}.{name}")
+
+
+def _check_result_parts(response: Body, where: str) -> None:
+    parts = response.get("parts")
+    if parts is not None and not isinstance(parts, list):
+        raise InvalidRequest(f"'{where}.parts' must be an array, not {kind_of(parts)}", param=f"{where}.parts")
+    for index, part in enumerate(parts or ()):
+        _check_part(part, f"{where}.parts[{index}]")
+
+
+def _check_tool(tool: object, where: str) -> None:
+    fields = check_object(tool, where)
+    declarations = fields.get("functionDeclarations")
+    if declarations is not None and not isinstance(declarations, list):
+        here = f"{where}.functionDeclarations"
+        raise InvalidRequest(f"'{here}' must be an array, not {kind_of(declarations)}", param=here)
+    for index, declaration in enumerate(declarations or ()):
+        here = f"{where}.functionDeclarations[{index}]"
+        inner = check_object(declaration, here)
+        _check_text(inner.get("name"), f"{here}.name")
+        for name in ("parameters", "parametersJsonSchema"):
+            if inner.get(name) is not None:
+                check_object(inner[name], f"{here}.{name}")
+
+
+def check_object(value: object, where: str) -> Body:
+    """Return ``value`` if it is an object. Raises ``InvalidRequest`` naming ``where`` otherwise."""
+    if isinstance(value, dict):
+        return value
+    raise InvalidRequest(f"'{where}' must be an object, not {kind_of(value)}", param=where)
+
+
+def _check_text(value: object, where: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"'{where}' must be a string, not {kind_of(value)}", param=where)
+
+
+def measure_prompt(body: Body) -> Size:
+    """Return the size of the prompt of a checked body."""
+    sizes = [measure_parts(content["parts"]) for content in body["contents"]]
+    system = body.get("systemInstruction")
+    if system is not None:
+        sizes.append(measure_parts(system["parts"]))
+    chars, tokens = _add(sizes)
+    config = body.get(CONFIG) or {}
+    tokens += sum(bound_json(schema) for name in _PROMPT_SCHEMAS if (schema := config.get(name)))
+    if body.get("tools"):
+        tokens += bound_json(body["tools"]) + TOOLS_TOKENS
+    return chars, tokens + MESSAGE_TOKENS * (len(sizes) + 1)
+
+
+def measure_parts(parts: list[Any]) -> Size:
+    """Return the size of checked parts."""
+    return _add(map(_measure_part, parts))
+
+
+def _add(sizes: Iterable[Size]) -> Size:
+    chars = tokens = 0
+    for more_chars, more_tokens in sizes:
+        chars += more_chars
+        tokens += more_tokens
+    return chars, tokens
+
+
+def _measure_part(part: Body) -> Size:
+    chars = tokens = 0
+    for name, value in part.items():
+        if name == "text" and value is not None:
+            chars += len(value)
+            tokens += bound_text(value)
+        elif name == "inlineData" and value is not None:
+            document = value["mimeType"] == "application/pdf"
+            source = {"source": {"type": "base64", "data": value["data"]}}
+            tokens += measure_document(source)[1] if document else PART_TOKENS
+        elif name == "fileData" and value is not None:
+            tokens += FAR_DOCUMENT_TOKENS
+        elif value:
+            tokens += bound_json(value)
+    return chars, tokens

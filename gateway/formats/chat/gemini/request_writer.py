@@ -1,0 +1,247 @@
+"""Build the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model.
+
+Files by address: ai.google.dev/gemini-api/docs/file-input-methods. Dropped: the user, cache control, ``strict`` of a
+tool, ``detail`` of an image, and the text of earlier reasoning. Gemini requires only the signatures of its own
+reasoning, and cannot use other providers' reasoning. If the client disables parallel tool calls, the answer's parser
+keeps only the first call.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.usage import parse_count
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.gemini.generation_config import (
+    build_config,
+    prefills,
+    takes_schema_with_tools,
+    wants_signatures,
+)
+from gateway.formats.chat.gemini.json_schema import build_schema
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.chat.valid_chat import OPENING, ChatRules, parse_arguments
+from gateway.formats.errors.openai import Secrets
+
+NO_SIGNATURE = "skip_thought_signature_validator"
+"""A substitute for the signature of a call that is not Gemini's, or whose signature is lost. Source: Google's page on
+thought signatures.
+"""
+_TYPES: Mapping[str, str] = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
+    "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
+    "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
+}  # fmt: skip
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""Media types that a function's response may contain in addition to JSON, from Gemini 3 on."""
+
+Json = dict[str, Any]
+
+_RULES = ChatRules(re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"), 128)
+_OLDER_RULES = attrs.evolve(_RULES, schemas="without_tools")
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules for ``model``. Source of the name rules: ai.google.dev/api/caching, ``FunctionDeclaration``."""
+    rules = _RULES if takes_schema_with_tools(model) else _OLDER_RULES
+    return rules if prefills(model) else attrs.evolve(rules, prefills=False)
+
+
+def build_body(request: chat.ChatRequest, model: str) -> Json:
+    """Build the body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
+    body = _build_prompt(request, model)
+    if config := build_config(request, model):
+        body["generationConfig"] = config
+    return body
+
+
+def build_count_body(request: chat.ChatRequest, model: str) -> Json:
+    """Build the body of ``:countTokens``, as a nested request: ``contents`` alone would omit instructions and tools."""
+    name = f"models/{model.removeprefix('models/')}"
+    return {"generateContentRequest": {"model": name, **_build_prompt(request, model)}}
+
+
+def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
+    """Return the number of tokens in an answer of ``:countTokens``. Raises ``ProviderBadResponse``."""
+    tokens = parse_count(parse_answer_object(raw, secrets).get("totalTokens"))
+    if tokens is None:
+        raise ProviderBadResponse("The provider's answer has no token count")
+    return tokens
+
+
+def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
+    messages = _end_with_user(request.messages)
+    instructions = _build_instructions(messages)
+    contents = _build_contents(messages, model)
+    if not contents and not instructions:
+        raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
+    if contents and contents[0]["role"] == "model":  # "multiturn requests alternate", and begin with the user
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+    body: Json = {"contents": contents}
+    if not contents:  # at least one content is required, so instructions without messages become one
+        body["contents"] = [{"role": "user", "parts": instructions}]
+    elif instructions:
+        body["systemInstruction"] = {"parts": instructions}
+    if request.tools:
+        body["tools"] = [{"functionDeclarations": [_build_tool(tool) for tool in request.tools]}]
+    if choice := _build_choice(request):
+        body["toolConfig"] = {"functionCallingConfig": choice}
+    return body
+
+
+def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
+    """Turn a final system message into a user message: Gemini rejects requests that end with the model's message."""
+    spoken = [message.role for message in messages if message.role != "system"]
+    if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
+        return [*messages[:-1], chat.Message("user", messages[-1].parts)]
+    return messages
+
+
+def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
+    written = []
+    for part in (part for message in messages if message.role == "system" for part in message.parts):
+        if not isinstance(part, chat.TextPart):
+            raise InvalidRequest("Gemini takes only text as instructions", param="messages")
+        if part.text:
+            written.append({"text": part.text})
+    return written
+
+
+def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
+    """Build the contents without system messages. Joins consecutive messages of one role (but see ``_set_apart``)."""
+    signs = wants_signatures(model)
+    names: dict[str, str] = {}
+    contents: list[Json] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        role = "model" if message.role == "assistant" else "user"
+        parts = _build_parts(message.parts, names, modern=signs)
+        if parts and contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        elif parts:
+            contents.append({"role": role, "parts": parts})
+    if signs:
+        for content in contents:
+            _sign_first_call(content["parts"])
+    return [apart for content in contents for apart in _set_apart(content)]
+
+
+def _set_apart(content: Json) -> Iterable[Json]:
+    """Split tool results into a separate content before the user's other parts.
+
+    A content with both fails the whole request (Prism-Shadow/agenthub, pull request 189, tested on both of Google's
+    endpoints; envoyproxy/ai-gateway, pull request 2686).
+    """
+    answers = [part for part in content["parts"] if "functionResponse" in part]
+    others = [part for part in content["parts"] if "functionResponse" not in part]
+    return [content | {"parts": parts} for parts in (answers, others) if parts]
+
+
+def _sign_first_call(parts: list[Json]) -> None:
+    """Give the first call of a message a signature. Other calls need none: Gemini itself signs only the first."""
+    call = next((part for part in parts if "functionCall" in part), None)
+    if call is not None:
+        call.setdefault("thoughtSignature", NO_SIGNATURE)
+
+
+def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
+    """Build parts. ``names``: tool names by the ids of all calls so far, to which new calls are added."""
+    written: list[Json] = []
+    thought: str | None = None  # the signature of the reasoning before the next call
+    for part in parts:
+        match part:
+            case chat.TextPart():
+                written += [{"text": part.text}] if part.text else []
+            case chat.MediaPart():
+                written.append(_build_media(part))
+            case chat.ReasoningPart():
+                thought = _find_signature(part) or thought
+            case chat.ToolCallPart():
+                names[part.id] = part.name
+                written.append(_build_call(part, part.signature or thought))
+                thought = None
+            case chat.ToolResultPart():
+                written += _build_result(part, names, modern=modern)
+    return written
+
+
+def _find_signature(thought: chat.ReasoningPart) -> str | None:
+    """Return a signature of reasoning if it is Gemini's; None otherwise, because Gemini rejects others."""
+    signature = thought.signature or ""
+    return signature.removeprefix(chat.GEMINI_PREFIX) if signature.startswith(chat.GEMINI_PREFIX) else None
+
+
+def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
+    part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": parse_arguments(call.arguments)}}
+    if signature:
+        part["thoughtSignature"] = signature
+    return part
+
+
+def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
+    """Build a tool result, followed by parts that it cannot contain. "output" and "error" are the API's field names."""
+    text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
+    response: Json = {
+        "id": result.id,
+        "name": names[result.id],
+        "response": {"error" if result.failed else "output": text},
+    }
+    inside: list[Json] = []
+    behind: list[Json] = []
+    for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):
+        fits = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
+        (inside if fits else behind).append(media)
+    if inside:
+        response["parts"] = inside
+    return [{"functionResponse": response}, *behind]
+
+
+def _build_media(media: chat.MediaPart) -> Json:
+    if media.data is not None:
+        if not media.media_type:
+            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param=media.where)
+        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
+    if media.url is None:
+        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param=media.where)
+    scheme, path = _split_url(media.url)
+    if scheme not in {"http", "https"}:
+        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param=media.where)
+    media_type = media.media_type or _TYPES.get(path.rpartition(".")[2].lower())
+    return {"fileData": {"fileUri": media.url} | ({"mimeType": media_type} if media_type else {})}
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", ""
+    return parts.scheme, parts.path
+
+
+def _build_tool(tool: chat.Tool) -> Json:
+    """Build a function declaration. A function without parameters gets no schema: Gemini rejects an empty object."""
+    written: Json = {"name": tool.name}
+    if tool.description:
+        written["description"] = tool.description
+    schema = build_schema(tool.schema, param="tools") if tool.schema else {}
+    if schema.keys() & {"properties", "$ref", "anyOf", "oneOf"} and schema.get("properties") != {}:
+        written["parametersJsonSchema"] = schema
+    return written
+
+
+def _build_choice(request: chat.ChatRequest) -> Json | None:
+    choice = request.tool_choice
+    if choice is None or (choice in {"auto", "none"} and not request.tools):
+        return None
+    if isinstance(choice, chat.ForcedTool):
+        if choice.name not in {tool.name for tool in request.tools}:
+            raise InvalidRequest(f"There is no tool {choice.name!r} to choose", param="tool_choice")
+        return {"mode": "ANY", "allowedFunctionNames": [choice.name]}
+    if not request.tools:
+        raise InvalidRequest("A tool call can be required only if there are tools", param="tool_choice")
+    return {"mode": {"auto": "AUTO", "none": "NONE", "required": "ANY"}[choice]}

@@ -1,0 +1,379 @@
+"""Parse Gemini's answers into events: streams of ``:streamGenerateContent?alt=sse``, and unstreamed answers.
+
+A chunk of a stream has the same shape as a whole answer (``GenerateContentResponse``). Signatures:
+ai.google.dev/gemini-api/docs/thought-signatures. The format has no end mark: an answer is complete if the connection
+has ended and every candidate has a finish reason. An error in the middle is often bare JSON after the last event, not
+an event.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.gemini.logprobs import parse_logprobs
+from gateway.formats.chat.gemini.usage_metadata import attach_searches, has_completion, parse_usage_metadata
+from gateway.formats.chat.openai.chunk_reader import MAX_CALLS
+from gateway.formats.errors.openai import Secrets, build_reported, mask, parse_error_value
+from gateway.formats.wire import sse
+from gateway.formats.wire.fields import MAX_CHOICES
+
+_FILTERED = frozenset(
+    {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
+     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
+)  # fmt: skip
+_TOO_LONG = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_MODEL_FAILED = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
+     "MISSING_THOUGHT_SIGNATURE"},
+)  # fmt: skip
+"""Finish reasons of a failed or interrupted answer, even if it has content. They are reported as errors: OpenAI has no
+equivalent reason, "stop" would present a partial answer as complete, and a retry may succeed.
+"""
+_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_USUAL = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
+_PLACED = frozenset({"content", "index"})
+"""Fields of a candidate in a chunk that has only a text: the content and the candidate's index."""
+_CALL = b'"functionCall"'
+_CUT = "The provider's stream ended before it was complete"
+
+
+class GenerateContentParser:
+    """Parses a stream; see ``StreamParser``. Yields each ``ChoiceFinished`` only at the end: more content may follow.
+
+    ``answer_id`` and ``model`` are used if Gemini reports none.
+    """
+
+    __slots__ = ("_answer", "_begun", "_closed", "_splitter")
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
+        self._answer = _Answer(answer_id, model, secrets, "stream")
+        self._splitter = sse.SseSplitter()
+        self._begun = False
+        self._closed = False
+
+    def feed(self, data: bytes) -> list[chat.Event]:
+        """Return the events of a piece. Never includes ``StreamEnd``, because the format has no end mark."""
+        if self._closed:
+            return []
+        events: list[chat.Event] = []
+        try:
+            for event in self._splitter.split(data):
+                events += self._read(event)
+        except sse.EventTooLong as error:
+            self._closed = True
+            events.append(chat.StreamError(ProviderBadResponse(str(error), phase="stream")))
+        except ProviderError as fault:
+            self._closed = True
+            events.append(chat.StreamError(fault))
+        return events
+
+    def finish(self) -> list[chat.Event]:
+        if self._closed:
+            return []
+        self._closed = True
+        rest = self._splitter.take()
+        return [*self._read(rest, last=True), *self._answer.finish()]
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._splitter.noise
+
+    def take_usage(self) -> chat.UsageReport | None:
+        return self._answer.take_usage()
+
+    def _read(self, event: bytes, *, last: bool = False) -> Iterable[chat.Event]:
+        if not self._begun:
+            self._begun = True
+            event = event.removeprefix(sse.BOM)
+        payload = sse.parse_data(event)
+        if payload:
+            try:
+                value = orjson.loads(payload)
+            except orjson.JSONDecodeError as error:
+                value = _load_refused(payload, error, last=last)
+            text = self._answer.read_text(value)
+            if text is not None:
+                return (text,)
+            return self._answer.read(exact_json.load_exactly(payload, value) if _CALL in payload else value)
+        self._splitter.noise += len(event)
+        return () if payload is not None else self._parse_bare(event.strip(), last=last)
+
+    def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[chat.Event]:
+        """Parse an event without data: an error as bare JSON. Ignores anything else, as the standard requires."""
+        if not text.startswith((b"{", b"[")):
+            return
+        try:
+            value = exact_json.loads(text)
+        except orjson.JSONDecodeError:
+            if last:
+                raise ProviderBadResponse(_CUT, phase="stream") from None
+            return
+        if parse_error_value(value) is not None:
+            yield from self._answer.read(value)
+
+
+def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) -> Any:
+    try:
+        return exact_json.load_refused(payload, error)
+    except orjson.JSONDecodeError:
+        message = _CUT if last else "The provider's stream has an event that is not JSON"
+        raise ProviderBadResponse(message, phase="stream") from None
+
+
+def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
+    """Parse an unstreamed answer into events, up to ``StreamEnd``. ``ProviderRejected``: the prompt was blocked."""
+    try:
+        value = exact_json.loads(raw)
+    except orjson.JSONDecodeError:
+        raise ProviderBadResponse("The provider's answer is not JSON") from None
+    answer = _Answer(answer_id, model, secrets, "answer")
+    # A stream without ``alt=sse`` is an array of chunks.
+    chunks = value if isinstance(value, list) and value else [value]
+    return [*(event for chunk in chunks for event in answer.read(chunk)), *answer.finish()]
+
+
+@attrs.define
+class _Candidate:
+    """The state of one candidate. ``thinking``: whether the last content was unsigned reasoning."""
+
+    tools: int = 0
+    thinking: bool = False
+    has_content: bool = False
+    reason: str | None = None
+
+
+class _Answer:
+    """Converts the chunks of one answer into events. ``phase``: the phase that errors report."""
+
+    __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_searched", "_secrets", "_silent")
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets, phase: str) -> None:
+        self._id = answer_id
+        self._model = model
+        self._secrets = secrets
+        self._phase = phase
+        self._candidates: dict[int, _Candidate] = {}
+        self._begun = False
+        self._silent = True  # no content so far, not even reasoning
+        self._searched: dict[str, Any] = {}  # the last chunk with searches
+        self._counted: object = None  # the last usage metadata, not parsed yet
+
+    def read(self, value: object) -> Iterator[chat.Event]:
+        """Yield the events of a chunk or an unstreamed answer. Raises ``ProviderError``."""
+        error = parse_error_value(value, self._secrets)
+        if error is not None:
+            raise build_reported(error, self._phase)
+        if not isinstance(value, dict):
+            raise self._error("The provider's answer is not a JSON object")
+        self._check_prompt(value.get("promptFeedback"))
+        metadata = value.get("usageMetadata")
+        if not self._begun:
+            self._begun = True
+            used = parse_usage_metadata(metadata)
+            yield chat.MessageStart(
+                _text(value.get("responseId")) or self._id,
+                _text(value.get("modelVersion")) or self._model,
+                usage=used.usage if used else None,
+            )
+        for candidate in self._list(value.get("candidates")):
+            found = self._object(candidate)
+            if "groundingMetadata" in found:
+                self._searched = value
+            yield from self._parse_candidate(found)
+        if has_completion(metadata) or (metadata is not None and self._silent and self._stopped):
+            self._counted = metadata
+        if self._stopped and (report := self.take_usage()) is not None:
+            yield report
+
+    def read_text(self, value: object) -> chat.TextDelta | chat.ReasoningDelta | None:
+        """Return the text or reasoning of a chunk that has nothing else, like most chunks; None for any other chunk.
+
+        The usage is stored unparsed: each chunk repeats the totals so far, so only the last one matters.
+        """
+        if type(value) is not dict or not value.keys() <= _USUAL:
+            return None
+        found = _find_only_text(value.get("candidates"))
+        if found is None:
+            return None
+        index, text, thought = found
+        candidate = self._candidates.get(index)
+        if candidate is None or candidate.thinking is not thought or not (thought or candidate.has_content):
+            return None
+        metadata = value.get("usageMetadata")
+        if has_completion(metadata):
+            self._counted = metadata
+        return chat.ReasoningDelta(text, index) if thought else chat.TextDelta(text, index)
+
+    def take_usage(self) -> chat.UsageReport | None:
+        counted, self._counted = self._counted, None
+        report = parse_usage_metadata(counted)
+        if report is None or not self._searched:
+            return report
+        return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
+
+    def finish(self) -> list[chat.Event]:
+        if self._phase == "stream" and not self._stopped:
+            raise self._error(_CUT)
+        if not self._candidates:
+            raise self._error("The provider's answer has no candidates")
+        finished = [
+            chat.ChoiceFinished(self._find_reason(candidate), index)
+            for index, candidate in sorted(self._candidates.items())
+        ]
+        report = self.take_usage()
+        return [*finished, chat.ENDED] if report is None else [report, *finished, chat.ENDED]
+
+    @property
+    def _stopped(self) -> bool:
+        return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
+
+    def _find_reason(self, candidate: _Candidate) -> chat.Reason:
+        """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content."""
+        reason = candidate.reason or "STOP"
+        if reason in _FILTERED:
+            return "content_filter"
+        if reason in _TOO_LONG:
+            return "length"
+        if reason != "STOP" and not candidate.has_content:
+            raise self._model_failed(f"The model gave no answer: {mask(reason, self._secrets)}")
+        return "tool_calls" if candidate.tools else "stop"
+
+    def _check_prompt(self, feedback: object) -> None:
+        reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
+        if not isinstance(reason, str) or reason in _UNSPECIFIED:
+            return
+        raise ProviderRejected(
+            f"The provider blocked the prompt: {mask(reason, self._secrets)}",
+            status=400,
+            type="upstream_error",
+            code="content_policy_violation",
+        )
+
+    def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[chat.Event]:
+        index = raw.get("index") or 0
+        if type(index) is not int or not 0 <= index < MAX_CHOICES:
+            raise self._error("The provider's answer has a candidate with an invalid index")
+        candidate = self._candidates.setdefault(index, _Candidate())
+        if raw.get("logprobsResult") and (tokens := parse_logprobs(raw["logprobsResult"])):
+            yield chat.LogprobsReport(tokens, index)
+        content = raw.get("content")
+        for part in self._list(self._object(content).get("parts")) if content is not None else ():
+            for event in self._parse_part(self._object(part), index, candidate):
+                self._silent = False
+                yield event
+        reason = raw.get("finishReason")
+        if reason is not None and not isinstance(reason, str):
+            raise self._error("The provider's answer has a candidate that stopped for no reason")
+        if reason is None or reason in _UNSPECIFIED:
+            return
+        if reason in _MODEL_FAILED:
+            detail = _text(raw.get("finishMessage"))
+            raise self._model_failed(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
+        candidate.reason = reason
+
+    def _parse_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[chat.Event]:
+        signature = _text(part.get("thoughtSignature"))
+        text = _text(part.get("text"))
+        if part.get("thought") is True and "functionCall" not in part:
+            if text:
+                candidate.thinking = True
+                yield chat.ReasoningDelta(text, index)
+            yield from _sign(signature, index, candidate)
+            return
+        # Google puts the signature on the part after the reasoning; in the common model it belongs to the reasoning.
+        yield from _sign(signature, index, candidate)
+        events = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
+        if text:
+            events.append(chat.TextDelta(text, index))
+        if events:
+            candidate.thinking = False
+            candidate.has_content = True
+        yield from events
+
+    def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[chat.Event]:
+        raw = part.get("functionCall")
+        if raw is None:
+            return
+        call = self._object(raw)
+        name = _text(call.get("name"))
+        if not name:
+            raise self._error("The provider's answer has a tool call without a name")
+        number = candidate.tools
+        candidate.tools += 1
+        if candidate.tools > MAX_CALLS:
+            raise self._error("The provider's answer has too many tool calls")
+        call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
+        yield chat.ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
+        yield chat.ToolCallDelta(number, self._build_arguments(call.get("args")), index)
+
+    def _build_arguments(self, args: object) -> str:
+        try:
+            return exact_json.dumps({} if args is None else self._object(args)).decode()
+        except orjson.JSONEncodeError:
+            raise self._error("The provider's answer has a tool call that is nested too deeply") from None
+
+    def _object(self, value: object) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        raise self._error("The provider's answer has something else where an object should be")
+
+    def _list(self, value: object) -> list[Any]:
+        if value is None or isinstance(value, list):
+            return value or []
+        raise self._error("The provider's answer has something else where an array should be")
+
+    def _error(self, message: str) -> ProviderBadResponse:
+        return ProviderBadResponse(message, phase=self._phase)
+
+    def _model_failed(self, message: str) -> ProviderBadResponse:
+        error = self._error(message)
+        error.failure_scope = "nobody"
+        error.answered = True
+        return error
+
+
+def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:
+    """Return index, text and whether it is reasoning, for a single candidate with a single text part; else None."""
+    if type(candidates) is not list or len(candidates) != 1:
+        return None
+    candidate = candidates[0]
+    if type(candidate) is not dict or not candidate.keys() <= _PLACED:
+        return None
+    content = candidate.get("content")
+    parts = content.get("parts") if type(content) is dict else None
+    if type(parts) is not list or len(parts) != 1 or type(part := parts[0]) is not dict:
+        return None
+    thought = part.get("thought") is True
+    index, text = candidate.get("index", 0), part.get("text")
+    if len(part) != 1 + thought or type(text) is not str or not text or type(index) is not int:
+        return None
+    return index, text, thought
+
+
+def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[chat.Event]:
+    if signature and candidate.thinking:
+        candidate.thinking = False
+        yield chat.ReasoningSignature(chat.GEMINI_PREFIX + signature, index)
+
+
+def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[chat.Event]:
+    """Yield an image. Audio and other data are dropped, because a chat answer cannot hold them."""
+    blob = part.get("inlineData")
+    if not isinstance(blob, dict):
+        return
+    media_type, data = _text(blob.get("mimeType")), _text(blob.get("data"))
+    if media_type.startswith("image/") and data:
+        yield chat.ImageOutput(media_type, data, index)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,256 @@
+"""Build answers in Gemini's format from events: whole answers, and streams of ``:streamGenerateContent?alt=sse``.
+
+A chunk of a stream has the same shape as a whole answer. The format has no end mark: the last chunk has the finish
+reasons and the usage.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat.gemini.logprobs import build_logprobs
+from gateway.formats.chat.gemini.signatures import build_foreign, build_redacted
+from gateway.formats.chat.model import (
+    GEMINI_PREFIX,
+    ChoiceFinished,
+    Event,
+    ImageOutput,
+    LogprobsReport,
+    Reason,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    RefusalDelta,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
+)
+
+MAX_HELD = 16 * 1024 * 1024
+"""The limit on buffered function calls in approximate bytes. They are buffered because the format has no deltas."""
+_PIECE_BYTES = 64
+_CALL_BYTES = 1_024
+_REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_TEXT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
+_THOUGHT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
+"""Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
+_MALFORMED = "MALFORMED_FUNCTION_CALL"
+Json = dict[str, Any]
+
+
+@attrs.define
+class _FunctionCall:
+    start: ToolCallStart
+    arguments: list[str] = attrs.Factory(list)
+
+
+@attrs.define
+class _WrittenCandidate:
+    calls: dict[int, _FunctionCall] = attrs.Factory(dict)
+    reason: Reason | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+    def build_end(self) -> tuple[list[Json], Json]:
+        """Return the parts of the function calls, and the field of the finish reason.
+
+        A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
+        answer was cut off.
+        """
+        parts, broken = [], []
+        for call in self.calls.values():
+            part = _build_call(call)
+            if part is None:
+                broken.append(call.start.name)
+            else:
+                parts.append(part)
+        ended: Json = {"finishReason": _REASONS[self.reason or "stop"]}
+        if broken and ended["finishReason"] == "STOP":
+            ended = {"finishReason": _MALFORMED, "finishMessage": f"Malformed function call: {', '.join(broken)}"}
+        return parts, ended | self.take_logprobs()
+
+    def take_logprobs(self) -> Json:
+        tokens, self.logprobs = self.logprobs, ()
+        return {"logprobsResult": build_logprobs(tokens)} if tokens else {}
+
+
+def _build_call(call: _FunctionCall) -> Json | None:
+    text = "".join(call.arguments)
+    try:
+        arguments = exact_json.load_arguments(text) if text.strip() else {}
+    except ValueError:
+        return None
+    if not isinstance(arguments, dict):
+        return None
+    part: Json = {"functionCall": {"id": call.start.id, "name": call.start.name, "args": arguments}}
+    return part | {"thoughtSignature": call.start.signature} if call.start.signature else part
+
+
+def _build_part(event: Event) -> Json | None:
+    match event:
+        case TextDelta() | RefusalDelta():
+            return {"text": event.text} if event.text else None
+        case ReasoningDelta():
+            return {"text": event.text, "thought": True} if event.text else None
+        case ReasoningSignature():
+            return {"thought": True, "thoughtSignature": _build_signature(event.signature)}
+        case RedactedReasoning():
+            return {"thought": True, "thoughtSignature": build_redacted(event.data)}
+        case ImageOutput():
+            return {"inlineData": {"mimeType": event.media_type, "data": event.data}}
+    return None
+
+
+def _build_signature(signature: str) -> str:
+    if signature.startswith(GEMINI_PREFIX):
+        return signature.removeprefix(GEMINI_PREFIX)
+    return build_foreign(signature)
+
+
+def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
+    """Build the usage metadata; like Gemini, omit cached and reasoning tokens if there are none."""
+    written: Json = {
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": max(usage.completion_tokens - reasoning_tokens, 0),
+        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
+    }
+    if usage.cached_tokens:
+        written["cachedContentTokenCount"] = usage.cached_tokens
+    if reasoning_tokens:
+        written["thoughtsTokenCount"] = reasoning_tokens
+    return written
+
+
+class GenerateContentSerializer:
+    """Writes events as a stream of this format. Function calls are sent complete, with at most ``MAX_HELD`` bytes."""
+
+    __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
+
+    def __init__(self, model: str, answer_id: str) -> None:
+        self._identity = {"modelVersion": model, "responseId": answer_id}
+        self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
+        self._candidates: dict[int, _WrittenCandidate] = {}
+        self._held = 0
+        self._logprobs = False  # the answer has log probabilities
+        self._used: UsageReport | None = None
+
+    def write(self, event: Event) -> bytes:
+        # Hot path for nearly every event of a stream.
+        if type(event) is TextDelta and event.text and not self._logprobs:
+            return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
+        if type(event) is ReasoningDelta and event.text:
+            return _THOUGHT % (orjson.dumps(event.text), event.choice, self._tail)
+        match event:
+            case ToolCallStart() | ToolCallDelta():
+                self._hold(event)
+            case ChoiceFinished():
+                candidate = self._candidates.setdefault(event.choice, _WrittenCandidate())
+                candidate.reason = candidate.reason or event.reason
+            case UsageReport():
+                self._used = event
+            case LogprobsReport():
+                self._candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
+                self._logprobs = True
+            case StreamEnd():
+                return self._end()
+            case TextDelta() | RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
+                part = _build_part(event)
+                return b"" if part is None else self._build_part_chunk(part, event.choice)
+        return b""
+
+    def _build_part_chunk(self, part: Json, choice: int) -> bytes:
+        more = self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
+        return self._build_chunk([_build_candidate([part], choice) | more])
+
+    def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
+        self._held += _note_call(self._candidates, event)
+        if self._held > MAX_HELD:
+            raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
+
+    def _end(self) -> bytes:
+        candidates = []
+        for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
+            parts, ended = candidate.build_end()
+            # Google's SDK treats a content without parts as a broken answer; Gemini, too, ends with an empty text.
+            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ended)
+        more: Json = {}
+        if self._used is not None:
+            more["usageMetadata"] = build_usage_metadata(self._used.usage, self._used.reasoning_tokens)
+        return self._build_chunk(candidates, more)
+
+    def _build_chunk(self, candidates: list[Json], more: Json | None = None) -> bytes:
+        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(more or {}), **self._identity})
+
+
+def _build_candidate(parts: list[Json], index: int) -> Json:
+    return {"content": {"parts": parts, "role": "model"}, "index": index}
+
+
+def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
+    calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
+    if isinstance(event, ToolCallStart):
+        calls.setdefault(event.index, _FunctionCall(event))
+        return _CALL_BYTES
+    if event.index in calls:
+        calls[event.index].arguments.append(event.arguments)
+    return _PIECE_BYTES + len(event.arguments)
+
+
+def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> bytes:
+    """Build a whole answer from events. Raises the error of a ``StreamError``."""
+    candidates: dict[int, _WrittenCandidate] = {}
+    contents: dict[int, list[Json]] = {}
+    used: UsageReport | None = None
+    for event in events:
+        match event:
+            case ToolCallStart() | ToolCallDelta():
+                _note_call(candidates, event)
+            case ChoiceFinished():
+                candidates.setdefault(event.choice, _WrittenCandidate()).reason = event.reason
+            case UsageReport():
+                used = event
+            case LogprobsReport():
+                candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
+            case StreamError():
+                raise event.error
+            case _ if (part := _build_part(event)) is not None:
+                _append(contents.setdefault(getattr(event, "choice", 0), []), part)
+    written = []
+    for index in sorted(candidates.keys() | contents.keys()) or [0]:
+        calls, ended = candidates.get(index, _WrittenCandidate()).build_end()
+        parts = [_finish(part) for part in contents.get(index, [])] + calls
+        written.append(_build_candidate(parts or [{"text": ""}], index) | ended)
+    answer: Json = {"candidates": written}
+    if used is not None:
+        answer["usageMetadata"] = build_usage_metadata(used.usage, used.reasoning_tokens)
+    return exact_json.dumps({**answer, "modelVersion": model, "responseId": answer_id})
+
+
+def _append(parts: list[Json], part: Json) -> None:
+    """Append a part. A text is joined with a preceding text, and a signature with the preceding reasoning."""
+    last = parts[-1] if parts else None
+    if last is None or "thoughtSignature" in last or "inlineData" in last or "inlineData" in part:
+        parts.append(_begin(part))
+    elif last.get("thought") is part.get("thought"):
+        if "text" in part:
+            last.setdefault("text", []).append(part["text"])
+        if "thoughtSignature" in part:
+            last["thoughtSignature"] = part["thoughtSignature"]
+    else:
+        parts.append(_begin(part))
+
+
+def _begin(part: Json) -> Json:
+    return part | {"text": [part["text"]]} if "text" in part else dict(part)
+
+
+def _finish(part: Json) -> Json:
+    return part | {"text": "".join(part["text"])} if "text" in part else part

@@ -1,0 +1,66 @@
+"""The usage of Gemini's answers (ai.google.dev/api/generate-content, ``UsageMetadata``)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.domain.usage import Usage, attach_details, find_tier, parse_count
+from gateway.formats.chat.model import UsageReport
+from gateway.formats.wire.json_values import as_object, list_objects
+
+_MODALITIES: Mapping[str, str] = {"AUDIO": "audio", "IMAGE": "image", "DOCUMENT": "image", "VIDEO": "video"}
+_DETAILS = (
+    ("promptTokensDetails", "{}_input"),
+    ("toolUsePromptTokensDetails", "{}_input"),
+    ("cacheTokensDetails", "cached_{}"),
+    ("candidatesTokensDetails", "{}_output"),
+)
+_PAID_BY_THE_PROMPT = "gemini-2"
+"""Models before Gemini 3, which charge one search per prompt. Later ones charge per query ("Gemini API pricing")."""
+
+
+def parse_usage_metadata(raw: object) -> UsageReport | None:
+    """Return the totals so far; None if implausible. A missing count is zero, because Gemini omits zeros."""
+    if not isinstance(raw, dict) or not raw.get("promptTokenCount"):
+        return None
+    names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+    counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
+    if None in counts:
+        return None
+    requested, found, answered, thought = (count or 0 for count in counts)
+    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
+    prompt = requested + found
+    usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
+    return UsageReport(attach_details(usage, _find_details(raw)), thought)
+
+
+def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    for name, field in _DETAILS:
+        for part in list_objects(raw.get(name)):
+            modality = _MODALITIES.get(str(part.get("modality")))
+            count = parse_count(part.get("tokenCount"))
+            if modality and count and (modality != "video" or name != "cacheTokensDetails"):
+                key = field.format(modality)
+                details[key] = details.get(key, 0) + count
+    if tier := find_tier(raw.get("serviceTier")) or find_tier(raw.get("trafficType")):
+        details["tier"] = tier
+    return details
+
+
+def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
+    """Return ``usage`` with the searches listed in an answer or in its last chunk."""
+    queries = 0
+    for candidate in list_objects(answer.get("candidates")):
+        requested = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
+        queries += len(requested) if isinstance(requested, list) else 0
+    if not queries:
+        return usage
+    by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)
+    return attach_details(usage, {"searches": 1 if by_prompt else queries})
+
+
+def has_completion(raw: object) -> bool:
+    """Return whether the usage includes the completion. The first chunks may count only the prompt."""
+    return isinstance(raw, dict) and (
+        raw.get("candidatesTokenCount") is not None or raw.get("thoughtsTokenCount") is not None
+    )

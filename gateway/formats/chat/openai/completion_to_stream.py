@@ -1,0 +1,57 @@
+"""Convert an unstreamed chat or legacy completion into the equivalent stream, with all fields of the provider."""
+
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat.openai.chat import DONE_EVENT, parse_answer_object, parse_chat_answer
+from gateway.formats.chat.openai.odd_answers import repair_calls
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.wire.json_values import as_text, list_objects
+
+_CHUNK = "chat.completion.chunk"
+_OUTER = frozenset({"choices", "usage"})
+
+
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderBadResponse``."""
+    value = parse_answer_object(raw, secrets, exact=True)
+    used = parse_chat_answer(value, inference)
+    head = {name: field for name, field in value.items() if name not in _OUTER}
+    if inference.operation == "chat":
+        head["object"] = _CHUNK
+        repair_calls(value["choices"], inference, as_text(value.get("id")) or "made")
+    frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=inference.operation == "chat")]
+    if inference.include_usage:
+        frames = [frame | {"usage": None} for frame in frames]
+        if isinstance(value.get("usage"), dict):
+            frames.append(head | {"choices": [], "usage": value["usage"]})
+    return b"".join(b"data: " + exact_json.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, used
+
+
+def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
+    """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0."""
+    parts: list[dict[str, Any]] = []
+    for index, choice in enumerate(choices):
+        if not isinstance(choice, dict):
+            raise ProviderBadResponse("The provider's answer has a choice that is no object")
+        fields = {name: value for name, value in choice.items() if name != "message"} | {"index": index}
+        delta = _make_delta(choice.get("message")) if chat else {}
+        reason = choice.get("finish_reason") or ("tool_calls" if delta.get("tool_calls") else "stop")
+        parts.append(fields | {"finish_reason": None} | ({"delta": delta} if chat else {}))
+        empty: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
+        parts.append(empty | {"index": index, "logprobs": None, "finish_reason": reason})
+    return parts
+
+
+def _make_delta(message: object) -> dict[str, Any]:
+    """Convert a message into one delta with all its content. Tool calls get an index; null fields are dropped."""
+    if not isinstance(message, dict):
+        raise ProviderBadResponse("The provider's answer has a choice without a message")
+    delta = {name: value for name, value in message.items() if value is not None or name == "content"}
+    calls = delta.pop("tool_calls", None)
+    if isinstance(calls, list) and calls:
+        delta["tool_calls"] = [call | {"index": at} for at, call in enumerate(list_objects(calls))]
+    return {"role": "assistant"} | delta

@@ -1,0 +1,88 @@
+"""Legacy completions in the OpenAI API format: the request, and the usage of its answer.
+
+The chunks of a stream have the shape of a whole answer, and the end mark is that of a chat stream.
+"""
+
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS
+from gateway.errors import InvalidRequest
+from gateway.formats.chat.openai.chat import (
+    ChatPassthrough,
+    build_chat_body,
+    check_sampling,
+    find_affinity_key,
+    parse_stream,
+)
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, bound_text
+from gateway.formats.wire.fields import MAX_CHOICES, Body, kind_of, parse_integer, parse_model, read_text
+
+CompletionsPassthrough = ChatPassthrough
+"""Passthrough of completion streams, which differ from chat streams only in the place of the text."""
+
+
+def parse_completions_inference(body: Body) -> InferenceRequest:
+    """Check a parsed body and return the request. Raises ``InvalidRequest``. Each prompt gets ``n`` answers."""
+    model = parse_model(body)
+    prompts = _list_prompts(body.get("prompt"))
+    chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
+    stream, include_usage = parse_stream(body)
+    check_sampling(body)
+    read_text(body, "user")
+    suffix = read_text(body, "suffix") or ""
+    answers = parse_integer(body, "n", 1, MAX_CHOICES) or 1
+    return InferenceRequest(
+        operation="completions",
+        model=model,
+        body=body,
+        stream=stream,
+        choices=answers * len(prompts),
+        include_usage=include_usage,
+        prompt_chars=chars + len(suffix),
+        max_prompt_tokens=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
+        max_output_tokens=_bound_output(body, answers),
+        affinity_key=find_affinity_key(body),
+    )
+
+
+def _list_prompts(value: object) -> list[tuple[Any, str]]:
+    """Return each prompt with its place in the body. A missing prompt counts as an empty one, which models complete."""
+    if value is None or isinstance(value, str):
+        return [(value or "", "prompt")]
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'prompt' must be a string or an array, not {kind_of(value)}", param="prompt")
+    if not value:
+        raise InvalidRequest("'prompt' must not be an empty array", param="prompt")
+    if all(type(item) is int for item in value):
+        return [(value, "prompt")]
+    return [(item, f"prompt[{index}]") for index, item in enumerate(value)]
+
+
+def _count_prompt(prompt: object, where: str) -> int:
+    if isinstance(prompt, str):
+        return len(prompt)
+    if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
+        return len(prompt) * CHARS_PER_TOKEN
+    raise InvalidRequest(f"'{where}' must be a string or a non-empty array of token ids", param=where)
+
+
+def _bound_prompt(prompt: Any) -> int:
+    """Return an upper bound of a checked prompt's tokens: its token ids or bytes, plus one for the start mark."""
+    return 1 + (bound_text(prompt) if isinstance(prompt, str) else len(prompt))
+
+
+def _bound_output(body: Body, answers: int) -> int:
+    """Return the tokens to reserve per returned answer, including a share of the discarded ``best_of`` tries.
+
+    Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
+    """
+    requested = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
+    tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
+    longest = MAX_RESERVED_OUTPUT if requested is None else min(requested, MAX_RESERVED_OUTPUT)
+    return -(-longest * tries // answers)
+
+
+def build_completions_body(inference: InferenceRequest, model: str) -> Body:
+    """Build the body with the provider's name for the model. A stream requests a usage frame."""
+    return build_chat_body(inference, model)

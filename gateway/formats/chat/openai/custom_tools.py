@@ -1,0 +1,115 @@
+"""Convert custom tools, whose input is plain text, into functions with one argument, and their calls back.
+
+A grammar goes into the description, because other formats cannot enforce it.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.openai.stream import ChatStreamSerializer, build_call
+from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
+
+Body = dict[str, Any]
+INPUT = "input"
+"""The name of the only argument of a function that represents a custom tool."""
+MAX_CHARS = 16 * 1024 * 1024
+"""The limit on buffered input characters per answer: each input is written only once it is complete."""
+
+
+def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
+    """Return the function for a custom tool. ``form``: its ``format``, with the grammar in it or one level below."""
+    form = as_object(form.get("grammar")) or form
+    grammar = form.get("definition")
+    if isinstance(grammar, str):
+        grammar_text = f"The input must fit this grammar ({form.get('syntax')}):\n{grammar}"
+        description = f"{description}\n\n{grammar_text}" if description else grammar_text
+    schema: Body = {
+        "type": "object",
+        "properties": {INPUT: {"type": "string"}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    return chat.Tool(name, description, schema)
+
+
+def read_input(arguments: str) -> str:
+    """Return the input of a custom tool call. A model that ignores the schema may write the plain text as arguments."""
+    text = as_object(loads_or_none(arguments.encode(errors="surrogatepass"))).get(INPUT)
+    return text if isinstance(text, str) else arguments
+
+
+def write_input(text: str) -> str:
+    """Return the function arguments for the input of a custom tool."""
+    return orjson.dumps({INPUT: text}).decode()
+
+
+def find_custom_names(body: Body) -> frozenset[str]:
+    """Return the names of the custom tools of a chat body."""
+    tools = [tool for tool in list_objects(body.get("tools")) if tool.get("type") == "custom"]
+    return frozenset(name for tool in tools if (name := as_text(as_object(tool.get("custom")).get("name"))))
+
+
+def has_custom(body: Body) -> bool:
+    """Return whether a chat has a custom tool, or a call of one in its history, even if the tool is gone."""
+    if find_custom_names(body):
+        return True
+    for message in body["messages"]:
+        if any(call.get("type") == "custom" for call in list_objects(message.get("tool_calls"))):
+            return True
+    return False
+
+
+def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
+    """Build a call of a custom tool."""
+    call = build_call(started)
+    del call["function"]
+    return call | {"type": "custom", "custom": {"name": started.name, "input": text}}
+
+
+@attrs.define
+class _Call:
+    started: chat.ToolCallStart
+    arguments: list[str] = attrs.Factory(list)
+
+
+class CustomCallSerializer(ChatStreamSerializer):
+    """Writes events as a chat stream with custom tool calls. ``names``: the names of the custom tools."""
+
+    __slots__ = ("_chars", "_names", "_waiting")
+
+    def __init__(
+        self, names: Collection[str], *, answer_id: str, model: str, created_s: int, include_usage: bool
+    ) -> None:
+        super().__init__(answer_id=answer_id, model=model, created_s=created_s, include_usage=include_usage)
+        self._names = names
+        self._waiting: dict[tuple[int, int], _Call] = {}  # by choice and index
+        self._chars = 0
+
+    def write(self, event: chat.Event) -> bytes:
+        if isinstance(event, chat.ToolCallStart) and event.name in self._names:
+            self._waiting[event.choice, event.index] = _Call(event)
+            fragment = {"index": event.index} | build_custom_call(event, "")
+            return self._build_delta(event.choice, {"tool_calls": [fragment]}, None)
+        if isinstance(event, chat.ToolCallDelta) and (event.choice, event.index) in self._waiting:
+            self._chars += len(event.arguments)
+            if self._chars > MAX_CHARS:
+                raise ProviderBadResponse("The provider's answer is too long", phase="stream")
+            self._waiting[event.choice, event.index].arguments.append(event.arguments)
+            return b""
+        if isinstance(event, chat.ChoiceFinished):
+            return self._write_inputs(event.choice) + super().write(event)
+        return super().write(event)
+
+    def _write_inputs(self, choice: int) -> bytes:
+        written = b""
+        for place in sorted(place for place in self._waiting if place[0] == choice):
+            text = read_input("".join(self._waiting.pop(place).arguments))
+            if text:
+                delta = {"tool_calls": [{"index": place[1], "custom": {"input": text}}]}
+                written += self._build_delta(choice, delta, None)
+        return written

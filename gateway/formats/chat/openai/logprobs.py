@@ -1,0 +1,41 @@
+"""Log probabilities in the OpenAI API format: ``ChatCompletionTokenLogprob`` of OpenAI's OpenAPI document."""
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from gateway.formats.chat.model import TokenLogprob
+from gateway.formats.wire.json_values import as_object, list_objects
+
+_UNLIKELY = -9999.0
+"""The log probability that OpenAI reports for a very unlikely token."""
+
+
+def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
+    """Parse the ``logprobs`` of a choice; empty if missing or not as documented."""
+    found = []
+    for item in list_objects(as_object(value).get("content")):
+        top = [_parse_token(candidate) for candidate in list_objects(item.get("top_logprobs"))]
+        token = _parse_token(item, tuple(each for each in top if each is not None))
+        if token is not None:
+            found.append(token)
+    return tuple(found)
+
+
+def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob | None:
+    token, logprob = value.get("token"), value.get("logprob")
+    if isinstance(logprob, float) and not isfinite(logprob):  # JSON cannot represent infinity or NaN
+        logprob = _UNLIKELY
+    return TokenLogprob(token, logprob, top) if isinstance(token, str) and isinstance(logprob, int | float) else None
+
+
+def build_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+    """Build the ``logprobs`` of a choice."""
+    content = [
+        _build_token(one) | {"top_logprobs": [_build_token(candidate) for candidate in one.top]} for one in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _build_token(one: TokenLogprob) -> dict[str, Any]:
+    return {"token": one.token, "logprob": one.logprob, "bytes": list(one.token.encode())}

@@ -1,0 +1,382 @@
+"""Parse a chat body of the OpenAI API format into a ``ChatRequest``, for channels with another format.
+
+Extensions, as their vendors document them: ``cache_control``, ``reasoning`` and images in an assistant's message
+(OpenRouter: prompt caching, reasoning tokens, image generation), ``reasoning_content`` (DeepSeek: thinking mode),
+``thinking`` (Anthropic: OpenAI SDK compatibility), ``top_k``, and ``extra_content.google.thought_signature`` of a tool
+call (Google: thought signatures).
+
+Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
+audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than the standard
+one. Left out and reported (``adapted``): vendor-executed tools that are only offered. Dropped, because the answer is
+valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only makes an answer faster),
+``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``, ``reasoning.exclude``, a
+message's ``name``, and every field that OpenAI does not document. ``tests/formats/chat/test_request_fields.py`` has
+all of this as a table.
+"""
+
+from collections.abc import Container, Iterator
+from typing import cast, get_args
+
+from gateway.domain.usage import MAX_TOKENS
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.chat.openai import content_parts
+from gateway.formats.chat.openai.custom_tools import build_custom, write_input
+from gateway.formats.wire.fields import (
+    MAX_TEMPERATURE,
+    Body,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_number,
+    parse_object,
+    read_text,
+)
+
+_EFFORTS = get_args(chat.Effort)
+_ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
+STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
+"""Values of ``service_tier`` that every provider serves."""
+_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+"""Values of ``tool_choice``, or of the ``type`` in its object, from all chat formats -> values in this format."""
+_MAX_SEED = 2**63
+_MAX_TOP = 20
+_ENABLED: chat.Effort = "medium"
+"""The effort if ``enabled`` is set without an effort (OpenRouter: reasoning tokens)."""
+
+
+def parse_chat_request(body: Body) -> chat.ChatRequest:
+    """Parse a body checked by ``parse_chat_inference``. Raises ``InvalidRequest`` naming the field."""
+    _check_only_openai(body)
+    adaptations = Adaptations()
+    messages = tuple(_parse_messages(body["messages"], adaptations))
+    if not messages:
+        raise content_parts.refuse("messages", "'messages' say nothing")
+    tools, choice = _parse_tools(body, adaptations)
+    effort, thinking = _parse_thinking(body)
+    return chat.ChatRequest(
+        messages=messages,
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        temperature=parse_number(body, "temperature", 0, MAX_TEMPERATURE),
+        top_p=parse_number(body, "top_p", 0, 1),
+        # 0 and -1 request no limit, which the common chat model expresses as None.
+        top_k=max(parse_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,
+        stop=_parse_stop(body),
+        n=body.get("n") or 1,
+        seed=parse_integer(body, "seed", -_MAX_SEED, _MAX_SEED - 1),
+        presence_penalty=parse_number(body, "presence_penalty", -2, 2),
+        frequency_penalty=parse_number(body, "frequency_penalty", -2, 2),
+        tools=tools,
+        tool_choice=choice,
+        parallel_tools=parse_parallel(body),
+        format=_parse_format(body),
+        thinking_tokens=thinking,
+        effort=effort,
+        user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
+        top_logprobs=_parse_top_logprobs(body),
+        adapted=tuple(adaptations.names),
+    )
+
+
+def _parse_top_logprobs(body: Body) -> int | None:
+    top = parse_integer(body, "top_logprobs", 0, _MAX_TOP)
+    if parse_flag(body, "logprobs"):
+        return top or 0
+    if top:
+        raise content_parts.refuse("top_logprobs", "'top_logprobs' requires 'logprobs'")
+    return None
+
+
+def _check_only_openai(body: Body) -> None:
+    for name in _ONLY_OPENAI:
+        # An empty ``web_search_options`` object also requests a search.
+        if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
+            raise content_parts.refuse(name, f"'{name}' only works with a channel that speaks the convention")
+    check_tier(body, STANDARD_TIERS)
+    if "audio" in (parse_list(body, "modalities") or ()):
+        raise content_parts.refuse("modalities", "Audio answers only work with a channel that speaks the convention")
+
+
+def check_tier(body: Body, standard: Container[str | None]) -> None:
+    """Raise ``InvalidRequest`` for a ``service_tier`` not in ``standard``, because its price differs."""
+    tier = read_text(body, "service_tier")
+    if tier not in standard:
+        raise content_parts.refuse(
+            "service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format"
+        )
+
+
+def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
+    """Yield the messages without empty ones, but keep an empty user message that separates two turns."""
+    results: list[chat.Part] = []
+    legacy: list[str] = []
+    before = ""
+    past = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        role = message["role"]
+        adaptations.is_past = index <= past
+        if role in {"tool", "function"}:
+            results.append(_parse_result(message, where, legacy, adaptations))
+            continue
+        if results:
+            yield chat.Message("user", tuple(results))
+            results = []
+        if role == "assistant":
+            parsed = chat.Message("assistant", _parse_answer(message, where, legacy, adaptations))
+        elif role == "user":
+            parsed = chat.Message("user", _read_content(message, where, "user", adaptations))
+        else:
+            parsed = chat.Message("system", _read_content(message, where, "system", adaptations))
+        if parsed.parts or (role == "user" and before == "assistant"):
+            yield parsed
+            before = role
+    if results:
+        yield chat.Message("user", tuple(results))
+
+
+def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
+    """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once."""
+    calls = tuple(_parse_calls(message, where, legacy))
+    called = {call.id for call in calls}
+    content: list[chat.Part] = []
+    for part in _parse_content(message, where, adaptations):
+        if isinstance(part, chat.ToolCallPart) and part.id in called:
+            adaptations.note("tool_use")
+        else:
+            content.append(part)
+    return (*_parse_reasoning(message, where), *content, *calls)
+
+
+def _read_content(message: Body, where: str, role: str, adaptations: Adaptations) -> tuple[chat.Part, ...]:
+    if message.get("content") is None and adaptations.is_past:
+        return ()
+    if message.get("content") is None:
+        raise content_parts.refuse(f"{where}.content", f"Missing required field '{where}.content'")
+    return content_parts.parse_parts(message["content"], f"{where}.content", role, adaptations)
+
+
+def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
+    for name in ("reasoning_content", "reasoning"):
+        if message.get(name):
+            yield chat.ReasoningPart(content_parts.expect_text(message[name], f"{where}.{name}"))
+            return
+
+
+def _parse_content(message: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Part]:
+    if message.get("audio") is not None:
+        yield from adaptations.write("audio", content_parts.expect_object(message["audio"], f"{where}.audio"))
+    yield from content_parts.parse_parts(message.get("content") or (), f"{where}.content", "assistant", adaptations)
+    if message.get("refusal"):
+        yield chat.TextPart(content_parts.expect_text(message["refusal"], f"{where}.refusal"))
+    if message.get("images"):
+        yield from content_parts.parse_parts(
+            content_parts.expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures", adaptations
+        )
+
+
+def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
+    calls = message.get("tool_calls")
+    for index, call in enumerate(content_parts.expect_list(calls, f"{where}.tool_calls") if calls else ()):
+        yield _parse_call(call, f"{where}.tool_calls[{index}]")
+    called = message.get("function_call")
+    if called is not None:
+        # A deprecated function call has no id, so its number becomes the id; the next result belongs to the last call.
+        legacy.append(f"call_{len(legacy)}")
+        name, arguments = _parse_function(called, f"{where}.function_call")
+        yield chat.ToolCallPart(legacy[-1], name, arguments)
+
+
+def _parse_call(call: object, where: str) -> chat.ToolCallPart:
+    values = content_parts.expect_object(call, where)
+    name = content_parts.expect_text(values.get("id"), f"{where}.id")
+    cache = content_parts.parse_cache(values, where)
+    if values.get("type") == "custom":
+        custom = content_parts.expect_object(values.get("custom"), f"{where}.custom")
+        text = content_parts.expect_text(custom.get("input"), f"{where}.custom.input")
+        tool = content_parts.expect_text(custom.get("name"), f"{where}.custom.name")
+        return chat.ToolCallPart(name, tool, write_input(text), cache=cache)
+    tool, arguments = _parse_function(values.get("function"), f"{where}.function")
+    return chat.ToolCallPart(name, tool, arguments, content_parts.find_signature(values), cache)
+
+
+def _parse_function(value: object, where: str) -> tuple[str, str]:
+    function = content_parts.expect_object(value, where)
+    name = content_parts.expect_text(function.get("name"), f"{where}.name")
+    return name, content_parts.read_arguments(function.get("arguments"), f"{where}.arguments")
+
+
+def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
+    found = content_parts.parse_parts(message.get("content") or (), f"{where}.content", "tool", adaptations)
+    parts = tuple([part for part in found if isinstance(part, chat.TextPart | chat.MediaPart)])
+    if message["role"] == "tool":
+        name = content_parts.expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
+        return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, where))
+    if not legacy:
+        adaptations.note("function")
+        return parts[0] if parts else chat.TextPart("")
+    return chat.ToolResultPart(legacy[-1], parts)
+
+
+def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
+    listed = [
+        (content_parts.expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
+        for index, tool in enumerate(parse_list(body, "tools") or ())
+    ]
+    for tool, where in listed:
+        if _is_hosted(tool, where):
+            adaptations.note(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
+    tools = tuple([_parse_tool(tool, where) for tool, where in listed if not _is_hosted(tool, where)])
+    choice = body.get("tool_choice")
+    word = choice.get("type") if isinstance(choice, dict) else choice
+    choice = _WORDS.get(word, choice) if isinstance(word, str) else choice
+    if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
+        return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
+    if not isinstance(choice, dict):
+        raise content_parts.refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
+    if choice.get("type") in ("function", "tool", "custom"):
+        forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
+        return tools, check_choice(forced, tools, adaptations)
+    if choice.get("type") == "allowed_tools":
+        return _parse_allowed(choice, tools)
+    raise content_parts.refuse(
+        "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
+    )
+
+
+def _is_hosted(tool: Body, where: str) -> bool:
+    kind = tool.get("type")
+    if kind is None and ("name" in tool or "function" in tool):
+        return False
+    if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's tools have no type
+        return True
+    return content_parts.expect_text(kind, f"{where}.type") not in {"function", "custom"}
+
+
+def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
+    where = "tool_choice.allowed_tools"
+    allowed = content_parts.expect_object(choice.get("allowed_tools"), where)
+    mode = allowed.get("mode")
+    if not isinstance(mode, str) or mode not in {"auto", "required"}:
+        raise content_parts.refuse(f"{where}.mode", f"'{where}.mode' must be auto or required")
+    named = content_parts.expect_list(allowed.get("tools"), f"{where}.tools")
+    names = {
+        _parse_name(content_parts.expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
+        for at, tool in enumerate(named)
+    }
+    return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
+
+
+def _parse_name(tool: Body, where: str) -> str:
+    """Return the name of a tool. Some clients write the tool's fields next to ``type`` instead of in ``function``."""
+    kind = "custom" if tool.get("type") == "custom" else "function"
+    if tool.get(kind) is None and tool.get("name") is not None:
+        return content_parts.expect_text(tool["name"], f"{where}.name")
+    fields = content_parts.expect_object(tool.get(kind), f"{where}.{kind}")
+    return content_parts.expect_text(fields.get("name"), f"{where}.{kind}.name")
+
+
+def _parse_tool(tool: Body, where: str) -> chat.Tool:
+    name = _parse_name(tool, where)
+    if tool.get("type") == "custom":
+        return _parse_custom(tool, name, where)
+    function, here = tool.get("function"), f"{where}.function"
+    if function is None:
+        function, here = tool, where
+    description, strict = function.get("description"), function.get("strict")
+    field = "input_schema" if function.get("parameters") is None and "input_schema" in function else "parameters"
+    schema = function.get(field)
+    if strict is not None and not isinstance(strict, bool):
+        raise content_parts.refuse(f"{here}.strict", f"'{here}.strict' must be a boolean")
+    return chat.Tool(
+        name,
+        None if description is None else content_parts.expect_text(description, f"{here}.description"),
+        None if schema is None else content_parts.expect_object(schema, f"{here}.{field}"),
+        strict,
+        content_parts.parse_cache(tool, where) or content_parts.parse_cache(function, here),
+    )
+
+
+def _parse_custom(tool: Body, name: str, where: str) -> chat.Tool:
+    fields, here = (tool, where) if tool.get("custom") is None else (tool["custom"], f"{where}.custom")
+    description, form = fields.get("description"), fields.get("format")
+    described = None if description is None else content_parts.expect_text(description, f"{here}.description")
+    return build_custom(name, described, {} if form is None else content_parts.expect_object(form, f"{here}.format"))
+
+
+def parse_parallel(body: Body) -> bool | None:
+    """Parse ``parallel_tool_calls``; None if it is not set."""
+    return None if body.get("parallel_tool_calls") is None else parse_flag(body, "parallel_tool_calls")
+
+
+def _parse_stop(body: Body) -> tuple[str, ...]:
+    stop = body.get("stop")
+    if stop is None or isinstance(stop, str):
+        return (stop,) if stop else ()
+    if not isinstance(stop, list):
+        raise content_parts.refuse("stop", "'stop' must be a string or an array of strings")
+    return tuple([content_parts.expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
+
+
+def _parse_format(body: Body) -> chat.ResponseFormat | None:
+    wanted = parse_object(body, "response_format")
+    kind = wanted.get("type") if wanted else None
+    if wanted is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return chat.ResponseFormat("json")
+    if kind != "json_schema":
+        raise content_parts.refuse(
+            "response_format.type", "'response_format.type' must be text, json_object or json_schema"
+        )
+    where = "response_format.json_schema"
+    described = content_parts.expect_object(wanted.get("json_schema"), where)
+    schema: chat.Json | None = described.get("schema")
+    if schema is None:
+        return chat.ResponseFormat("json")
+    strict = described.get("strict")
+    return chat.ResponseFormat(
+        "schema",
+        content_parts.expect_object(schema, f"{where}.schema"),
+        parse_schema_name(described, where),
+        strict if isinstance(strict, bool) else None,
+    )
+
+
+def parse_schema_name(described: Body, where: str) -> str | None:
+    """Return the name of an answer's schema; None if missing, because only OpenAI requires a name."""
+    name = described.get("name")
+    return None if name is None else content_parts.expect_text(name, f"{where}.name")
+
+
+def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
+    effort = parse_effort(body.get("reasoning_effort"), "reasoning_effort")
+    tokens = None
+    reasoning = parse_object(body, "reasoning") or {}
+    if reasoning:
+        effort = effort or parse_effort(reasoning.get("effort"), "reasoning.effort")
+        tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
+        enabled = reasoning.get("enabled")
+        if effort is None and tokens is None and isinstance(enabled, bool):
+            effort = _ENABLED if enabled else "none"
+    thinking = parse_object(body, "thinking") or {}
+    if thinking.get("type") == "disabled":
+        return None, 0
+    if thinking.get("type") == "enabled":
+        budget = _parse_budget(thinking, "thinking", "budget_tokens")
+        tokens = tokens if budget is None else budget
+        effort = effort or (_ENABLED if tokens is None else None)
+    return effort, tokens
+
+
+def parse_effort(value: object, where: str) -> chat.Effort | None:
+    """Parse a reasoning effort. Raises ``InvalidRequest``."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in _EFFORTS:
+        raise content_parts.refuse(where, f"'{where}' must be one of {', '.join(_EFFORTS)}")
+    return cast("chat.Effort", value)
+
+
+def _parse_budget(values: Body, where: str, name: str) -> int | None:
+    return parse_integer({f"{where}.{name}": values.get(name)}, f"{where}.{name}", 0, MAX_TOKENS)

@@ -1,0 +1,230 @@
+"""The chat stream of the OpenAI API format, parsed into events and built from events."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.openai.chat import DONE_EVENT
+from gateway.formats.chat.openai.chunk_reader import ChunkParser, fail
+from gateway.formats.chat.openai.logprobs import build_logprobs
+from gateway.formats.chat.openai.stream_tail import DONE
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.wire import sse
+
+_ARGUMENTS_KEY = b'"arguments"'
+_LAST = frozenset({chat.StreamEnd, chat.StreamError})
+
+
+class ChatStreamParser:
+    """Parses a chat stream. ``choices``: number of requested answers. ``answer_id``: used in generated ids."""
+
+    __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
+
+    def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
+        self._choices = choices
+        self._splitter = sse.SseSplitter()
+        self._chunks = ChunkParser(secrets, answer_id, single=choices == 1)
+        self._begun = False
+        self._closed = False
+
+    def feed(self, data: bytes) -> list[chat.Event]:
+        if self._closed:
+            return []
+        try:
+            pieces = self._splitter.split(data)
+        except sse.EventTooLong as error:
+            self._closed = True
+            return [fail(str(error))]
+        events: list[chat.Event] = []
+        for piece in pieces:
+            for event in self._read(piece):
+                events.append(event)
+                if type(event) in _LAST:
+                    self._closed = True
+                    return events
+        return events
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._splitter.noise
+
+    def _read(self, piece: bytes) -> Iterable[chat.Event]:
+        if not self._begun:
+            self._begun = True
+            piece = piece.removeprefix(sse.BOM)
+        payload = sse.parse_data(piece)
+        if not payload or payload.isspace():
+            self._splitter.noise += len(piece)
+            return ()
+        if payload.startswith(DONE):
+            return self._end()
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError as error:
+            try:
+                value = exact_json.load_refused(payload, error)
+            except orjson.JSONDecodeError:
+                return (fail("The provider sent an event that is not JSON"),)
+        if not piece.startswith(b"data:"):
+            return self._chunks.read(value, named_error=piece.find(b"event:") >= 0 and sse.is_error_event(piece))
+        event = self._chunks.read_usual(value)
+        if event is not None:
+            return (event,)
+        if _ARGUMENTS_KEY in payload:  # some vendors send an object instead of its text
+            value = exact_json.load_exactly(payload, value)
+        return self._chunks.read(value)
+
+    def _end(self) -> Iterator[chat.Event]:
+        if self._chunks.begun:
+            yield from self._chunks.end()
+        else:
+            yield fail("The provider's stream ended before it began")
+
+    def finish(self) -> list[chat.Event]:
+        if self._closed:
+            return []
+        self._closed = True
+        rest = self._splitter.take()
+        marked = (sse.parse_data(rest) or b"").startswith(DONE)
+        if self._chunks.begun and (marked or (not rest.strip() and self._chunks.finished >= self._choices)):
+            return list(self._chunks.end())
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+
+def build_usage(used: chat.UsageReport) -> dict[str, Any]:
+    """Build the usage object."""
+    usage = used.usage
+    prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
+    if usage.written_tokens:
+        prompt["cache_write_tokens"] = usage.written_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": prompt,
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+    }
+
+
+def build_call(event: chat.ToolCallStart) -> dict[str, Any]:
+    """Build a tool call with empty arguments."""
+    call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
+    if event.signature:
+        call["extra_content"] = {"google": {"thought_signature": event.signature}}
+    return call
+
+
+def build_image(event: chat.ImageOutput) -> dict[str, Any]:
+    """Build an image in OpenRouter's extension of the format."""
+    return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
+
+
+_ARGUMENTS = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
+
+
+class ChatStreamSerializer:
+    """Writes events as a chat stream; see ``StreamSerializer``.
+
+    Reasoning is written as ``reasoning_content``, which most chat apps read. Signatures of reasoning are dropped,
+    because the format cannot express them.
+
+    ``answer_id``, ``model`` and ``created_s`` (Unix seconds) apply unless the provider gives its own.
+    ``include_usage``: the client requested a usage frame.
+    """
+
+    __slots__ = ("_begun", "_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_tail", "_used")
+
+    def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
+        self._id = answer_id
+        self._model = model
+        self._created_s = created_s
+        self._include_usage = include_usage
+        self._tail = (
+            b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
+        )
+        self._begun: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
+        self._heads: dict[int, bytes] = {}  # like ``_begun``, only choices whose next chunk has no log probabilities
+        self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: log probabilities of the next chunk
+        self._used: chat.UsageReport | None = None
+
+    def write(self, event: chat.Event) -> bytes:
+        # Hot path for nearly every event of a stream: only the text is serialized each time, head and tail only once.
+        if type(event) is chat.TextDelta and (head := self._heads.get(event.choice)):
+            return head + b'"content":' + orjson.dumps(event.text) + self._tail
+        if type(event) is chat.ReasoningDelta and (head := self._heads.get(event.choice)):
+            return head + b'"reasoning_content":' + orjson.dumps(event.text) + self._tail
+        if type(event) is chat.ToolCallDelta and (head := self._heads.get(event.choice)):
+            return head + _ARGUMENTS % (event.index, orjson.dumps(event.arguments)) + self._tail
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: chat.Event) -> bytes:
+        delta: dict[str, Any] = {}
+        reason: chat.Reason | None = None
+        match event:
+            case chat.TextDelta():
+                delta["content"] = event.text
+            case chat.ReasoningDelta():
+                delta["reasoning_content"] = event.text
+            case chat.ToolCallDelta():
+                delta["tool_calls"] = [{"index": event.index, "function": {"arguments": event.arguments}}]
+            case chat.ToolCallStart():
+                delta["tool_calls"] = [{"index": event.index} | build_call(event)]
+            case chat.RefusalDelta():
+                delta["refusal"] = event.text
+            case chat.ImageOutput():
+                delta["images"] = [build_image(event)]
+            case chat.ChoiceFinished():
+                reason = event.reason
+            case _:
+                return self._build_rest(event)
+        return self._build_delta(event.choice, delta, reason)
+
+    def _build_rest(self, event: chat.Event) -> bytes:
+        match event:
+            case chat.MessageStart():  # write nothing before the first content, so that another channel may be tried
+                self._id = event.id or self._id
+                self._model = event.model or self._model
+                self._created_s = event.created_s or self._created_s
+            case chat.LogprobsReport():
+                self._logprobs[event.choice] = (*self._logprobs.get(event.choice, ()), *event.tokens)
+                self._heads.pop(event.choice, None)
+            case chat.UsageReport():
+                self._used = event
+            case chat.StreamEnd() if self._include_usage and self._used is not None:
+                return self._build_chunk([], build_usage(self._used)) + DONE_EVENT
+            case chat.StreamEnd():
+                return DONE_EVENT
+        return b""
+
+    def _build_delta(self, choice: int, delta: dict[str, Any], reason: chat.Reason | None) -> bytes:
+        if choice not in self._begun:
+            delta = {"role": "assistant", "content": None} | delta
+            self._begun[choice] = self._make_head(choice)
+        self._heads[choice] = self._begun[choice]
+        tokens = self._logprobs.pop(choice, ())
+        logprobs = build_logprobs(tokens) if tokens else None
+        return self._build_chunk([{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}])
+
+    def _make_head(self, choice: int) -> bytes:
+        chunk = self._build_chunk([{"index": choice, "delta": {}, "logprobs": None, "finish_reason": None}])
+        return chunk.removesuffix(self._tail)
+
+    def _build_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        chunk = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created_s,
+            "model": self._model,
+            "choices": choices,
+        }
+        if self._include_usage:
+            chunk["usage"] = usage
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"

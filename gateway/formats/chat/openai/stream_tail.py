@@ -1,0 +1,106 @@
+"""Parse the buffered end of a finished chat stream: usage, finished choices and a sample of the text."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.domain.usage import Usage, attach_tier, parse_usage
+from gateway.formats.wire import sse
+from gateway.formats.wire.json_values import list_objects, loads_or_none
+from gateway.frozen import frozen
+
+DONE = b"[DONE]"
+_END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
+_LONGEST_MARK_START = 7
+_USAGE_KEY = b'"usage"'
+_LONGEST_EVENT_END = 4
+_CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+@frozen
+class StreamTail:
+    """The end of a stream: number of finished choices, and a sample of its text."""
+
+    finished: int
+    sample_events: int
+    sample: str
+
+
+NOTHING = StreamTail(0, 0, "")
+
+
+def find_last_usage(raw: bytes) -> Usage | None:
+    """Return the last plausible usage in the end of a stream, up to the end mark; None if there is none."""
+    end = _find_end_mark(raw)
+    while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
+        start = max(raw.rfind(b"\n\n", 0, at), raw.rfind(b"\r\n\r\n", 0, at), 0)
+        for value in reversed(list(_parse_chunks(raw[start : end + _LONGEST_EVENT_END]))):
+            usage = parse_usage(value.get("usage"), completes=True)
+            if usage is not None:
+                tier = value.get("service_tier")
+                return attach_tier(usage, tier) if tier and tier != "default" else usage
+        end = start  # "usage": null, or in an error event: look for an earlier report
+    return None
+
+
+def _find_end_mark(raw: bytes) -> int:
+    """Return the offset of the end mark; the length of ``raw`` if there is none. Marks inside a text are ignored."""
+    at = raw.find(DONE)
+    while at >= 0:  # searching only with the pattern would take ten times as long
+        mark = _END_MARK.search(raw, max(at - _LONGEST_MARK_START, 0), at + len(DONE))
+        if mark:
+            return mark.start()
+        at = raw.find(DONE, at + 1)
+    return len(raw)
+
+
+def parse_tail(raw: bytes) -> StreamTail:
+    """Parse the complete events of ``raw`` up to the end mark, skipping a truncated first or last event."""
+    finished: set[int] = set()
+    events, texts = 0, []
+    for value in _parse_chunks(raw):
+        events += 1
+        for choice in list_objects(value.get("choices")):
+            if choice.get("finish_reason") is not None:
+                index = choice.get("index")
+                finished.add(index if isinstance(index, int) else 0)
+            texts.append(parse_choice(choice, "delta"))
+    return StreamTail(len(finished), events, "".join(texts))
+
+
+def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
+    for event in split_events(raw):
+        payload = sse.parse_data(event)
+        if not payload:
+            continue
+        if payload.startswith(DONE):
+            return
+        value = parse_chunk(payload)
+        if value is not None and not value.get("error") and isinstance(value.get("choices"), list):
+            yield value
+
+
+def split_events(raw: bytes) -> list[bytes]:
+    """Return the complete events in a part of a stream; empty if the part is one unfinished event."""
+    try:
+        return sse.SseSplitter().split(raw)
+    except sse.EventTooLong:
+        return []
+
+
+def parse_chunk(payload: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in an event's data; None if there is no object."""
+    value = loads_or_none(payload)
+    return value if isinstance(value, dict) else None
+
+
+def parse_choice(choice: dict[str, Any], where: str) -> str:
+    """Return the text of a choice from its delta, message or ``text``, with reasoning and tool calls, each once."""
+    delta = choice.get(where)
+    if not isinstance(delta, dict):
+        delta = {}
+    texts = [choice.get("text"), *dict.fromkeys(str(delta.get(key) or "") for key in _CONTENT_KEYS)]
+    for call in list_objects(delta.get("tool_calls")):
+        function = call.get("function")
+        texts += [function.get("name"), function.get("arguments")] if isinstance(function, dict) else []
+    return "".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,135 @@
+"""Client-executed tools of the Responses API with their own item types, represented as functions in other formats.
+
+Item types: ``LocalShellToolCall``, ``FunctionShellCall``, ``ApplyPatchToolCall``, ``ToolSearchCall``.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.openai.content_parts import expect_text
+from gateway.formats.wire.fields import Body
+from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
+from gateway.frozen import frozen
+
+_TEXT: Body = {"type": "string"}
+_TEXTS: Body = {"type": "array", "items": _TEXT}
+_NUMBER: Body = {"type": "integer"}
+
+
+def _build_schema(required: list[str], properties: Body) -> Body:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+@frozen
+class ClientTool:
+    """A client-executed tool.
+
+    Attributes:
+        field: the field of a call item that holds the arguments.
+        fixed: default values in that field, which the arguments override.
+        text_field: the argument that receives the whole text if the arguments are not an object.
+    """
+
+    description: str
+    schema: Body
+    field: str
+    fixed: Body
+    text_field: str
+
+
+CLIENT_TOOLS: Mapping[str, ClientTool] = {
+    "local_shell": ClientTool(
+        "Runs a command on the user's machine.",
+        _build_schema(
+            ["command"],
+            {"command": _TEXTS, "working_directory": _TEXT, "timeout_ms": _NUMBER, "env": {"type": "object"}},
+        ),
+        "action",
+        {"type": "exec", "command": [], "env": {}},
+        "command",
+    ),
+    "shell": ClientTool(
+        "Runs commands in a shell on the user's machine.",
+        _build_schema(["commands"], {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER}),
+        "action",
+        {"commands": [], "timeout_ms": None, "max_output_length": None},
+        "commands",
+    ),
+    "apply_patch": ClientTool(
+        "Creates, updates or deletes a file; the diff is in the V4A format.",
+        _build_schema(
+            ["type", "path"],
+            {
+                "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+                "path": _TEXT,
+                "diff": _TEXT,
+            },
+        ),
+        "operation",
+        {},
+        "diff",
+    ),
+    "tool_search": ClientTool(
+        "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
+    ),
+}
+"""Tools by their type, which is also the function name. The type of a call item is this type plus ``_call``."""
+_CALLS = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
+
+
+def is_run_by_client(tool: Body) -> bool:
+    """Return whether the client executes a tool whose calls have their own item type."""
+    kind = tool.get("type")
+    if kind == "shell":
+        return as_object(tool.get("environment")).get("type") in (None, "local")
+    if kind == "tool_search":
+        return tool.get("execution") == "client"
+    return isinstance(kind, str) and kind in CLIENT_TOOLS
+
+
+def build_function(tool: Body) -> chat.Tool:
+    """Return the function for a client-executed tool."""
+    known = CLIENT_TOOLS[tool["type"]]
+    schema = tool.get("parameters")
+    described = as_text(tool.get("description")) or known.description
+    return chat.Tool(tool["type"], described, schema if isinstance(schema, dict) else known.schema)
+
+
+def build_item(kind: str, arguments: str) -> Body:
+    """Return the fields of a call item for the model's arguments. ``kind``: the type of the tool."""
+    known = CLIENT_TOOLS[kind]
+    values = loads_or_none(arguments.encode())
+    if not isinstance(values, dict):
+        is_list = known.schema["properties"][known.text_field]["type"] == "array"
+        values = {known.text_field: [arguments] if is_list else arguments}
+    return {known.field: known.fixed | values} | ({"execution": "client"} if kind == "tool_search" else {})
+
+
+def parse_client_call(item: Body, where: str) -> chat.ToolCallPart | None:
+    """Parse a client tool call item; None if OpenAI executed the tool itself."""
+    kind = _CALLS[item["type"]]
+    if kind == "tool_search" and item.get("call_id") is None:
+        return None
+    values = item.get(CLIENT_TOOLS[kind].field)
+    fixed = CLIENT_TOOLS[kind].fixed
+    given = {name: one for name, one in as_object(values).items() if one is not None and fixed.get(name, 0) != one}
+    return chat.ToolCallPart(
+        expect_text(item.get("call_id"), f"{where}.call_id"), kind, exact_json.dumps(given).decode()
+    )
+
+
+def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResultPart | None:
+    """Parse a client tool result item; None if it belongs to no call. ``calls``: call ids by the ids of their items."""
+    call_id = item.get("call_id") or calls.get(as_text(item.get("id")), item.get("id"))
+    if not isinstance(call_id, str):
+        return None
+    if item["type"] == "tool_search_output":
+        names = [name for tool in list_objects(item.get("tools")) if (name := as_text(tool.get("name")))]
+        return chat.ToolResultPart(call_id, (chat.TextPart(f"Tools available: {', '.join(names) or 'none'}"),))
+    output: Any = item.get("output")
+    if output is None:
+        output = item.get("status") or ""
+    text = output if isinstance(output, str) else exact_json.dumps(output).decode()
+    return chat.ToolResultPart(call_id, (chat.TextPart(text),) if text else (), item.get("status") == "failed")

@@ -1,0 +1,56 @@
+"""The settings of a request that its response repeats (OpenAI's OpenAPI document, ``ResponseProperties``)."""
+
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import InvalidRequest
+from gateway.formats.wire.fields import Body
+
+_DEFAULTS: Body = {
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "store": True,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+_TEXT: Body = {"format": {"type": "text"}}
+_REASONING: Body = {"effort": None, "summary": None}
+
+
+def build_echo(body: Body, continues: str = "") -> bytes:
+    """Return the settings as JSON; ``continues`` is the previous response's id. Raises ``InvalidRequest``."""
+    echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
+    settings: Body = {
+        **_DEFAULTS,
+        **echoed,
+        "previous_response_id": continues or None,
+        "reasoning": _REASONING | _without_nulls(body.get("reasoning")),
+        "text": _TEXT | _without_nulls(body.get("text")),
+        "tools": [_build_tool(tool) for tool in body.get("tools") or ()],
+    }
+    try:
+        return exact_json.dumps(settings)
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("The tools are nested too deeply", param="tools") from None
+
+
+def _without_nulls(values: Any) -> Body:
+    return {name: value for name, value in (values or {}).items() if value is not None}
+
+
+def _build_tool(tool: Body) -> Body:
+    if tool.get("type") != "function":
+        return tool
+    return {"parameters": None, **tool, "strict": tool.get("strict") is True}

@@ -1,0 +1,271 @@
+"""Parse the input items of a Responses body into messages of the common chat model.
+
+Types: ``InputItem`` and its members. An item without a type is a message (``EasyInputMessage``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.adaptations import Adaptations
+from gateway.formats.chat.openai import content_parts
+from gateway.formats.chat.openai.custom_tools import write_input
+from gateway.formats.chat.responses.client_tools import parse_client_call, parse_client_result
+from gateway.formats.chat.responses.compaction import KINDS, TRIGGER, find_replaced, is_of_user, read_summary
+from gateway.formats.chat.responses.reasoning import parse_reasoning
+from gateway.formats.chat.responses.tools import join_name
+from gateway.formats.wire.fields import Body
+from gateway.formats.wire.json_values import as_text
+from gateway.frozen import frozen
+
+_ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_WEB = ("http://", "https://")
+
+_Part = chat.TextPart | chat.MediaPart
+
+
+def parse_items(value: object, adaptations: Adaptations | None = None) -> list[chat.Message]:
+    """Parse ``input``: a text, or a list of items. Raises ``InvalidRequest`` naming the item's field."""
+    if isinstance(value, str):
+        return [chat.Message("user", (chat.TextPart(value),))] if value else []
+    listed = [
+        one
+        for at, item in enumerate(content_parts.expect_list(value, "input"))
+        for one in _read_message(content_parts.expect_object(item, f"input[{at}]"), f"input[{at}]")
+    ]
+    items = [item for _, item in listed]
+    adaptations = Adaptations() if adaptations is None else adaptations
+    past = max((at for at, item in enumerate(items) if _is_of_model(item)), default=-1)
+    history = _History(
+        adaptations, {as_text(one.get("id")): as_text(one["call_id"]) for one in items if one.get("call_id")}
+    )
+    messages: list[chat.Message] = []
+    joins = False
+    replaced = find_replaced(items)
+    for at, (where, item) in enumerate(listed):
+        if at <= replaced and not is_of_user(item):
+            continue
+        adaptations.is_past = at <= past
+        message, joinable = _parse_item(item, where, history)
+        last = messages[-1] if messages else None
+        if not message.parts and (item.get("role") != "user" or last is None or last.role != "assistant"):
+            continue
+        if last is not None and joins and joinable and last.role == message.role:
+            messages[-1] = chat.Message(last.role, last.parts + message.parts)
+        else:
+            messages.append(message)
+        joins = joinable
+    return messages
+
+
+def _read_message(item: Body, where: str) -> Iterator[tuple[str, Body]]:
+    """Yield an item with its place. A chat message with tool calls or a tool result is split into equivalent items."""
+    role, calls = item.get("role"), item.get("tool_calls")
+    if role == "tool" and item.get("tool_call_id") is not None:
+        yield where, {"type": "function_call_output", "call_id": item["tool_call_id"], "output": item.get("content")}
+        return
+    if role != "assistant" or not isinstance(calls, list) or not calls:
+        yield where, item
+        return
+    if item.get("content"):
+        yield where, {"role": role, "content": item["content"]}
+    for at, listed in enumerate(calls):
+        here = f"{where}.tool_calls[{at}]"
+        call = content_parts.expect_object(listed, here)
+        function = content_parts.expect_object(call.get("function"), f"{here}.function")
+        yield here, {"type": "function_call", "call_id": call.get("id"), **function}
+
+
+def _is_of_model(item: Body) -> bool:
+    kind = item.get("type")
+    made = isinstance(kind, str) and (kind.endswith("_call") or kind in KINDS)
+    return item.get("role") == "assistant" or made
+
+
+@frozen
+class _History:
+    """Context for parsing an item. ``calls``: call ids by the ids of their items."""
+
+    adaptations: Adaptations
+    calls: Mapping[str, str]
+
+
+def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message, bool]:
+    """Return the message for an item, and whether it may be joined with neighboring messages of the same role."""
+    kind = item.get("type")
+    if kind is None and "role" in item:
+        kind = "message"
+    if kind is None and "id" in item:
+        kind = "item_reference"
+    if kind == "message":
+        return _parse_message(item, where, history.adaptations)
+    if kind == "item_reference":
+        raise content_parts.refuse(where, f"'{where}' refers to a stored item: send the item itself")
+    kind = content_parts.expect_text(kind, f"{where}.type")
+    part: chat.Part | None = None
+    if (parse_call := _OF_MODEL.get(kind)) is not None:
+        part = parse_call(item, where)
+        return chat.Message("assistant", () if part is None else (part,)), True
+    if kind in {"function_call_output", "custom_tool_call_output"}:
+        return chat.Message("user", (_parse_result(item, where, history.adaptations),)), True
+    if kind in _CLIENT_RESULTS:
+        part = parse_client_result(item, history.calls)
+        return chat.Message("user", () if part is None else (part,)), True
+    if kind in KINDS and (summary := read_summary(item)) is not None:
+        return chat.Message("user", (chat.TextPart(summary),)), False
+    return _adapt(kind, item, history.adaptations), True
+
+
+def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
+    """Convert an item unknown to other formats into a text message; without parts if it is useless to another model."""
+    if kind == "additional_tools":
+        return chat.Message("user", ())
+    if kind in _LEFT_OUT:
+        adaptations.note(kind)
+        return chat.Message("user", ())
+    role: Any = "user" if kind.endswith(_RESULT_ENDINGS) else "assistant"
+    return chat.Message(role, tuple(adaptations.write(kind, item)))
+
+
+def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise content_parts.refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
+    content = item.get("content")
+    content = "" if content is None and adaptations.is_past else content
+    parts = _parse_content(content, f"{where}.content", role, adaptations)
+    match _ROLES[role]:
+        case "assistant":
+            return chat.Message("assistant", parts), True
+        case "system":
+            return chat.Message("system", parts), False
+    return chat.Message("user", parts), False
+
+
+def _parse_content(content: object, where: str, role: str, adaptations: Adaptations) -> tuple[_Part, ...]:
+    if isinstance(content, str):
+        return (chat.TextPart(content),) if content else ()
+    parts = [
+        parsed
+        for at, part in enumerate(content_parts.expect_list(content, where))
+        for parsed in _parse_part(
+            content_parts.expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role, adaptations
+        )
+    ]
+    return tuple([part for part in parts if not isinstance(part, chat.TextPart) or part.text])
+
+
+def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in _TEXTS:
+        return [chat.TextPart(content_parts.expect_text(part.get("text"), f"{where}.text"))]
+    if role == "assistant" and kind == "refusal":
+        return [chat.TextPart(content_parts.expect_text(part.get("refusal"), f"{where}.refusal"))]
+    if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA:
+        if adaptations.is_past and part.get("file_id") is not None:
+            return [adaptations.replace_file(kind)]
+        return [_MEDIA[kind](part, where)]
+    if isinstance(kind, str) and kind not in _MEDIA and (role in {"assistant", "tool"} or adaptations.is_past):
+        return adaptations.write(kind, part)
+    allowed = {"user": "input_text, input_image, input_file or input_audio", "assistant": "output_text or refusal"}.get(
+        role, "input_text"
+    )
+    raise content_parts.refuse(f"{where}.type", f"'{where}.type' must be {allowed}")
+
+
+def _parse_image(part: Body, where: str) -> chat.MediaPart:
+    if part.get("file_id") is not None:
+        raise content_parts.refuse(
+            f"{where}.file_id",
+            "An uploaded file only works with a channel that speaks the Responses API; send image_url",
+        )
+    image = part.get("image_url")
+    nested = image if isinstance(image, dict) else {}  # the nested form of chat bodies
+    url = content_parts.expect_text(nested.get("url", image), f"{where}.image_url")
+    detail = nested.get("detail", part.get("detail"))
+    return content_parts.parse_address(
+        url,
+        f"{where}.image_url",
+        detail=None if detail is None else content_parts.expect_text(detail, f"{where}.detail"),
+    )
+
+
+def _parse_file(part: Body, where: str) -> chat.MediaPart:
+    url = part.get("file_url")
+    if url is None:
+        return content_parts.parse_file(part, where)
+    url = content_parts.expect_text(url, f"{where}.file_url")
+    if not url[:8].lower().startswith(_WEB):
+        raise content_parts.refuse(f"{where}.file_url", f"'{where}.file_url' must be an http(s) address")
+    return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, where)
+
+
+def _parse_function_call(item: Body, where: str) -> chat.ToolCallPart:
+    return chat.ToolCallPart(
+        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
+        content_parts.read_arguments(item.get("arguments"), f"{where}.arguments"),
+    )
+
+
+def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
+    text = content_parts.expect_text(item.get("input"), f"{where}.input")
+    return chat.ToolCallPart(
+        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
+        write_input(text),
+    )
+
+
+def _parse_reasoning(item: Body, where: str) -> chat.ReasoningPart | None:
+    texts = []
+    for name in ("summary", "content"):
+        for at, part in enumerate(content_parts.expect_list(item.get(name) or [], f"{where}.{name}")):
+            here = f"{where}.{name}[{at}]"
+            texts.append(content_parts.expect_text(content_parts.expect_object(part, here).get("text"), f"{here}.text"))
+    return parse_reasoning("\n\n".join(texts), as_text(item.get("encrypted_content")))
+
+
+def _parse_generated_image(item: Body, where: str) -> chat.MediaPart | None:
+    if item.get("result") is None:
+        return None
+    data = content_parts.expect_text(item["result"], f"{where}.result")
+    form = as_text(item.get("output_format")) or "png"
+    return chat.MediaPart("image", f"image/{form}", data)
+
+
+def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
+    call_id = content_parts.expect_text(item.get("call_id"), f"{where}.call_id")
+    output = item.get("output")
+    if isinstance(output, dict):
+        output = exact_json.dumps(output).decode()
+    return chat.ToolResultPart(call_id, _parse_content(output or "", f"{where}.output", "tool", adaptations))
+
+
+_OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = {
+    "function_call": _parse_function_call,
+    "custom_tool_call": _parse_custom_call,
+    "reasoning": _parse_reasoning,
+    "image_generation_call": _parse_generated_image,
+    "local_shell_call": parse_client_call,
+    "shell_call": parse_client_call,
+    "apply_patch_call": parse_client_call,
+    "tool_search_call": parse_client_call,
+}
+"""Types of items generated by the model -> parsers, which return None if nothing of the item is sent."""
+_CLIENT_RESULTS = frozenset(
+    {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
+)
+_LEFT_OUT = frozenset({*KINDS, TRIGGER, "configuration_update", "mcp_list_tools"})
+"""Types of items that are useless to another provider's model."""
+_RESULT_ENDINGS = ("_output", "_response")
+_MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {
+    "input_image": _parse_image,
+    "image_url": _parse_image,
+    "computer_screenshot": _parse_image,
+    "input_file": _parse_file,
+    "input_audio": content_parts.parse_audio,
+}
+"""Types of media parts in user messages and tool results -> parsers. ``image_url`` is from chat bodies."""

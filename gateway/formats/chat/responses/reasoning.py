@@ -1,0 +1,51 @@
+"""Conversion between providers' reasoning signatures and the ``encrypted_content`` of reasoning items.
+
+Clients send reasoning items back unchanged. A prefix distinguishes the gateway's items from OpenAI's own: no provider
+receives another provider's signature.
+"""
+
+from typing import Any
+
+from gateway.formats.chat.model import ReasoningPart
+from gateway.formats.chat.responses.compaction import KINDS, SUMMARY, replace_summary
+
+_SIGNED = "gateway:signed:"
+_REDACTED = "gateway:redacted:"
+UNSIGNED = "gateway:unsigned:"
+"""Marks unsigned reasoning, which its provider may require back (DeepSeek: Thinking Mode, tool calls)."""
+_OWN = (_SIGNED, _REDACTED, UNSIGNED, SUMMARY)
+_SEALED = ("reasoning", *KINDS)
+
+
+def build_signed(signature: str) -> str:
+    """Return the ``encrypted_content`` for reasoning with a provider's signature."""
+    return _SIGNED + signature
+
+
+def build_redacted(data: str) -> str:
+    """Return the ``encrypted_content`` for reasoning that the provider sends only in encrypted form."""
+    return _REDACTED + data
+
+
+def is_own(item: object) -> bool:
+    """Return whether an input item is a reasoning or summary item written by the gateway."""
+    if not isinstance(item, dict) or item.get("type") not in _SEALED:
+        return False
+    content = item.get("encrypted_content")
+    return isinstance(content, str) and content.startswith(_OWN)
+
+
+def drop_own(items: Any) -> Any:
+    """Return the input without the gateway's reasoning items, and with its summaries as text."""
+    if not isinstance(items, list) or not any(map(is_own, items)):
+        return items
+    return [replace_summary(item) for item in items if not is_own(item) or item["type"] in KINDS]
+
+
+def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
+    """Build a reasoning part; None if nothing can be sent: only OpenAI can use its own encrypted content."""
+    if content.startswith(_REDACTED):
+        return ReasoningPart(redacted=content.removeprefix(_REDACTED))
+    if content.startswith(_SIGNED):
+        return ReasoningPart(text, content.removeprefix(_SIGNED))
+    return ReasoningPart(text) if text else None

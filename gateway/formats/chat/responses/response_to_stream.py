@@ -1,0 +1,120 @@
+"""Convert an unstreamed response (Responses API) into the equivalent stream.
+
+An item of an unknown type is sent unchanged in its ``added`` and ``done`` events.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.formats.chat.responses.responses import UNFINISHED, parse_response, parse_response_usage
+from gateway.formats.errors.openai import Secrets
+
+Item = dict[str, Any]
+Events = Iterator[tuple[str, Item]]
+_UNFINISHED: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
+
+
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Convert an unstreamed response into events. Return them with the usage. Raises the error of a failed response.
+
+    A response that continues in the background gets only its first events.
+    """
+    value = parse_response(raw, secrets)
+    events = [
+        b"event: %b\ndata: %b\n\n"
+        % (kind.encode(), exact_json.dumps({"type": kind, "sequence_number": number} | fields))
+        for number, (kind, fields) in enumerate(_list_events(value))
+    ]
+    return b"".join(events), parse_response_usage(value, inference)
+
+
+def _list_events(value: Item) -> Events:
+    status = value.get("status")
+    begun = value | {name: empty for name, empty in _UNFINISHED.items() if name in value} | {"output": []}
+    runs = status in UNFINISHED
+    begun["status"] = status if runs else "in_progress"
+    yield "response.created", {"response": begun}
+    yield f"response.{begun['status']}", {"response": begun}
+    if runs:
+        return
+    output = value.get("output")
+    for index, item in enumerate(output if isinstance(output, list) else ()):
+        if isinstance(item, dict):
+            yield from _list_item(item, index)
+    kind = status if status in ("incomplete", "cancelled") else "completed"
+    yield f"response.{kind}", {"response": value}
+
+
+def _list_item(item: Item, index: int) -> Events:
+    kind = item.get("type")
+    where = {"item_id": item.get("id") or "", "output_index": index}
+    field, list_deltas = _DELTAS.get(kind if isinstance(kind, str) else "", ("", None))
+    begun = item
+    if list_deltas is not None:
+        begun = item | {field: "" if isinstance(item.get(field), str) else []}
+        if "status" in item:
+            begun["status"] = "in_progress"
+    yield "response.output_item.added", {"output_index": index, "item": begun}
+    if list_deltas is not None:
+        yield from list_deltas(item, where)
+    yield "response.output_item.done", {"output_index": index, "item": item}
+
+
+def _list_parts(value: object) -> list[tuple[int, Item]]:
+    return [(at, part) for at, part in enumerate(value if isinstance(value, list) else ()) if isinstance(part, dict)]
+
+
+def _list_message(item: Item, where: Item) -> Events:
+    for at, part in _list_parts(item.get("content")):
+        place = where | {"content_index": at}
+        name = "refusal" if part.get("type") == "refusal" else "text"
+        begun = part | {name: ""} | ({"annotations": []} if "annotations" in part else {})
+        yield "response.content_part.added", place | {"part": begun}
+        kind = "response.refusal" if name == "refusal" else "response.output_text"
+        more = {"logprobs": part.get("logprobs") or []} if name == "text" else {}
+        yield from _list_text(kind, name, part.get(name), place, more)
+        for number, annotation in _list_parts(part.get("annotations")):
+            fields = {"annotation_index": number, "annotation": annotation}
+            yield "response.output_text.annotation.added", place | fields
+        yield "response.content_part.done", place | {"part": part}
+
+
+def _list_text(kind: str, name: str, value: object, place: Item, more: Item) -> Events:
+    text = value if isinstance(value, str) else ""
+    if text:
+        yield f"{kind}.delta", place | {"delta": text} | more
+    yield f"{kind}.done", place | {name: text} | more
+
+
+def _list_arguments(item: Item, where: Item) -> Events:
+    name = {"name": item.get("name") or ""}
+    done = list(_list_text("response.function_call_arguments", "arguments", item.get("arguments"), where, {}))
+    kind, fields = done.pop()
+    yield from done
+    yield kind, fields | name
+
+
+def _list_input(item: Item, where: Item) -> Events:
+    yield from _list_text("response.custom_tool_call_input", "input", item.get("input"), where, {})
+
+
+def _list_reasoning(item: Item, where: Item) -> Events:
+    for at, part in _list_parts(item.get("summary")):
+        place = where | {"summary_index": at}
+        yield "response.reasoning_summary_part.added", place | {"part": part | {"text": ""}}
+        yield from _list_text("response.reasoning_summary_text", "text", part.get("text"), place, {})
+        yield "response.reasoning_summary_part.done", place | {"part": part}
+    for at, part in _list_parts(item.get("content")):
+        yield from _list_text("response.reasoning_text", "text", part.get("text"), where | {"content_index": at}, {})
+
+
+_DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {
+    "message": ("content", _list_message),
+    "function_call": ("arguments", _list_arguments),
+    "custom_tool_call": ("input", _list_input),
+    "reasoning": ("summary", _list_reasoning),
+}
+"""Types of items that are streamed in parts -> the initially empty field, and the function that lists its events."""

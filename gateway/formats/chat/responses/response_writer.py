@@ -1,0 +1,376 @@
+"""Build responses of the Responses API, streamed or whole, from the events of an answer.
+
+A tool call may continue after the next item has begun, because every event names its item. An item is done when its
+text is complete.
+"""
+
+from io import StringIO
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import GatewayError, ProviderBadResponse
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.openai.custom_tools import read_input
+from gateway.formats.chat.responses.client_tools import build_item
+from gateway.formats.chat.responses.echo import build_echo
+from gateway.formats.chat.responses.failure import build_failure
+from gateway.formats.chat.responses.reasoning import UNSIGNED, build_redacted, build_signed
+from gateway.formats.chat.responses.tools import find_call_kinds, find_namespaces
+from gateway.formats.translator import ResponseIdentity
+from gateway.formats.wire.json_values import as_object, loads_or_none
+
+Body = dict[str, Any]
+MAX_CHARS = 16 * 1024 * 1024
+"""The limit on characters per response, which are all kept because the last event repeats them."""
+_TEXT, _REFUSAL = "response.output_text", "response.refusal"
+_SUMMARY, _ARGUMENTS = "response.reasoning_summary_text", "response.function_call_arguments"
+_WHOLE = frozenset({"stop", "tool_calls"})
+
+
+@attrs.define(eq=False)
+class _Text:
+    """A text that is streamed in pieces. ``head``: the beginning of its delta events, up to the sequence number."""
+
+    kind: str
+    place: Body
+    head: bytes = b""
+    text: StringIO = attrs.Factory(StringIO)
+
+
+@attrs.define(eq=False)
+class _Item:
+    index: int
+    value: Body
+    text: _Text | None = None
+
+
+class ResponseStreamSerializer:
+    """Writes events as a stream of the Responses API. ``chars``: number of characters so far."""
+
+    __slots__ = (
+        "_begun",
+        "_calls",
+        "_echo",
+        "_finished",
+        "_keep",
+        "_kinds",
+        "_model",
+        "_name",
+        "_namespaced",
+        "_now_s",
+        "_number",
+        "_open",
+        "_output",
+        "_signature",
+        "_text",
+        "_thought",
+        "_used",
+        "chars",
+    )  # fmt: skip
+
+    def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
+        self._echo = build_echo(inference.body, inference.continues)
+        self._keep = inference.keep
+        self._kinds = find_call_kinds(inference.body)
+        self._namespaced = find_namespaces(inference.body)
+        self._name, self._model, self._now_s = identity.id, identity.model, identity.now_s
+        self._number = 0
+        self.chars = 0
+        self._output: list[Body] = []
+        self._open: _Item | None = None  # a message or reasoning
+        self._calls: dict[int, _Item] = {}
+        self._text: _Text | None = None  # the text of the open message
+        self._thought: _Text | None = None  # the text of the open reasoning
+        self._signature = ""
+        self._finished: chat.ChoiceFinished | None = None
+        self._used: chat.UsageReport | None = None
+        self._begun = False
+
+    def write(self, event: chat.Event) -> bytes:
+        # Hot path, nearly every event of a stream.
+        if type(event) is chat.TextDelta and event.choice == 0 and self._text is not None:
+            return self._append(self._text, event.text)
+        if type(event) is chat.ToolCallDelta and event.choice == 0 and event.index in self._calls:
+            return self._add_arguments(self._calls[event.index], event.arguments)
+        if type(event) is chat.ReasoningDelta and event.choice == 0 and self._thought is not None:
+            return self._append(self._thought, event.text) if event.text else b""
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: chat.Event) -> bytes:
+        written = b""
+        match event:
+            case chat.MessageStart():
+                self._model = event.model or self._model
+                written = self._begin()
+            case chat.UsageReport():
+                self._used = event
+            case chat.StreamEnd():
+                written = self._begin() + self._close("completed") + self._end()
+            case chat.ChoiceFinished(choice=0) if self._finished is None:
+                self._finished = event
+                written = self._begin() + self._close("completed" if event.reason in _WHOLE else "incomplete")
+            case chat.StreamError() | chat.ChoiceFinished():
+                pass
+            case _ if event.choice == 0 and self._finished is None:
+                written = self._begin() + self._add_content(event)
+        return written
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        begun = self._build(status="failed", incomplete_details=None, output=self._output, usage=None)
+        return build_failure(error, request_id, orjson.loads(begun), self._number)
+
+    def build_response(self) -> bytes:
+        reason = "stop" if self._finished is None else self._finished.reason
+        incomplete = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(reason)
+        return self._build(
+            status="completed" if incomplete is None else "incomplete",
+            incomplete_details=None if incomplete is None else {"reason": incomplete},
+            output=self._output,
+            usage=None if self._used is None else build_usage(self._used),
+        )
+
+    def _begin(self) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        begun = orjson.Fragment(self._build(status="in_progress", incomplete_details=None, output=[], usage=None))
+        return self._write("response.created", response=begun) + self._write("response.in_progress", response=begun)
+
+    def _end(self) -> bytes:
+        whole = self.build_response()
+        if self._keep is not None:
+            self._keep(whole)
+        kind = "incomplete" if self._finished is not None and self._finished.reason not in _WHOLE else "completed"
+        return self._write(f"response.{kind}", response=orjson.Fragment(whole))
+
+    def _build(self, **changing: Any) -> bytes:
+        fixed = {
+            "id": f"resp_{self._name}",
+            "object": "response",
+            "created_at": self._now_s,
+            "error": None,
+            "model": self._model,
+        }
+        return orjson.dumps(fixed | changing)[:-1] + b"," + self._echo[1:]
+
+    def _write(self, kind: str, **fields: Any) -> bytes:
+        data = orjson.dumps({"type": kind, **fields, "sequence_number": self._number})
+        self._number += 1
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+    def _add_content(self, event: chat.Event) -> bytes:
+        written = b""
+        match event:
+            case chat.TextDelta():
+                written = self._add_text(_TEXT, event.text)
+            case chat.RefusalDelta():
+                written = self._add_text(_REFUSAL, event.text)
+            case chat.ReasoningDelta() if event.text:
+                written = self._add_reasoning(event.text)
+            case chat.ReasoningSignature():
+                written = self._sign(event.signature)
+            case chat.RedactedReasoning():
+                written = self._add_sealed(build_redacted(event.data))
+            case chat.ToolCallStart():
+                written = self._start_call(event)
+            case chat.ToolCallDelta() if event.index in self._calls:
+                written = self._add_arguments(self._calls[event.index], event.arguments)
+            case chat.ImageOutput():
+                written = self._add_image(event)
+        return written
+
+    def _add_text(self, kind: str, text: str) -> bytes:
+        if not text:
+            return b""
+        written = b""
+        item = self._open
+        if item is None or item.value["type"] != "message":
+            written = self._close_item()
+            item, begun = self._start({"type": "message", "status": "in_progress", "role": "assistant", "content": []})
+            self._open, written = item, written + begun
+        if item.text is None or item.text.kind != kind:
+            written += self._close_text(item)
+            place = {"item_id": item.value["id"], "output_index": item.index}
+            opened = item.text = _Text(kind, place | {"content_index": len(item.value["content"])})
+            self._text = opened if kind == _TEXT else None
+            written += self._write("response.content_part.added", **opened.place, part=_build_part(kind, ""))
+        return written + self._append(item.text, text)
+
+    def _add_reasoning(self, text: str) -> bytes:
+        written = b""
+        item = self._open
+        if item is None or item.value["type"] != "reasoning":
+            written = self._close_item()
+            item, begun = self._start({"type": "reasoning", "summary": []})
+            place = {"item_id": item.value["id"], "output_index": item.index, "summary_index": 0}
+            self._thought = item.text = _Text(_SUMMARY, place)
+            self._open = item
+            written += begun + self._write(
+                "response.reasoning_summary_part.added", **place, part={"type": "summary_text", "text": ""}
+            )
+        return written + (self._append(item.text, text) if item.text is not None else b"")
+
+    def _sign(self, signature: str) -> bytes:
+        self._signature = signature
+        if self._open is None or self._open.value["type"] != "reasoning":
+            return self._add_sealed(build_signed(signature))
+        self._open.value["encrypted_content"] = build_signed(signature)
+        return self._close_item()
+
+    def _add_sealed(self, content: str) -> bytes:
+        written = self._close_item()
+        item, begun = self._start({"type": "reasoning", "summary": []})
+        item.value["encrypted_content"] = content
+        return written + begun + self._finish_item(item)
+
+    def _start_call(self, event: chat.ToolCallStart) -> bytes:
+        written = self._close_item()
+        signed = chat.GEMINI_PREFIX + (event.signature or "")
+        if event.signature and signed != self._signature:
+            written += self._sign(signed)
+        if event.index in self._calls:
+            written += self._close_call(self._calls.pop(event.index), "completed")
+        called: Body = {"call_id": event.id, **self._namespaced.get(event.name, {"name": event.name})}
+        kind = self._kinds.get(event.name)
+        if kind not in {None, "custom"}:
+            fields = build_item(str(kind), "{}")
+            item, begun = self._start({"type": f"{kind}_call", "status": "in_progress", "call_id": event.id, **fields})
+        elif kind:
+            item, begun = self._start({"type": "custom_tool_call", **called, "input": ""})
+        else:
+            item, begun = self._start({"type": "function_call", "status": "in_progress", **called, "arguments": ""})
+        item.text = _Text(_ARGUMENTS, {"item_id": item.value["id"], "output_index": item.index})
+        self._calls[event.index] = item
+        return written + begun
+
+    def _add_arguments(self, item: _Item, arguments: str) -> bytes:
+        if item.text is None or not arguments:
+            return b""
+        if item.value["type"] == "function_call":
+            return self._append(item.text, arguments)
+        self._count(arguments)
+        item.text.text.write(arguments)
+        return b""
+
+    def _add_image(self, event: chat.ImageOutput) -> bytes:
+        self._count(event.data)
+        written = self._close_item()
+        form = event.media_type.removeprefix("image/")
+        item, begun = self._start(
+            {"type": "image_generation_call", "status": "in_progress", "result": None, "output_format": form}
+        )
+        item.value |= {"status": "completed", "result": event.data}
+        return written + begun + self._finish_item(item)
+
+    def _append(self, text: _Text, piece: str) -> bytes:
+        self.chars += len(piece)
+        if self.chars > MAX_CHARS:
+            self._count("")
+        text.text.write(piece)
+        head = text.head
+        if not head:
+            head = text.head = _make_head(text)
+        self._number += 1
+        return b'%b%d,"delta":%b}\n\n' % (head, self._number - 1, orjson.dumps(piece))
+
+    def _count(self, text: str) -> None:
+        self.chars += len(text)
+        if self.chars > MAX_CHARS:
+            raise ProviderBadResponse("The provider's answer is too long", phase="stream")
+
+    def _start(self, value: Body) -> tuple[_Item, bytes]:
+        index = len(self._output)
+        value = {"id": f"{_PREFIXES[value['type']]}_{self._name}_{index}", **value}
+        self._output.append(value)
+        return _Item(index, value), self._write("response.output_item.added", output_index=index, item=value)
+
+    def _close(self, status: str) -> bytes:
+        written = self._close_item(status)
+        for index in list(self._calls):
+            written += self._close_call(self._calls.pop(index), status)
+        return written
+
+    def _close_item(self, status: str = "completed") -> bytes:
+        """Finish the items that cannot continue once another begins: message, reasoning and complete calls."""
+        written = b""
+        item, self._open, self._text, self._thought = self._open, None, None, None
+        if item is not None:
+            written = self._close_text(item)
+            if item.value["type"] == "message":
+                item.value["status"] = status
+            else:
+                item.value.setdefault("encrypted_content", UNSIGNED)
+            written += self._finish_item(item)
+        whole = [index for index, call in self._calls.items() if _is_whole(call)]
+        return written + b"".join([self._close_call(self._calls.pop(index), "completed") for index in whole])
+
+    def _close_text(self, item: _Item) -> bytes:
+        text, item.text = item.text, None
+        if text is None:
+            return b""
+        value = text.text.getvalue()
+        part = _build_part(text.kind, value)
+        if text.kind == _SUMMARY:
+            item.value["summary"].append(part)
+            done = self._write(f"{_SUMMARY}.done", **text.place, text=value)
+            return done + self._write("response.reasoning_summary_part.done", **text.place, part=part)
+        item.value["content"].append(part)
+        fields: Body = {"refusal": value} if text.kind == _REFUSAL else {"text": value, "logprobs": []}
+        done = self._write(f"{text.kind}.done", **text.place, **fields)
+        return done + self._write("response.content_part.done", **text.place, part=part)
+
+    def _close_call(self, item: _Item, status: str) -> bytes:
+        arguments, place = ("", {}) if item.text is None else (item.text.text.getvalue(), item.text.place)
+        if item.value["type"] == "function_call":
+            item.value |= {"status": status, "arguments": arguments}
+            name = item.value["name"]
+            return self._write(f"{_ARGUMENTS}.done", **place, name=name, arguments=arguments) + self._finish_item(item)
+        if item.value["type"] != "custom_tool_call":
+            item.value |= {"status": status, **build_item(item.value["type"].removesuffix("_call"), arguments)}
+            return self._finish_item(item)
+        given = item.value["input"] = read_input(arguments)
+        kind = "response.custom_tool_call_input"
+        delta = self._write(f"{kind}.delta", **place, delta=given) if given else b""
+        return delta + self._write(f"{kind}.done", **place, input=given) + self._finish_item(item)
+
+    def _finish_item(self, item: _Item) -> bytes:
+        return self._write("response.output_item.done", output_index=item.index, item=item.value)
+
+
+_PREFIXES = {
+    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
+    "local_shell_call": "lsh", "shell_call": "sh", "apply_patch_call": "apc", "tool_search_call": "tsc",
+    "image_generation_call": "ig", "compaction": "cmp"
+}  # fmt: skip
+
+
+def _make_head(text: _Text) -> bytes:
+    kind = f"{text.kind}.delta"
+    logprobs: Body = {"logprobs": []} if text.kind == _TEXT else {}
+    data = orjson.dumps({"type": kind, **text.place} | logprobs)
+    return b'event: %b\ndata: %b,"sequence_number":' % (kind.encode(), data[:-1])
+
+
+def _build_part(kind: str, text: str) -> Body:
+    if kind == _TEXT:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "refusal", "refusal": text} if kind == _REFUSAL else {"type": "summary_text", "text": text}
+
+
+def _is_whole(call: _Item) -> bool:
+    return call.text is not None and bool(as_object(loads_or_none(call.text.text.getvalue().encode())))
+
+
+def build_usage(used: chat.UsageReport) -> Body:
+    """Build a ``ResponseUsage``."""
+    usage = used.usage
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.written_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

@@ -1,0 +1,409 @@
+"""Responses in the OpenAI API format: request checks, stream passthrough and usage.
+
+An event has its type twice: as its name and in its data. The last event contains the whole response.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.token_estimate import estimate_sample, estimate_text
+from gateway.domain.usage import (
+    MAX_TOKENS,
+    Usage,
+    attach_details,
+    build_reported_usage,
+    estimate_tokens,
+    find_cost,
+    find_modalities,
+    find_tier,
+    parse_count,
+)
+from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats.chat.openai.chat import check_sampling, find_affinity_key, parse_answer_object, parse_any_object
+from gateway.formats.chat.openai.stream_tail import DONE, split_events
+from gateway.formats.chat.responses.compaction import asks_for_summary, is_summary
+from gateway.formats.chat.responses.failure import build_failure
+from gateway.formats.chat.responses.reasoning import drop_own
+from gateway.formats.errors import openai as errors
+from gateway.formats.references.stored import list_created_ids
+from gateway.formats.stream import PassthroughStream
+from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
+from gateway.formats.wire import sse
+from gateway.formats.wire.fields import (
+    Body,
+    kind_of,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_object,
+    read_text,
+)
+from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
+from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
+
+_PROMPT = ("input", "instructions", "tools", "text", "prompt")
+"""Fields of a body that are part of the prompt."""
+_MEDIA = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "result"})
+"""String fields of an item that represent an image, a recording or a file."""
+_ENCRYPTED = "encrypted_content"
+_TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED})
+
+_BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_FAILED = "response.failed"
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED})
+UNFINISHED = frozenset({"queued", "in_progress"})
+# The names of events about a part of the response have at least two dots; those about the whole response have one.
+_PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
+_PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
+_NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
+_NO_REASON = errors.ErrorBody(errors.NO_REASON)
+
+_LIMITED = frozenset({"rate_limit_exceeded", "insufficient_quota"})
+_REFUSED = frozenset(
+    {
+        "bio_policy", "context_length_exceeded", "empty_image_file", "failed_to_download_image",
+        "image_content_policy_violation", "image_file_not_found", "image_file_too_large", "image_parse_error",
+        "image_too_large", "image_too_small", "invalid_base64_image", "invalid_image", "invalid_image_format",
+        "invalid_image_mode", "invalid_image_url", "invalid_prompt", "invalid_request_error",
+        "misalignment_policy_violation", "unsupported_image_media_type",
+    },
+)  # fmt: skip
+"""Codes of ``ResponseError``, and a type of OpenAI's errors, that mean an invalid client request."""
+_STORED = "responses"
+"""The affinity key of requests whose response is stored, or that use a stored one."""
+_STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429)
+
+
+def parse_responses_inference(body: Body) -> InferenceRequest:
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
+
+    The token bound excludes the content of an earlier response, which only its provider knows.
+    """
+    model = parse_model(body)
+    _check_input(body.get("input"))
+    read_text(body, "instructions")
+    parse_object(body, "prompt")
+    parse_list(body, "tools")
+    read_text(body, "user")
+    parse_flag(body, "background")
+    check_sampling(body)
+    longest = parse_integer(body, "max_output_tokens", 1, MAX_TOKENS)
+    chars, tokens = _measure({name: body[name] for name in _PROMPT if body.get(name) is not None})
+    return InferenceRequest(
+        operation="responses",
+        model=model,
+        body=body,
+        stream=parse_flag(body, "stream"),
+        prompt_chars=chars,
+        max_prompt_tokens=tokens,
+        max_output_tokens=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
+        affinity_key=_parse_affinity_key(body),
+        compaction="item" if asks_for_summary(body.get("input")) else "",
+    )
+
+
+def _check_input(value: object) -> None:
+    """Raise ``InvalidRequest`` unless ``input`` is a text, a list of objects, or absent."""
+    if value is None or isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'input' must be a string or an array of items, not {kind_of(value)}", param="input")
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            where = f"input[{index}]"
+            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(item)}", param=where)
+
+
+def _parse_affinity_key(body: Body) -> str | None:
+    """Return the affinity key. Requests that store or use responses share one, because one provider must serve them."""
+    read_text(body, "previous_response_id")
+    conversation = body.get("conversation")
+    if conversation is not None and not isinstance(conversation, str | dict):
+        found = kind_of(conversation)
+        raise InvalidRequest(f"'conversation' must be a string or an object, not {found}", param="conversation")
+    goes_on = conversation is not None or body.get("previous_response_id") is not None
+    stored = parse_flag(body, "store") or body.get("store") is None
+    return _STORED if goes_on or stored else find_affinity_key(body)
+
+
+def _measure(value: Any) -> tuple[int, int]:
+    chars = tokens = 0
+    rest: list[tuple[str, Any]] = [("", value)]
+    while rest:
+        name, item = rest.pop()
+        if isinstance(item, list):
+            rest.extend((name, part) for part in item)
+        elif not isinstance(item, str):
+            tokens += MESSAGE_TOKENS
+            rest.extend(item.items() if isinstance(item, dict) else ())
+        elif name in _MEDIA:
+            tokens += PART_TOKENS
+        else:
+            # Encrypted reasoning is longer than its text, so an estimate from its length is high enough.
+            sealed = name == _ENCRYPTED and not is_summary(item)
+            tokens += estimate_tokens(len(item)) if sealed else bound_text(item)
+            chars += len(item) if name in _TEXTS else 0
+    return chars, tokens
+
+
+def _list_texts(value: Any) -> list[str]:
+    texts: list[str] = []
+    rest: list[tuple[str, Any]] = [("", value)]
+    while rest:
+        name, item = rest.pop()
+        if isinstance(item, list):
+            rest.extend((name, part) for part in item)
+        elif isinstance(item, dict):
+            rest.extend(item.items())
+        elif isinstance(item, str) and name in _TEXTS:
+            texts.append(item)
+    return texts
+
+
+def build_responses_body(inference: InferenceRequest, model: str) -> Body:
+    """Build the body with the provider's model name, without reasoning items from other providers."""
+    body = inference.body | {"model": model}
+    if (items := body.get("input")) is not None:
+        body["input"] = drop_own(items)
+    return body
+
+
+def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
+    """Return the usage of an unstreamed answer. Raises the error of a failed response, or ``ProviderBadResponse``."""
+    answer = parse_response(raw, secrets)
+    inference.made[:] = list_created_ids(answer, kept=inference.body.get("store") is not False)
+    return parse_response_usage(answer, inference)
+
+
+def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
+    """Parse a whole response. Raises the same errors as ``parse_responses_answer``."""
+    value = parse_any_object(raw)
+    if value.get("object") != "response":
+        parse_answer_object(raw, secrets)
+        raise ProviderBadResponse("The provider's answer is not a response")
+    if value.get("status") == "failed":
+        raise _parse_failure(value.get("error"), secrets, phase="answer")
+    return value
+
+
+def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
+    """Return the reported usage, else an estimate; for a background response, its reserved output."""
+    usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_details(answer))
+    if not answer.get("output") and usage.source == "upstream":
+        return usage
+
+    def count_answer() -> int:
+        status = answer.get("status")
+        running = isinstance(status, str) and status in UNFINISHED
+        return inference.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+
+    return fill_counts(usage, inference, count_answer)
+
+
+def parse_usage_object(raw: object) -> Usage | None:
+    """Parse a ``ResponseUsage``; None if missing or implausible."""
+    if not isinstance(raw, Mapping):
+        return None
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt is None or completion is None:
+        return None
+    details = as_object(raw.get("input_tokens_details"))
+    cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
+    thought = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
+    usage = build_reported_usage(prompt, completion, cached=cached, written=written, thought=thought)
+    return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
+
+
+def _find_details(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response's searches, service tier and cost (OpenRouter's) as ``UsageDetails`` fields.
+
+    Opening or searching a page is not charged (platform.openai.com/docs/pricing, "Built-in tools").
+    """
+    found: dict[str, Any] = {}
+    if tier := find_tier(answer.get("service_tier")):
+        found["tier"] = tier
+    if (cost := find_cost(as_object(answer.get("usage")))) is not None:
+        found["cost_nanos"] = cost
+    for item in list_objects(answer.get("output")):
+        field = _SEARCHES.get(str(item.get("type")))
+        if field and as_object(item.get("action")).get("type") in (None, "search"):
+            found[field] = found.get(field, 0) + 1
+    return found
+
+
+_SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
+
+
+def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
+    reported = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
+    status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
+    if status is None:
+        return errors.build_reported(reported, phase)
+    return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
+
+
+def find_response_id(raw: bytes) -> str:
+    """Return the id of a response. ``raw``: a whole response or a stream's first events. Empty if there is no id."""
+    whole = raw.lstrip().startswith(b"{")
+    for payload in (raw,) if whole else (sse.parse_data(event) or b"" for event in split_events(raw)):
+        value = as_object(loads_or_none(payload))
+        if isinstance(found := as_object(value.get("response", value)).get("id"), str):
+            return found
+    return ""
+
+
+class ResponsesPassthrough(PassthroughStream):
+    """Forwards complete events up to the event that ends the response; see ``StreamTransform``.
+
+    Events are unchanged, except that secrets and URLs in a failure message are masked. Events about the response itself
+    (created, queued, in progress) are forwarded but not counted: until an answer begins, another channel may be tried.
+
+    Attributes:
+        events: number of complete events with data so far, without these and the last one.
+        ended: the response is complete, incomplete, cancelled, or failed after it began. Everything afterwards is
+            dropped, including the end mark of chat streams, which some servers add and no client needs.
+    """
+
+    __slots__ = ("_buffer", "_inference", "_usage")
+
+    def __init__(self, inference: InferenceRequest, secrets: errors.Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._inference = inference
+        self._buffer = HeadTailBuffer()
+        self._usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        self._buffer.feed(data)
+        # Fast path: a typical piece consists of complete events about parts of the response and needs no parsing.
+        whole = data.endswith(b"\n\n") and not self._splitter.waiting
+        if whole and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
+            self._begun = True
+            self.events += data.count(b"\n\n")
+            return data
+        return self._feed_slowly(data)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload.startswith(DONE):
+            self.ended = True
+            return event
+        kind, value = _parse_event(event, payload)
+        if kind == "error" or (not kind.startswith("response.") and value.get("error")):
+            self.error = _parse_failure(value.get("error") or _without_type(value), self._secrets)
+            return b""
+        if kind in _ENDS and value:
+            return self._end(event, kind, value)
+        if kind not in _BEGINS:
+            self.events += 1
+        return event
+
+    def _end(self, event: bytes, kind: str, value: dict[str, Any]) -> bytes:
+        answer = as_object(value.get("response"))
+        if kind == _FAILED and not self.events:
+            self.error = _parse_failure(answer.get("error"), self._secrets)
+            return b""
+        self.ended = True
+        self._inference.made[:] = list_created_ids(answer, kept=self._inference.body.get("store") is not False)
+        if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
+            self._usage = parse_response_usage(answer, self._inference)
+        return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
+
+    def finish(self) -> bytes:
+        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
+        rest = self._splitter.take().rstrip(b"\r\n")
+        written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
+        if self.error is not None:
+            raise self.error
+        if not self.ended:
+            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+        return written
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        begun, number = _find_position(self._buffer)
+        response = begun or {
+            "id": f"resp_{request_id}",
+            "object": "response",
+            "model": self._inference.model,
+            "output": [],
+        }
+        return build_failure(error, request_id, response, number)
+
+    def parse_usage(self) -> Usage:
+        if self._usage is not None:
+            return self._usage
+        if not self.events:
+            return Usage(source="estimate") if self._buffer.size else Usage()
+        events, text = _sample(self._buffer.tail)
+        if events < self.events and not self._buffer.whole:
+            more_events, more_text = _sample(self._buffer.head)
+            events, text = events + more_events, text + more_text
+        completion = estimate_sample((text,), events, self.events)
+        return Usage(estimate_prompt(self._inference), completion, source="estimate")
+
+
+def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
+    """Return an event's type and its data; empty if the data is not an object, or is about a part and not parsed."""
+    found = _NAME.search(event) if sse.has_name(event) else None
+    name = found[1] if found else b""
+    if _PART.match(name):
+        return name.decode(), {}
+    value = as_object(loads_or_none(payload))
+    kind = value.get("type")
+    if name == b"error" or not isinstance(kind, str):
+        kind = name.decode(errors="replace")
+    return kind, value
+
+
+def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
+    """Return the initial response, empty if it has not begun, and the sequence number for the next event."""
+    begun: dict[str, Any] = {}
+    last = -1
+    for event in (*([] if buffer.whole else split_events(buffer.head)), *split_events(buffer.tail)):
+        value = as_object(loads_or_none(sse.parse_data(event) or b""))
+        kind, number = value.get("type"), value.get("sequence_number")
+        if kind in ("error", _FAILED) or value.get("error"):
+            continue
+        if kind == "response.created":
+            begun = as_object(value.get("response"))
+        if type(number) is int:
+            last = max(last, number)
+    return begun, last + 1
+
+
+def _without_type(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.get(name) for name in ("message", "param", "code")}
+
+
+def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) -> bytes:
+    answer = value.get("response")
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict) or not isinstance(message := error.get("message"), str):
+        return event
+    error["message"] = errors.mask(message, secrets)
+    if error["message"] == message:
+        return event
+    try:
+        return b"event: response.failed\ndata: " + exact_json.dumps(value) + b"\n\n"
+    except orjson.JSONEncodeError:  # nested too deeply to be serialized
+        return b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
+
+
+def _sample(raw: bytes) -> tuple[int, str]:
+    events, texts = 0, []
+    for event in split_events(raw):
+        value = as_object(loads_or_none(sse.parse_data(event) or b""))
+        kind = value.get("type")
+        if not isinstance(kind, str) or kind in _BEGINS | _ENDS:
+            continue
+        events += 1
+        delta = value.get("delta")
+        if isinstance(delta, str) and kind != "response.audio.delta":
+            texts.append(delta)
+    return events, "".join(texts)

@@ -1,0 +1,167 @@
+"""Parse the tools of a Responses body, for channels with another format.
+
+Input items may contain tools too: tools added by the client (``additional_tools``) or found by a search
+(``tool_search_output``). A custom tool becomes a function with one text argument; see ``custom_tools.py``. The name of
+a tool in a namespace gets the name of the namespace as a prefix. A tool executed by OpenAI is left out if the model
+need not call it, and rejected otherwise.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, cast
+
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.chat.openai.content_parts import expect_list, expect_object, expect_text, refuse
+from gateway.formats.chat.openai.custom_tools import build_custom
+from gateway.formats.chat.responses.client_tools import CLIENT_TOOLS, build_function, is_run_by_client
+from gateway.formats.wire.fields import Body, parse_list, parse_object
+from gateway.formats.wire.json_values import as_object, list_objects
+
+MAX_NAME = 64
+"""The longest tool name in characters that every format accepts (OpenAI's OpenAPI document, ``FunctionObject``)."""
+_DIGEST = 8
+_CALLABLE = ("function", "custom")
+_NAMESPACE = "namespace"
+_WITH_TOOLS = ("additional_tools", "tool_search_output")
+
+
+def only_there(where: str, what: str) -> Exception:
+    """Return the error for a feature that needs a channel with the Responses API. ``what``: names the feature."""
+    return refuse(where, f"{what} only works with a channel that speaks the Responses API")
+
+
+def join_name(namespace: object, name: str) -> str:
+    """Return a tool's name with its namespace, if any, as a prefix. Long names are cut to ``MAX_NAME`` with a hash."""
+    if not isinstance(namespace, str) or not namespace:
+        return name
+    joined = f"{namespace}__{name}"
+    if len(joined) <= MAX_NAME:
+        return joined
+    digest = hashlib.sha256(joined.encode()).hexdigest()[:_DIGEST]
+    return f"{joined[: MAX_NAME - _DIGEST - 1]}_{digest}"
+
+
+def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
+    """Return the tools and the tool choice. Raises ``InvalidRequest`` naming the field."""
+    listed: dict[str, chat.Tool] = {}
+    for where, tool in _list_declared(body):
+        for parsed in _parse_listed(tool, where, adaptations):
+            listed.setdefault(parsed.name, parsed)
+    tools = tuple(listed.values())
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") in ("auto", "none", "required"):
+        choice = choice["type"]
+    if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
+        return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
+    if not isinstance(choice, dict):
+        raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
+    if choice.get("type") == "allowed_tools":
+        tools, allowed = _parse_allowed(choice, tools)
+        return tools, check_choice(allowed, tools, adaptations)
+    return tools, check_choice(chat.ForcedTool(_parse_name(choice, "tool_choice")), tools, adaptations)
+
+
+def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
+    """Yield each tool in the body and its input items, with its place. Raises ``InvalidRequest``."""
+    for at, tool in enumerate(parse_list(body, "tools") or ()):
+        yield f"tools[{at}]", expect_object(tool, f"tools[{at}]")
+    items = body.get("input")
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        if item.get("type") in _WITH_TOOLS:
+            where = f"input[{at}].tools"
+            for index, tool in enumerate(expect_list(item.get("tools") or [], where)):
+                yield f"{where}[{index}]", expect_object(tool, f"{where}[{index}]")
+
+
+def _parse_listed(tool: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
+    """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are noted and left out."""
+    kind = expect_text(tool.get("type"), f"{where}.type")
+    if kind in _CALLABLE:
+        yield _parse_tool(tool, where)
+    elif kind == _NAMESPACE:
+        namespace = expect_text(tool.get("name"), f"{where}.name")
+        for at, inner in enumerate(expect_list(tool.get("tools"), f"{where}.tools")):
+            place = f"{where}.tools[{at}]"
+            if expect_object(inner, place).get("type") in _CALLABLE:
+                yield _parse_tool(inner, place, namespace)
+            else:
+                adaptations.note(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{place}.type')}")
+    elif is_run_by_client(tool):
+        yield build_function(tool)
+    else:
+        adaptations.note(f"{LEFT_OUT}{kind}")
+
+
+def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
+    mode = choice.get("mode")
+    if not isinstance(mode, str) or mode not in {"auto", "required"}:
+        raise refuse("tool_choice.mode", "'tool_choice.mode' must be auto or required")
+    named = [
+        (expect_object(tool, f"tool_choice.tools[{at}]"), f"tool_choice.tools[{at}]")
+        for at, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
+    ]
+    names = {_parse_name(tool, where) for tool, where in named if _is_function(tool)}
+    return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
+
+
+def _is_function(tool: Body) -> bool:
+    kind = tool.get("type")
+    return isinstance(kind, str) and (kind in _CALLABLE or kind in CLIENT_TOOLS)
+
+
+def _parse_name(tool: Body, where: str) -> str:
+    if not _is_function(tool):
+        raise only_there(f"{where}.type", f"The tool {tool.get('type')!r} in '{where}'")
+    if tool["type"] in CLIENT_TOOLS:
+        return str(tool["type"])
+    return join_name(tool.get(_NAMESPACE), expect_text(_flatten(tool).get("name"), f"{where}.name"))
+
+
+def _flatten(tool: Body) -> Body:
+    """Move fields nested in ``function``, as in chat bodies, to the top level of a tool."""
+    return tool | as_object(tool.get("function")) if "name" not in tool else tool
+
+
+def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
+    tool = _flatten(tool)
+    name = join_name(namespace, _parse_name(tool, where))
+    description = tool.get("description")
+    if description is not None:
+        description = expect_text(description, f"{where}.description")
+    if tool["type"] == "custom":
+        return build_custom(name, description, parse_object(tool, "format") or {})
+    schema, strict = tool.get("parameters"), tool.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise refuse(f"{where}.strict", f"'{where}.strict' must be a boolean")
+    return chat.Tool(
+        name, description, None if schema is None else expect_object(schema, f"{where}.parameters"), strict
+    )
+
+
+def find_call_kinds(body: Body) -> dict[str, str]:
+    """Map the names sent to the provider to the types of a checked body's tools that are not functions."""
+    kinds: dict[str, str] = {}
+    for namespace, tool in _list_all(body):
+        if tool.get("type") in _CALLABLE:
+            kinds.setdefault(join_name(namespace, _flatten(tool)["name"]), tool["type"])
+        elif is_run_by_client(tool):
+            kinds.setdefault(tool["type"], tool["type"])
+    return {name: kind for name, kind in kinds.items() if kind != "function"}
+
+
+def find_namespaces(body: Body) -> dict[str, Body]:
+    """Map the provider's names for namespaced tools to the ``name`` and ``namespace`` fields of their calls."""
+    return {
+        join_name(namespace, _flatten(tool)["name"]): {"name": _flatten(tool)["name"], _NAMESPACE: namespace}
+        for namespace, tool in _list_all(body)
+        if namespace and tool.get("type") in _CALLABLE
+    }
+
+
+def _list_all(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
+    for _, tool in _list_declared(body):
+        if tool.get("type") == _NAMESPACE:
+            yield from ((tool["name"], inner) for inner in list_objects(tool["tools"]))
+        else:
+            yield "", tool

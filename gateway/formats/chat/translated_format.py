@@ -1,0 +1,36 @@
+"""The interfaces of API formats translated through the common chat model: the client's side and the provider's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.chat.model import ChatRequest, Event
+from gateway.formats.chat.valid_chat import ChatRules
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.stream import StreamParser, StreamSerializer
+from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
+from gateway.frozen import frozen
+
+_SAME_NAMES: Mapping[str, str] = {}
+
+
+@frozen
+class ClientFormat:
+    """An API format that clients use. ``fields``: its names of the OpenAI API's fields, for errors."""
+
+    parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
+    open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
+    write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
+    fields: Mapping[str, str] = _SAME_NAMES
+
+
+@frozen
+class ProviderFormat:
+    """An API format that providers use. ``several_calls``: the format cannot forbid parallel tool calls."""
+
+    write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]
+    open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
+    parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
+    find_rules: Callable[[str], ChatRules]
+    mode: ResponseMode = PLAIN
+    several_calls: bool = False

@@ -1,0 +1,443 @@
+"""Make a chat request valid for a provider's API format, before a writer builds the body.
+
+A chat may come from any client, and any provider may have answered its earlier turns. The gateway therefore never
+rejects a request for its history: parts that the format does not allow are moved, renamed or written as text.
+Requirements of one vendor or model are quirks (``providers/``).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+import attrs
+
+from gateway.domain import exact_json
+from gateway.domain.output_limits import find_longest_answer
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import model as chat
+from gateway.formats.chat.call_ids import find_unused_id
+from gateway.formats.chat.openai.strict_schema import is_strict
+from gateway.frozen import frozen
+
+OPENING = "."
+"""The shortest text, for a user turn that a format requires and the client's chat lacks."""
+ANSWER_TOOL = "answer_in_json"
+"""Name of the tool through which a model without structured output gives its answer."""
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_DIGEST = 8
+_MAX_DEPTH = 100
+"""Maximum nesting of a tool's arguments; the body that contains them must still be serializable."""
+_JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
+
+
+@frozen
+class ChatRules:
+    """The rules of an API format for one model.
+
+    Attributes:
+        name: pattern of a valid tool name.
+        schemas: how a schema for the answer is enforced: by the format's own field; by that field, unless tools are
+            offered; or by a tool that the model is forced to call.
+        names_json: whether "any JSON object" requires the word JSON in a message.
+        checks_strict: whether a strict schema must list every property as required and allow no others.
+        blank_stops: whether a stop sequence may consist of white space.
+        thinks_when_forced: whether the model may think before a forced tool call.
+        leading_system: whether system messages must precede all others.
+        takes_media: returns whether the format accepts a file of an earlier turn; None if it accepts all files.
+        prefills: whether the model continues a final assistant message.
+    """
+
+    name: re.Pattern[str]
+    longest_name: int
+    schemas: Literal["native", "without_tools", "tool"] = "native"
+    names_json: bool = False
+    checks_strict: bool = False
+    gives_logprobs: bool = True
+    blank_stops: bool = True
+    thinks_when_forced: bool = True
+    leading_system: bool = False
+    takes_media: Callable[[chat.MediaPart], bool] | None = None
+    prefills: bool = True
+
+
+CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
+"""Rules of OpenAI's OpenAPI document (``FunctionObject``, ``ResponseFormatJsonObject``); other vendors follow them."""
+_OTHER_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
+_OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
+
+
+def find_chat_rules(model: str) -> ChatRules:
+    """Return the rules for ``model`` in OpenAI's format.
+
+    The chat templates of Qwen and Mistral reject a system message that does not come first; OpenAI's models accept it.
+    """
+    return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
+
+
+@frozen
+class ValidChat:
+    """A request that is valid in the provider's format.
+
+    ``names``: the client's names of renamed tools, by the names in ``request``. ``answer_tool``: name of the tool
+    through which the model gives its answer; empty if there is none.
+    """
+
+    request: chat.ChatRequest
+    names: Mapping[str, str] = attrs.Factory(dict)
+    answer_tool: str = ""
+
+
+def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
+    """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer."""
+    if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
+        raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
+    adapted = dict.fromkeys(request.adapted)
+    sent = _lead_with_system(request.messages) if rules.leading_system else request.messages
+    messages = _end_with_user(_join(_pair(_join(sent), adapted)), request.messages)
+    if not rules.prefills and messages and messages[-1].role == "assistant":
+        raise InvalidRequest(
+            f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
+        )
+    if rules.takes_media is not None:
+        messages = _replace_media(messages, rules.takes_media, adapted)
+    fitted = _fit_names(request, messages, rules)
+    adapted.update(dict.fromkeys(_find_lost(request, rules)))
+    limit = find_longest_answer(model)
+    max_tokens = request.max_tokens
+    if max_tokens is not None and 0 < limit < max_tokens:
+        max_tokens = limit
+        adapted["max_tokens"] = None
+    made = attrs.evolve(
+        request,
+        messages=tuple(messages),
+        tools=tuple(_fit_tools(request.tools, rules)),
+        max_tokens=max_tokens,
+        top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
+        adapted=tuple(adapted),
+    )
+    answer_tool = _find_answer_tool(made, rules)
+    return attrs.evolve(_rename(_fit_format(made, rules, answer_tool), fitted), answer_tool=answer_tool)
+
+
+def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
+    """Count the requested features that ``rules`` drop, or that are only described to the model in words."""
+    form = request.format
+    by_words = form is not None and form.kind == "schema" and rules.schemas != "native"
+    free = rules.schemas == "without_tools" and not request.tools
+    return sum(1 for _ in _find_lost(request, rules)) + (by_words and not free)
+
+
+def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
+    if request.top_logprobs is not None and not rules.gives_logprobs:
+        yield "logprobs"
+    forced = request.tool_choice == "required" or isinstance(request.tool_choice, chat.ForcedTool)
+    if forced and not rules.thinks_when_forced and (request.thinking_tokens or request.effort not in {None, "none"}):
+        yield "thinking"
+    if len({tool.name for tool in request.tools}) < len(request.tools):
+        yield "tools"
+    if rules.checks_strict and any(tool.strict and not is_strict(tool.schema or {}) for tool in request.tools):
+        yield "tools.strict"
+
+
+# History
+
+
+def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
+    """Join consecutive messages of one role, and move a system message that follows a tool call before the call."""
+    joined: list[chat.Message] = []
+    for message in messages:
+        if not message.parts:
+            continue
+        last = joined[-1] if joined else None
+        if last is None or message.role not in {last.role, "system"}:
+            joined.append(message)
+        elif message.role == "system":
+            joined.insert(len(joined) - _calls_tools(last), message)
+        else:
+            joined[-1] = chat.Message(last.role, last.parts + message.parts)
+    return joined
+
+
+def _replace_media(
+    messages: list[chat.Message], takes: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
+) -> list[chat.Message]:
+    """Replace the files of earlier turns that the format does not accept by placeholder texts."""
+    past = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+
+    def replace(part: Any) -> Any:
+        if isinstance(part, chat.ToolResultPart):
+            return attrs.evolve(part, parts=tuple(map(replace, part.parts)))
+        if not isinstance(part, chat.MediaPart) or takes(part):
+            return part
+        adapted[part.kind] = None
+        return chat.TextPart(f"[{part.kind}: a file that this model cannot read]")
+
+    return [
+        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if at <= past else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) -> list[chat.Message]:
+    """Make the user's turn the last one, unless the client requests the rest of an assistant message.
+
+    A blank last user message is replaced, because formats drop blank texts. A last tool call without a result is text
+    by now, which no model should continue.
+    """
+    if not messages:
+        return messages
+    last, opening = messages[-1], chat.Message("user", (chat.TextPart(OPENING),))
+    if last.role == "user":
+        answers = any(message.role == "assistant" for message in messages)
+        return [*messages[:-1], opening] if answers and all(map(_is_blank, last.parts)) else messages
+    continued = given[-1].role == "assistant" and not _calls_tools(given[-1])
+    return messages if continued or last.role == "system" else [*messages, opening]
+
+
+def _is_blank(part: chat.Part) -> bool:
+    return isinstance(part, chat.TextPart) and not part.text.strip()
+
+
+def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
+    """Move system messages to the front, but only those before the first user message that follows an answer.
+
+    Agents insert later ones while they work. Moving these would invalidate the prompt cache each time, so they stay in
+    place as user messages.
+    """
+    roles = [message.role for message in messages]
+    if "system" not in roles[1:]:
+        return messages
+    answered = roles.index("assistant") if "assistant" in roles else len(roles)
+    end = roles.index("user", answered) if "user" in roles[answered:] else len(roles)
+    begun = sorted(messages[:end], key=_is_not_system)
+    return [*begun, *(attrs.evolve(one, role="user") if one.role == "system" else one for one in messages[end:])]
+
+
+def _is_not_system(message: chat.Message) -> bool:
+    return message.role != "system"
+
+
+def _calls_tools(message: chat.Message) -> bool:
+    return any(isinstance(part, chat.ToolCallPart) for part in message.parts)
+
+
+def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
+    """Move every tool result right behind its call, and make call ids unique. Write unpaired ones as text."""
+    ids, results = _find_pairs(messages)
+    behind: dict[PartIndex, chat.ToolResultPart] = {}
+    for number, message in enumerate(messages):
+        parts: list[chat.Part] = [behind[place] for place in sorted(behind)]
+        behind = {}
+        for place, part in enumerate(message.parts):
+            key = (number, place)
+            if isinstance(part, chat.ToolCallPart):
+                if key in results:
+                    call = _fit_call(part, ids[key], adapted)
+                    parts.append(call)
+                    answered, result = results[key]
+                    behind[answered] = attrs.evolve(result, id=call.id)
+                else:
+                    parts.append(_write_call(part))
+                    adapted["tool_call"] = None
+            elif not isinstance(part, chat.ToolResultPart):
+                parts.append(part)
+            elif key not in ids:
+                parts += _write_result(part)
+                adapted["tool_result"] = None
+        yield chat.Message(message.role, tuple(parts))
+        if behind and (number + 1 == len(messages) or messages[number + 1].role != "user"):
+            yield chat.Message("user", tuple(behind[place] for place in sorted(behind)))
+            behind = {}
+
+
+PartIndex = tuple[int, int]
+"""The index of a message and of a part in the message."""
+Found = tuple[PartIndex, chat.ToolResultPart]
+
+
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, Found]]:
+    """Return a unique id for every call and every paired result, by place, and the result of each paired call.
+
+    A result belongs to the last earlier message with a call of its id.
+    """
+    ids: dict[PartIndex, str] = {}
+    results: dict[PartIndex, Found] = {}
+    waiting: dict[str, list[PartIndex]] = {}
+    used: set[str] = set()
+    for number, message in enumerate(messages):
+        for place, part in enumerate(message.parts):
+            if isinstance(part, chat.ToolCallPart):
+                same = [one for one in waiting.get(part.id, ()) if one[0] == number]
+                waiting[part.id] = [*same, (number, place)]
+                ids[number, place] = find_unused_id(part.id or "call", used)
+                used.add(ids[number, place])
+            elif isinstance(part, chat.ToolResultPart) and waiting.get(part.id):
+                call = waiting[part.id].pop(0)
+                ids[number, place] = ids[call]
+                results[call] = ((number, place), part)
+    return ids, results
+
+
+def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -> chat.ToolCallPart:
+    arguments = fit_arguments(call.arguments)
+    if arguments == call.arguments and call_id == call.id:
+        return call
+    if arguments != call.arguments and call.arguments.strip():
+        adapted["arguments"] = None
+    return attrs.evolve(call, id=call_id, arguments=arguments)
+
+
+def fit_arguments(arguments: str) -> str:
+    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``."""
+    if not arguments.strip():
+        return "{}"
+    try:
+        value = exact_json.load_arguments(arguments)
+    except ValueError:
+        value = None
+    return arguments if isinstance(value, dict) and _is_flat(value) else json.dumps({"arguments": arguments})
+
+
+def parse_arguments(arguments: str) -> dict[str, Any]:
+    """Parse arguments into an object; wrap anything else like ``fit_arguments``."""
+    try:
+        value = exact_json.load_arguments(arguments if arguments.strip() else "{}")
+    except ValueError:
+        return {"arguments": arguments}
+    return value if isinstance(value, dict) and _is_flat(value) else {"arguments": arguments}
+
+
+def _is_flat(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        below: list[Any] = []
+        for container in level:
+            members = container.values() if isinstance(container, dict) else container
+            below += [member for member in members if isinstance(member, dict | list)]
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _write_call(call: chat.ToolCallPart) -> chat.TextPart:
+    return chat.TextPart(f"[Called the tool {call.name} with {call.arguments or '{}'}; there is no result.]")
+
+
+def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
+    text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
+    blobs = [part for part in result.parts if isinstance(part, chat.MediaPart)]
+    return [chat.TextPart(f"[{'Error' if result.failed else 'Result'} of an earlier tool call: {text}]"), *blobs]
+
+
+# Tools
+
+
+def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rules: ChatRules) -> dict[str, str]:
+    called = (part.name for one in messages for part in one.parts if isinstance(part, chat.ToolCallPart))
+    chosen = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
+    names = dict.fromkeys((*(tool.name for tool in request.tools), *called, *chosen))
+    return {name: _fit_name(name, rules) for name in names if not rules.name.fullmatch(name)}
+
+
+def _fit_name(name: str, rules: ChatRules) -> str:
+    """Return a valid tool name with a digest; a long name is cut at its start, because its end is more specific."""
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
+    plain = _OTHER.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
+    return f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
+
+
+def _rename(request: chat.ChatRequest, fitted: Mapping[str, str]) -> ValidChat:
+    if not fitted:
+        return ValidChat(request)
+
+    def rename_call(part: chat.Part) -> chat.Part:
+        if isinstance(part, chat.ToolCallPart) and part.name in fitted:
+            return attrs.evolve(part, name=fitted[part.name])
+        return part
+
+    choice = request.tool_choice
+    if isinstance(choice, chat.ForcedTool):
+        choice = chat.ForcedTool(fitted.get(choice.name, choice.name))
+    renamed = attrs.evolve(
+        request,
+        messages=tuple(chat.Message(one.role, tuple(map(rename_call, one.parts))) for one in request.messages),
+        tools=tuple(attrs.evolve(tool, name=fitted.get(tool.name, tool.name)) for tool in request.tools),
+        tool_choice=choice,
+    )
+    return ValidChat(renamed, {theirs: ours for ours, theirs in fitted.items()})
+
+
+def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
+    """Yield the first tool of each name, with ``properties`` added to a schema that lacks them."""
+    for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
+        schema = tool.schema
+        if schema is not None and schema.get("type", "object") == "object":
+            missing: dict[str, Any] = (
+                {} if schema.keys() & {"properties", "$ref", "anyOf", "oneOf", "allOf"} else {"properties": {}}
+            )
+            schema = {"type": "object", **schema, **missing}
+        strict = tool.strict and rules.checks_strict and not is_strict(schema or {})
+        yield attrs.evolve(tool, schema=schema, strict=None if strict else tool.strict)
+
+
+# Form of the answer
+
+
+def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
+    """Return an unused name for the tool through which the model answers; empty if no such tool is needed."""
+    form = request.format
+    # If the client forces a tool call, that call is the answer of this turn.
+    forced = isinstance(request.tool_choice, chat.ForcedTool)
+    if (
+        rules.schemas != "tool"
+        or form is None
+        or form.kind == "json"
+        or form.schema is None
+        or not form.strict
+        or forced
+    ):
+        return ""
+    return find_unused_id(ANSWER_TOOL, {tool.name for tool in request.tools})
+
+
+def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -> chat.ChatRequest:
+    form = request.format
+    if form is None:
+        return request
+    if form.schema is None or form.kind == "json":
+        mentioned = not rules.names_json or any(map(_names_json, request.messages))
+        return request if mentioned else _instruct(request, _JSON_ONLY)
+    if rules.schemas == "native" or (rules.schemas == "without_tools" and not request.tools):
+        return request
+    fitted = attrs.evolve(request, format=None, adapted=tuple(dict.fromkeys((*request.adapted, "response_format"))))
+    if not answer_tool:
+        return fitted if rules.schemas == "tool" and form.strict else _instruct(fitted, describe_format(form))
+    # The model must call this tool, or one of the client's tools if it may call those.
+    free = request.tools and request.tool_choice != "none"
+    tool = chat.Tool(answer_tool, "Give the answer to the user.", form.schema)
+    tools = (*request.tools, tool)
+    return attrs.evolve(fitted, tools=tools, tool_choice="required" if free else chat.ForcedTool(answer_tool))
+
+
+def _names_json(message: chat.Message) -> bool:
+    return any(isinstance(part, chat.TextPart) and "json" in part.text.lower() for part in message.parts)
+
+
+def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
+    """Add a sentence to the leading system message; create that message if the chat has none."""
+    first, *others = request.messages or (chat.Message("system", ()),)
+    if first.role == "system":
+        return attrs.evolve(
+            request, messages=(chat.Message("system", (*first.parts, chat.TextPart(sentence))), *others)
+        )
+    return attrs.evolve(request, messages=(chat.Message("system", (chat.TextPart(sentence),)), *request.messages))
+
+
+def describe_format(form: chat.ResponseFormat) -> str:
+    """Return the sentence that instructs the model to answer in the format ``form``."""
+    if form.schema is None:
+        return _JSON_ONLY
+    return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"

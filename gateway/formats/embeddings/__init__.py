@@ -1,0 +1,1 @@
+"""Embeddings: the formats of OpenAI, Gemini and Vertex AI."""

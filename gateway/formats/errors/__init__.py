@@ -1,0 +1,1 @@
+"""Errors: those that providers report, and error objects in each format of the clients."""

@@ -1,0 +1,73 @@
+"""Recognise a provider's errors about a too high output token limit, and lower the limit in a body.
+
+Coding agents use one limit for all models (Claude Code: 32,000 tokens); vendors reject a limit above the model's own.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from gateway.domain.inference_request import OUTPUT_LIMITS
+from gateway.formats.wire.json_values import as_object
+
+Body = dict[str, Any]
+
+_LEAST = 16
+"""Smallest number accepted as a model's limit: a smaller one in a message means something else."""
+_SEARCHED = 1_000
+_LEAST_BUDGET = 1_024
+_NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
+_FIELD = r"max_?(?:completion|output|new)?_?tokens"
+_WORDS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"supports at most{_NUMBER} completion tokens",  # OpenAI, Azure OpenAI
+        rf"{_FIELD}: [0-9]+ >{_NUMBER}, which is the maximum allowed number of output tokens",  # Anthropic
+        rf"range of [`']?{_FIELD}[`']? (?:should be|is) [\[(][0-9]+,{_NUMBER}\]",  # DashScope, DeepSeek
+        rf"maximum tokens you requested exceeds the model limit of{_NUMBER}",  # Bedrock
+        rf"[`']?{_FIELD}[`']? must be (?:less than or equal to|at most|<=){_NUMBER}",  # Groq, Cohere
+        rf"{_FIELD} value of [0-9]+ but the supported range is from 1 \(inclusive\) to{_NUMBER} \((?P<over>exclusive)",
+    )
+)
+"""The last pattern is Vertex AI's. Its number is exclusive: the lowest value that is too large."""
+
+
+def find_output_limit(message: str) -> int | None:
+    """Return a model's maximum output tokens according to a provider's error; None if the message has no limit."""
+    for pattern in _WORDS:
+        found = pattern.search(message[:_SEARCHED])
+        if found is not None:
+            limit = int(found["limit"].replace(",", "")) - ("over" in found.groupdict())
+            return limit if limit >= _LEAST else None
+    return None
+
+
+def lower_limits(body: Body, limit: int) -> bool:
+    """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
+    lowered = _lower(body, OUTPUT_LIMITS, limit)
+    for name in ("generationConfig", "inferenceConfig"):
+        inner = dict(as_object(body.get(name)))
+        if _lower(inner, (*OUTPUT_LIMITS, "maxTokens"), limit):
+            body[name], lowered = inner, True
+    if lowered:
+        _lower_budget(body, limit)
+        more = dict(as_object(body.get("additionalModelRequestFields")))
+        if _lower_budget(more, limit):
+            body["additionalModelRequestFields"] = more
+    return lowered
+
+
+def _lower(values: Body, fields: Collection[str], limit: int) -> bool:
+    high = [name for name in fields if type(values.get(name)) is int and values[name] > limit]
+    values.update(dict.fromkeys(high, limit))
+    return bool(high)
+
+
+def _lower_budget(values: Body, limit: int) -> bool:
+    """Lower Anthropic's thinking budget below the limit, as its API requires; return whether it changed."""
+    thinking = as_object(values.get("thinking"))
+    budget = thinking.get("budget_tokens")
+    if type(budget) is not int or budget < limit:
+        return False
+    values["thinking"] = {**thinking, "budget_tokens": max(limit // 2, _LEAST_BUDGET)}
+    return True

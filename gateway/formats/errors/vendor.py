@@ -1,0 +1,190 @@
+"""Find a provider's error message in any kind of body: JSON of any shape, XML, HTML or plain text.
+
+Sources of the shapes, by vendor: DashScope, SiliconFlow and xAI ``{"code", "message" or "error"}``; Replicate and BFL
+``{"detail"}``; Stability ``{"name", "errors"}``; MiniMax ``{"base_resp": {"status_code", "status_msg"}}``; xAI
+``{"block_reason"}``; Volcengine ``{"data": [{"error": {...}}]}``; ElevenLabs ``{"detail": {"status", "message"}}``;
+Deepgram ``{"err_code", "err_msg"}``; fal and FastAPI ``{"detail": [{"type", "msg"}]}``; Baidu ``{"error_code",
+"error_msg"}``; Zhipu ``{"code", "msg", "success"}``; Cloudflare ``{"errors": [{"code", "message"}]}``; Tencent
+``{"Response": {"Error": {"Code", "Message"}}}``; Volcengine's ``{"ResponseMetadata": {"Error"}}``; AWS ``{"__type",
+"message"}`` and ``<Error><Code>…<Message>…``; OpenRouter ``{"error": {"metadata": {"raw"}}}``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.errors import ProviderError
+from gateway.formats.errors.openai import (
+    ErrorBody,
+    Secrets,
+    build_reported,
+    describe_status,
+    mask,
+    parse_provider_error,
+    write_reason,
+)
+from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
+
+_CODE_NAMES = ("code", "error_code", "err_code", "errorCode", "status_code", "Code", "__type", "name")
+_MESSAGE_NAMES = (
+    "message", "msg", "error_msg", "err_msg", "errorMessage", "status_msg", "Message", "error_description", "error",
+    "detail", "reason", "faultstring",
+)  # fmt: skip
+_CONTAINERS = ("base_resp", "detail", "header", "fault", "Error", "Response", "ResponseMetadata")
+_CONTENT = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
+_FIRST_ERROR_STATUS = 400
+_LAST_ERROR_STATUS = 599
+_FIRST_FAILURE = 500
+_MINIMAX_STATUSES: Mapping[str, int] = {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
+"""HTTP statuses for MiniMax's codes of errors outside the server; platform.minimax.io/docs/api-reference/errorcode."""
+_MISSING = frozenset({404, 405})
+"""Statuses whose text only says that the path does not exist: the requested path is more informative."""
+_MARKUP = re.compile(r"<(?:message|title|h1|faultstring)(?: [^<>]{0,200})?>\s*([^<>]{1,500})<", re.IGNORECASE)
+_HOST = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|cloud|internal)\b", re.IGNORECASE)
+_LONGEST_TEXT = 2_000
+
+
+def parse_worded_error(
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
+) -> ProviderError:
+    """Convert an unsuccessful answer into an error, like ``parse_provider_error``, from a message in any place."""
+    return parse_provider_error(
+        status,
+        _wrap(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
+        secrets,
+        provider_retry_after_s=provider_retry_after_s,
+        path=path,
+    )
+
+
+def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError | None:
+    """Return the error that an answer with status 200 reports outside ``error``; None if the answer has content."""
+    if any(value.get(name) for name in _CONTENT):
+        return None
+    base = as_object(value.get("base_resp")).get("status_code")
+    codes = (base, value.get("error_code"), as_object(value.get("header")).get("code"))
+    if value.get("success") is not False and not any(code not in (None, 0, "0", "") for code in codes):
+        return None
+    code, message = next(((code, text) for code, text in list_errors(value) if text), (None, None))
+    status = _MINIMAX_STATUSES.get(str(base)) if base else _find_status(code)
+    if status is not None:
+        return parse_provider_error(status, orjson.dumps({"error": {"message": message, "code": code}}), secrets)
+    return build_reported(ErrorBody(parse_reason(value, secrets)), "answer")
+
+
+def parse_words(value: object, secrets: Secrets = ()) -> str | None:
+    """Return the masked error message in a provider's parsed answer; None if there is no message."""
+    return next((mask(message, secrets) for _, message in list_errors(value) if message), None)
+
+
+def parse_reason(value: object, secrets: Secrets = ()) -> str:
+    """Return the masked error message and code in a provider's parsed answer, as far as the answer has them."""
+    found = [(code, message) for code, message in list_errors(value) if code or message]
+    code, message = next((pair for pair in found if pair[1]), found[0] if found else (None, None))
+    return write_reason(message, code, secrets)
+
+
+def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
+    """Yield the pairs of error code and message in an answer of any shape, the most reliable place first."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return
+    yield from _list_of_error(value.get("error"))
+    kind = value.get("type") if value.get("msg") else None
+    yield _find_code(value) or _text(kind), _find_message(value)
+    if _text(value.get("block_reason")):
+        yield "content_filter", _text(value.get("block_reason"))
+    inner = [as_object(value.get(name)) for name in _CONTAINERS]
+    inner += [as_object(one.get("Error")) for one in inner]
+    for one in (*inner, *list_objects(value.get("errors")), *list_objects(value.get("detail"))):
+        yield (_text(one.get("status")) or _find_code(one) or _text(one.get("type"))), _find_message(one)
+    for item in list_objects(value.get("data")):
+        yield from _list_of_error(item.get("error"))
+
+
+def _list_of_error(error: object) -> Iterator[tuple[str | None, str | None]]:
+    if not isinstance(error, dict):
+        return
+    message = _find_message(error) or _find_message(as_object(error.get("error")))
+    for name in ("code", "type", "status"):
+        if _text(error.get(name)):
+            yield _text(error.get(name)), message
+    if message:
+        yield None, message
+    for name in ("inner_error", "innererror"):
+        yield _text(as_object(error.get(name)).get("code")), message
+    if _text(as_object(error.get("metadata")).get("flagged_input")):
+        yield "content_filter", message
+
+
+def _find_code(value: dict[str, Any]) -> str | None:
+    return next((text for name in _CODE_NAMES if (text := _text(value.get(name)))), None)
+
+
+def _find_message(value: dict[str, Any]) -> str | None:
+    listed = value.get("errors")
+    places = [value.get(name) for name in _MESSAGE_NAMES]
+    for place in (*places, listed):
+        text = place[0] if isinstance(place, list) and place else place
+        if isinstance(text, str) and text:
+            return text
+    return None
+
+
+def _find_status(code: str | None) -> int | None:
+    number = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
+    return number if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS else None
+
+
+def _wrap(value: object, status: int) -> bytes | None:
+    """Wrap an error's code and message in an ``error`` object; None if one exists already, or there is no message.
+
+    A message that only repeats the status phrase does not count: the requested path is more informative.
+    """
+    if isinstance(value, str):
+        return _build(None, value, status)
+    error = value.get("error") if isinstance(value, dict) else None
+    if isinstance(error, dict) and _text(error.get("message")):
+        return _add_raw(error)
+    found = next(((code, message) for code, message in list_errors(value) if message), None)
+    return None if found is None else _build(*found, status)
+
+
+def _add_raw(error: dict[str, Any]) -> bytes | None:
+    """Append the upstream provider's message to OpenRouter's own, which omits it; None if there is none."""
+    behind = as_object(error.get("metadata")).get("raw")
+    if not isinstance(behind, str) or not behind:
+        return None
+    words = parse_words(loads_or_none(behind.encode(errors="replace"))) or behind
+    return exact_json.dumps({"error": error | {"message": f"{error['message']}: {words}"}})
+
+
+def _wrap_text(raw: bytes, status: int) -> bytes | None:
+    text = raw[:_LONGEST_TEXT].decode(errors="replace").strip()
+    if status in _MISSING or not text or text[0] in '{["' or "\ufffd" in text:
+        return None
+    if text.startswith("<"):
+        found = _MARKUP.search(text)
+        text = found[1].strip() if found else ""
+    elif status >= _FIRST_FAILURE:  # the status is more informative than a proxy's text
+        return None
+    return _build(None, _HOST.sub("[address]", text), status) if text else None
+
+
+def _build(code: str | None, message: str, status: int) -> bytes | None:
+    if message in describe_status(status):
+        return None
+    try:
+        return orjson.dumps({"error": {"message": message, "code": code}})
+    except orjson.JSONEncodeError:  # half a surrogate pair
+        return orjson.dumps({"error": {"message": message.encode(errors="replace").decode(), "code": code}})
+
+
+def _text(value: object) -> str | None:
+    if type(value) is int:
+        return str(value)
+    return value if isinstance(value, str) and value else None

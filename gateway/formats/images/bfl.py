@@ -1,0 +1,192 @@
+"""Images of Black Forest Labs' FLUX models: tasks, polled until they end.
+
+Sources: docs.bfl.ai/quick_start/generating_images (``POST /v1/MODEL`` returns an ``id`` and a ``polling_url``, which
+must be used because the task may run on another cluster), .../api_integration/errors (states),
+.../api-reference/models/… (fields of each model, including input images). Output images are URLs that are valid for
+ten minutes. A task cannot be cancelled.
+
+FLUX.2 and the first FLUX models accept sizes in pixels; Kontext and Ultra accept aspect ratios. A model that is not in
+``MODELS`` gets the prompt and the fields set by the client.
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats.errors.content_filter import build_block
+from gateway.formats.errors.openai import Secrets, write_reason
+from gateway.formats.images.backend import ImageBackend, ProviderRequest
+from gateway.formats.images.params import check_size
+from gateway.formats.images.task import (
+    ImageTask,
+    build_images,
+    check_expressible,
+    check_format,
+    copy_fields,
+    parse_image,
+    parse_sides,
+    parse_state,
+)
+from gateway.formats.wire.json_values import as_list, as_object, as_text
+from gateway.formats.wire.request_body import Body, Inline
+from gateway.frozen import frozen
+
+RESULT = "/get_result?id="
+DOMAIN = ".bfl.ai"
+"""The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
+_FIRST_WAIT_S = 0.5
+_BLOCKED = ("Request Moderated", "Content Moderated")
+_MODEL = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
+_HOST = re.compile(r"[a-z0-9.-]{1,100}\Z", re.ASCII)
+_FORMATS = ("jpeg", "png")
+_GATEWAY_FIELDS = frozenset(
+    {
+        "model", "prompt", "n", "size", "response_format", "user", "quality", "style", "background", "moderation",
+        "output_format", "output_compression", "stream", "partial_images", "safety_identifier", "input_fidelity",
+        "image", "images", "mask", "safety_tolerance", "webhook_url", "webhook_secret", "input_image", "image_prompt",
+        *(f"input_image_{number}" for number in range(2, 11)),
+    },
+)  # fmt: skip
+"""Fields that the gateway controls: those of the OpenAI API format and the vendor's equivalents, the safety filter,
+which only the account's owner may change, and the webhook URL to which the vendor would send the result.
+"""
+_RATIOS = {
+    "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1024x768": "4:3", "768x1024": "3:4",
+    "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
+}  # fmt: skip
+"""Sizes that represent an aspect ratio, because the actual pixels are not documented."""
+
+
+@frozen
+class Sides:
+    """Limits of sizes in pixels: the range and step of both sides, and the maximum of their product."""
+
+    minimum: int
+    maximum: int
+    step: int
+    max_pixels: int
+
+
+@frozen
+class FluxModel:
+    """The options of a model. None for ``ratios`` or ``sides``: aspect ratios or sizes in pixels are not accepted."""
+
+    ratios: Mapping[str, str] | None = None
+    sides: Sides | None = None
+    sources: int = 0
+
+
+_FLUX_1 = FluxModel(sides=Sides(256, 1440, 32, 1440 * 1440))
+_FLUX_2 = FluxModel(sides=Sides(64, 4096, 16, 2048 * 2048), sources=8)
+_KLEIN = attrs.evolve(_FLUX_2, sources=4)
+_SHAPED = FluxModel(_RATIOS)
+_KONTEXT = attrs.evolve(_SHAPED, sources=1)
+_UNKNOWN = FluxModel()
+MODELS: Mapping[str, FluxModel] = {
+    "flux-2-max": _FLUX_2,
+    "flux-2-pro": _FLUX_2,
+    "flux-2-pro-preview": _FLUX_2,
+    "flux-2-flex": _FLUX_2,
+    "flux-2-klein-4b": _KLEIN,
+    "flux-2-klein-9b": _KLEIN,
+    "flux-kontext-max": _KONTEXT,
+    "flux-kontext-pro": _KONTEXT,
+    "flux-pro-1.1-ultra": _SHAPED,
+    "flux-pro-1.1": _FLUX_1,
+    "flux-pro": _FLUX_1,
+    "flux-dev": _FLUX_1,
+}
+
+
+class BflImageBackend(ImageBackend):
+    """Images from one FLUX task."""
+
+    __slots__ = ("_ask", "_inference", "_limited", "_model", "_takes", "_task")
+
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
+        self._model = model
+        self._takes = MODELS.get(model, _UNKNOWN)
+        self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.ratios or ())
+        self._task = ImageTask(RESULT, _FIRST_WAIT_S, separator="")
+
+    def begin(self, count: int) -> ProviderRequest:
+        takes, body = self._takes, self._inference.body
+        if not _MODEL.match(self._model):
+            raise InvalidRequest("The provider's models are called flux-…", param="model")
+        check_expressible(self._inference, takes=takes.sources > 0, needs=False)
+        if count != 1:
+            raise InvalidRequest("'n' must be 1", param="n")
+        if self._limited or self._ask.size is not None:
+            check_size(body)
+        fields: Body = copy_fields(body, _GATEWAY_FIELDS)
+        fields["prompt"] = self._ask.prompt
+        if self._ask.size is not None:
+            fields |= _build_size(takes, self._ask.size)
+        check_format(body.get("output_format"), _FORMATS)
+        if body.get("output_format") is not None:
+            fields["output_format"] = body["output_format"]
+        return ProviderRequest(fields | self._build_sources(), path=f"/{self._model}", starts_task=True)
+
+    def _build_sources(self) -> Body:
+        files = [file for file in self._inference.files if file.field == "image"]
+        if len(files) > self._takes.sources:
+            raise InvalidRequest(f"The model takes at most {self._takes.sources} images", param="image")
+        names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
+        return {name: Inline(file) for name, file in zip(names, files, strict=False)}
+
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
+        value = self._task.parse_object(raw)
+        if value is None:
+            return self._task.build_poll_request()
+        state = value.get("status")
+        if state == "Pending" or (state is None and "polling_url" in value):
+            self._task.host = self._task.host or _find_host(value.get("polling_url"))
+            return self._task.follow(value.get("id"))
+        if state in _BLOCKED or state == "Error":
+            raise _find_error(value, secrets)
+        if state != "Ready":
+            raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
+        return build_images([parse_image(as_object(value.get("result")).get("sample"))], 1)
+
+
+def _build_size(takes: FluxModel, size: str) -> Body:
+    if takes.ratios is not None:
+        if size not in takes.ratios:
+            raise InvalidRequest(f"'size' must be one of {', '.join(takes.ratios)}", param="size")
+        return {"aspect_ratio": takes.ratios[size]}
+    if takes.sides is None:
+        raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
+    width, height = parse_sides(size)
+    sides = takes.sides
+    if any(not sides.minimum <= side <= sides.maximum or side % sides.step for side in (width, height)):
+        raise InvalidRequest(
+            f"each side of 'size' must be {sides.minimum} to {sides.maximum}, in steps of {sides.step}", param="size"
+        )
+    if width * height > sides.max_pixels:
+        raise InvalidRequest(f"'size' must have at most {sides.max_pixels:,} pixels", param="size")
+    return {"width": width, "height": height}
+
+
+def _find_host(address: object) -> str | None:
+    try:
+        parts = urlsplit(as_text(address))
+    except ValueError:
+        return None
+    usable = parts.scheme == "https" and parts.netloc.endswith(DOMAIN) and _HOST.match(parts.netloc)
+    return parts.netloc if usable else None
+
+
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
+    details = as_object(value.get("details"))
+    reasons = [text for text in as_list(details.get("Moderation Reasons")) if isinstance(text, str)]
+    if value.get("status") in _BLOCKED:
+        return build_block(write_reason(", ".join(reasons), None, secrets) if reasons else None, secrets)
+    return ProviderBadResponse(f"The provider failed: {write_reason(details.get('error'), None, secrets)}")

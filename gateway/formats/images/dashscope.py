@@ -1,0 +1,197 @@
+"""Images of Alibaba Cloud Model Studio (DashScope): most models create tasks, which are polled until they end.
+
+Tasks: alibabacloud.com/help/en/model-studio/manage-asynchronous-tasks (a PENDING task can be cancelled; a running task
+rejects the request, harmlessly). Paths and fields:
+    Wan 2.5 and older     alibabacloud.com/help/en/model-studio/text-to-image-v2-api-reference
+    Wan 2.5, editing      docs.qwencloud.com/api-reference/image-generation/wan25-general-image-editing
+    Wan 2.1, editing      alibabacloud.com/help/en/model-studio/wanx-image-edit
+    Wan 2.6 and 2.7       docs.qwencloud.com/api-reference/image-generation/wan26-image-gen-edit, and wan27-… beside it
+    Qwen-Image            alibabacloud.com/help/en/model-studio/qwen-image-api;
+        docs.qwencloud.com/api-reference/image-generation/qwen-image-editing
+Models without a task API return the images immediately. An input image may be a ``data:`` URL. Output images are URLs
+that are valid for one day. Errors: .../help/en/model-studio/error-code.
+"""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import Image, ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
+from gateway.formats.errors.content_filter import build_block, is_block
+from gateway.formats.errors.openai import Secrets, mask, refuse_credentials, write_reason
+from gateway.formats.images.backend import ImageBackend, ProviderRequest
+from gateway.formats.images.params import check_size
+from gateway.formats.images.task import (
+    ImageTask,
+    build_images,
+    check_expressible,
+    check_format,
+    parse_field,
+    parse_image,
+    parse_sides,
+    parse_state,
+)
+from gateway.formats.wire.json_values import as_object, as_text, list_objects
+from gateway.formats.wire.request_body import Body, build_data_url
+from gateway.frozen import frozen
+
+TASKS = "/api/v1/tasks"
+_SERVICES = "/api/v1/services/aigc"
+_AS_TASK = ("X-DashScope-Async", "enable")
+_FIRST_WAIT_S = 1.0
+_UNDER_WAY = ("PENDING", "RUNNING")
+_OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
+_FORMATS = ("png",)
+_PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
+"""Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
+ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
+"""Prefixes of error codes about the key or its account."""
+_CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
+_TOO_MANY = 429
+
+
+@frozen
+class _CallMode:
+    """The request form of a group of models.
+
+    ``task``: the answer is a task; otherwise it contains the images. ``talks``: prompt and images are parts of a
+    message; otherwise they are fields. ``negative``: the object that contains ``negative_prompt``. ``function``: the
+    operation, for an editing model with several operations.
+    """
+
+    path: str
+    task: bool = True
+    talks: bool = False
+    takes: bool = True
+    needs: bool = False
+    negative: str = "parameters"
+    function: str | None = None
+
+
+_FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes=False, negative="input")
+_MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", talks=True)
+_AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
+_EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
+_CALL_MODES: Mapping[str, _CallMode] = {
+    "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
+    "wan2.5-i2i*": _EDITOR,
+    "wan2.[125]-t2i*": _FIELDS,
+    "wanx*-t2i*": _FIELDS,
+    "wan*-t2i*": attrs.evolve(_MESSAGE, takes=False),
+    "wan2.6-image*": attrs.evolve(_MESSAGE, needs=True),
+    "wan*-image*": _MESSAGE,
+    "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
+    "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
+    "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
+}
+"""Call modes by globs of model names; the first match counts. Other models are called like all new ones, with a message
+and without a task.
+"""
+
+
+def _find_call_mode(model: str) -> _CallMode:
+    return next((mode for glob, mode in _CALL_MODES.items() if fnmatchcase(model, glob)), _AT_ONCE)
+
+
+class DashScopeImageBackend(ImageBackend):
+    """Images from DashScope. Paths are below the server's root."""
+
+    __slots__ = ("_ask", "_count", "_inference", "_mode", "_model", "_task")
+
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
+        self._model = model
+        self._mode = _find_call_mode(model)
+        self._task = ImageTask(TASKS, _FIRST_WAIT_S)
+        self._count = 1
+
+    def begin(self, count: int) -> ProviderRequest:
+        mode = self._mode
+        check_expressible(self._inference, takes=mode.takes, needs=mode.needs)
+        check_format(self._inference.body.get("output_format"), _FORMATS)
+        check_size(self._inference.body)
+        self._count = count
+        body: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
+        for name in _PARAMETERS:
+            if self._inference.body.get(name) is not None:
+                value = self._inference.body[name]
+                body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
+                    value if name == "negative_prompt" else parse_field(value)
+                )
+        return ProviderRequest(body, path=mode.path, starts_task=mode.task, headers=(_AS_TASK,) if mode.task else ())
+
+    def _build_input(self) -> Body:
+        mode = self._mode
+        images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
+        prompt = self._ask.prompt
+        if mode.talks:
+            content = [*({"image": image} for image in images), {"text": prompt}]
+            return {"messages": [{"role": "user", "content": content}]}
+        if mode.function is not None:
+            return {"function": mode.function, "prompt": prompt, "base_image_url": images[0]}
+        return {"prompt": prompt, "images": images} if images else {"prompt": prompt}
+
+    def _build_parameters(self) -> Body:
+        parameters: Body = {}
+        if self._ask.size is not None:
+            parameters["size"] = "{}*{}".format(*parse_sides(self._ask.size))
+        if self._mode.task or self._count > 1:  # the default of ``n`` is four for tasks, one otherwise
+            parameters["n"] = self._count
+        return parameters
+
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
+        value = self._task.parse_object(raw)
+        if value is None:
+            return self._task.build_poll_request()
+        output = as_object(value.get("output"))
+        state = output.get("task_status")
+        self._task.ended = state in _OVER
+        if state in _UNDER_WAY:
+            return self._task.follow(output.get("task_id"))
+        if state == "FAILED" or _has_code(value):
+            raise _find_error(output if state == "FAILED" else value, secrets)
+        if state is not None and state != "SUCCEEDED":
+            raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
+        return build_images(list(_parse_images(output, secrets)), self._count)
+
+    def build_cancel_request(self) -> ProviderRequest | None:
+        return self._task.build_cancel_request()
+
+
+def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
+    """Parse images in either form. Raises an error if one image failed, because the client requested all of them."""
+    for result in list_objects(output.get("results")):
+        if _has_code(result):
+            raise _find_error(result, secrets)
+        prompt = result.get("actual_prompt")
+        image = parse_image(result.get("url"))
+        yield attrs.evolve(image, revised_prompt=prompt) if isinstance(prompt, str) else image
+    for choice in list_objects(output.get("choices")):
+        for part in list_objects(as_object(choice.get("message")).get("content")):
+            if "image" in part:
+                yield parse_image(part["image"])
+
+
+def _has_code(value: Body) -> bool:
+    return bool(as_text(value.get("code")))
+
+
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
+    code = as_text(value.get("code"))
+    message = write_reason(value.get("message"), None, secrets)
+    if is_block(code, message):
+        return build_block(message, secrets)
+    if code.startswith("Throttling"):
+        limited = ProviderRateLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
+        limited.retry_after_s = 1
+        return limited
+    if code.startswith(_CALLERS_FAULT):
+        return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
+    if code.startswith(ACCOUNT_ERRORS):
+        return refuse_credentials(mask(code, secrets)[:100], message)
+    return ProviderBadResponse(f"The provider failed: {write_reason(value.get('message'), code, secrets)}")

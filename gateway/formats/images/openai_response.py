@@ -1,0 +1,115 @@
+"""Image answers in the OpenAI API format, built from the images of any provider, whose other fields are dropped."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain.image import AUTO, Image, ImageForm, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.media import sniff_image
+from gateway.domain.operation import OPERATIONS
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat.openai.chat import DONE_EVENT
+from gateway.formats.images.openai import is_size, parse_details
+
+_WORDS = {
+    "background": frozenset({"transparent", "opaque"}),
+    "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
+    "quality": frozenset({"low", "medium", "high", "xhigh", "max"}),
+}
+_STREAMED_FORMATS = frozenset({"png", "webp", "jpeg"})
+_HEAD_CHARS = 64
+"""Characters of base64 that are decoded to detect the format: the first 48 bytes of the image."""
+
+
+def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
+    """Build the answer, without estimated usage. Raises ``ProviderBadResponse`` if an image is not in ``form``."""
+    answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
+    answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
+    usage = _find_usage(images)
+    if usage is not None:
+        answer["usage"] = usage
+    return orjson.dumps(answer)
+
+
+def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
+    value = image.url if form == "url" else image.data
+    if value is None:
+        raise ProviderBadResponse("The provider's image is not in the form that was asked for")
+    written: dict[str, str] = {form: value}
+    if image.revised_prompt is not None:
+        written["revised_prompt"] = image.revised_prompt
+    return written
+
+
+def _list_reported(reported: Mapping[str, Any]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {name: _find_word(reported.get(name), words) for name, words in _WORDS.items()}
+    return found | {"size": reported["size"] if is_size(reported.get("size")) else None}
+
+
+def _find_word(value: object, words: frozenset[str]) -> str | None:
+    return value if isinstance(value, str) and value in words else None
+
+
+def _find_usage(images: Images) -> dict[str, Any] | None:
+    used = images.usage
+    if used.source != "upstream":
+        return None
+    return parse_details(images.reported.get("usage")) or _build_usage(used)
+
+
+def _build_usage(used: Usage) -> dict[str, Any]:
+    """Build the usage object when details are unknown: the whole prompt counts as text."""
+    return {
+        "input_tokens": used.prompt_tokens,
+        "input_tokens_details": {"image_tokens": 0, "text_tokens": used.prompt_tokens},
+        "output_tokens": used.completion_tokens,
+        "total_tokens": used.prompt_tokens + used.completion_tokens,
+    }
+
+
+def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
+    """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
+
+    The last event has the whole usage. Raises ``ProviderBadResponse`` for an image that is a URL.
+    """
+    kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
+    last = len(images.items) - 1
+    nothing = _build_usage(Usage())
+    written: list[bytes] = []
+    for number, image in enumerate(images.items):
+        data = _build_image(image, "b64_json")["b64_json"]
+        usage = _find_usage(images) if number == last else None
+        event = {
+            "type": kind,
+            "b64_json": data,
+            "created_at": created_s,
+            **_describe(images, inference, data),
+            "usage": usage or nothing,
+        }
+        written += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
+    return b"".join((*written, DONE_EVENT))
+
+
+def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
+    reported = _list_reported(images.reported)
+    requested = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
+    size = inference.image.size if inference.image else None
+    return {
+        "background": reported["background"] or requested["background"] or AUTO,
+        "output_format": _find_format(data) or _find_word(reported["output_format"], _STREAMED_FORMATS) or "png",
+        "quality": reported["quality"] or requested["quality"] or AUTO,
+        "size": reported["size"] or size or AUTO,
+    }
+
+
+def _find_format(data: str) -> str | None:
+    try:
+        head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return _find_word((sniff_image(head) or "").removeprefix("image/"), _STREAMED_FORMATS)

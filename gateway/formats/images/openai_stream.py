@@ -1,0 +1,177 @@
+"""Passthrough of OpenAI's image stream (see ``StreamTransform``), and streams from unstreamed answers.
+
+``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial images, and a ``completed`` event with the usage for each
+finished image. The end mark is not always sent.
+"""
+
+import re
+
+import attrs
+
+from gateway.domain.image import MAX_IMAGE_BYTES
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import NO_USAGE, Usage, add_usages
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.chat.openai.chat import DONE_EVENT
+from gateway.formats.chat.openai.stream_tail import DONE
+from gateway.formats.errors.content_filter import find_block
+from gateway.formats.errors.openai import ErrorBody, Secrets, build_reported
+from gateway.formats.errors.vendor import parse_reason
+from gateway.formats.images.image_data import check_whole
+from gateway.formats.images.openai import (
+    ESTIMATED_IMAGE_TOKENS,
+    estimate_usage,
+    parse_images_answer,
+    parse_images_usage,
+)
+from gateway.formats.images.openai_response import build_completed
+from gateway.formats.stream import PassthroughStream
+from gateway.formats.wire import sse
+from gateway.formats.wire.json_values import loads_or_none
+
+_PARTIAL = ".partial_image"
+_COMPLETED = ".completed"
+_TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
+_NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
+_HEAD_BYTES = 128
+"""Bytes at the beginning of an event that contain its name, and usually the type in its data."""
+_INDEX = b'"partial_image_index"'
+_INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
+MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
+"""The maximum size of an event: an image in base64 with its description."""
+_UNNUMBERED = 10
+"""The index assumed for partial images without an index; valid indexes are 0 to 9."""
+
+
+class ImagesPassthrough(PassthroughStream):
+    """Forwards complete events until the requested number of images is finished, then writes the end mark."""
+
+    __slots__ = ("_completed", "_failed", "_in_progress", "_inference", "_usage")
+
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
+        self._inference = inference
+        self._in_progress = [0] * (_UNNUMBERED + 1)
+        self._completed = 0
+        self._failed = False
+        self._usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        return self._feed_slowly(data)
+
+    def _pass(self, event: bytes) -> bytes:
+        if not self.closed and self._begun and b'"error"' not in event and _find_kind(event).endswith(_PARTIAL):
+            return self._note_partial(event)
+        return super()._pass(event)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload.startswith(DONE):
+            return self._end(b"")
+        value = loads_or_none(payload)
+        kind = _parse_kind(event, value)
+        if kind == "error" or (isinstance(value, dict) and value.get("error")):
+            self.error = _parse_failure(value, self._secrets)
+            return b""
+        if kind.endswith(_PARTIAL):
+            return self._note_partial(event)
+        return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
+
+    def _note_partial(self, event: bytes) -> bytes:
+        """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
+        self.events += 1
+        index = _find_index(event)
+        self._in_progress[index] = 1 if index == _UNNUMBERED else self._in_progress[index] + 1
+        return event
+
+    def _note_completed(self, event: bytes, value: object) -> bytes:
+        self.events += 1
+        self._completed += 1
+        self._in_progress = [max(seen - 1, 0) for seen in self._in_progress]
+        used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
+        if used is not None:
+            self._usage = used if self._usage is None else _add(self._usage, used)
+        return self._end(event) if self._completed >= self._inference.choices else event
+
+    def _end(self, event: bytes) -> bytes:
+        if self._completed:
+            self.ended = True
+            return event + DONE_EVENT
+        self.error = ProviderBadResponse("The provider's stream ended without an image", phase="stream")
+        return b""
+
+    def finish(self) -> bytes:
+        if self.ended:
+            return b""
+        rest = self._splitter.take().strip()
+        if self.error is None and self._completed and (not rest or (sse.parse_data(rest) or b"").startswith(DONE)):
+            return self._end(b"")
+        self._failed = True
+        raise self.error or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+    def parse_usage(self) -> Usage:
+        """Return the provider's counts, else an estimate.
+
+        Finished images are always charged, failed images never. An image in progress is charged if the client
+        disconnected after a partial image, because the provider finishes it anyway.
+        """
+        failed = self._failed or self.ended or self.error is not None
+        left = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed)
+        if not self._completed and not left:
+            return NO_USAGE
+        used = self._usage or estimate_usage(self._inference, self._completed)
+        if left:
+            tokens = used.completion_tokens + ESTIMATED_IMAGE_TOKENS * left
+            used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
+        return attrs.evolve(used, images=self._completed + left)
+
+
+def _find_kind(event: bytes) -> str:
+    """Return the type of an event without parsing its data. Quotes in texts are escaped and do not match ``_TYPE``."""
+    name = _NAME.search(event[:_HEAD_BYTES])
+    if name is not None:
+        return name[1].decode()
+    start = event.find(b'"type"')
+    while start >= 0:
+        found = _TYPE.match(event, start)
+        if found is not None:
+            return found[1].decode()
+        start = event.find(b'"type"', start + 1)
+    return ""
+
+
+def _find_index(event: bytes) -> int:
+    """Return the index of a partial image without parsing the data; see ``_find_kind``."""
+    start = event.find(_INDEX)
+    found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
+    return int(found[1]) if found else _UNNUMBERED
+
+
+def _parse_kind(event: bytes, value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else _find_kind(event)
+
+
+def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
+    block = find_block(value, secrets)
+    if block is not None:
+        return block
+    return build_reported(ErrorBody(parse_reason(value, secrets)))
+
+
+def _add(one: Usage, other: Usage) -> Usage:
+    both = add_usages([one, other])
+    return attrs.evolve(
+        both, details=attrs.evolve(both.details, calls=1) if both.details and (one.details or other.details) else None
+    )
+
+
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Convert an unstreamed answer into a stream with at most the requested images. Raises ``ProviderError``."""
+    images = parse_images_answer(raw, inference, secrets)
+    items = images.items[: inference.choices]
+    for image in items:
+        if image.data is not None:
+            check_whole(image.data)
+    images = attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
+    return build_completed(images, inference, images.reported.get("created", 0)), images.usage

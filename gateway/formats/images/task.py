@@ -1,0 +1,163 @@
+"""Image tasks: task ids, poll intervals, and helpers for answers.
+
+All tasks of a vendor share one path: ``GET PATH/ID`` polls a task, ``POST PATH/ID/cancel`` cancels it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from gateway.domain.image import Image, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import MAX_IMAGES, Usage
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.chat.openai.chat import parse_any_object
+from gateway.formats.errors.openai import Secrets, mask
+from gateway.formats.images.backend import ProviderRequest
+from gateway.formats.images.image_data import parse_url
+from gateway.formats.images.params import is_count
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_GROWTH = 1.5
+LONGEST_WAIT_S = 3.0
+MAX_INVALID_POLLS = 3
+"""Tolerated consecutive invalid poll answers per task: a proxy's error page says nothing about the task."""
+_SHOWN_CHARS = 64
+_FORM_FLAGS = {"true": True, "false": False}
+_FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
+_UNSUPPORTED = ("svg", "frame_count", "frame_duration_ms")
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
+
+
+class ImageTask:
+    """The state of one task at a vendor.
+
+    ``place``: the path of the vendor's tasks, followed by ``separator`` and the task's id. ``first_wait_s``: seconds
+    before the first poll; later waits grow up to ``LONGEST_WAIT_S``. ``host``: the vendor's server that has the task;
+    None for the channel's own server.
+    """
+
+    __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended", "host")
+
+    def __init__(self, place: str, first_wait_s: float, *, separator: str = "/") -> None:
+        self._place = f"{place}{separator}"
+        self.host: str | None = None
+        self._wait_s = first_wait_s
+        self._id: str | None = None
+        self._invalid_polls = 0
+        self.ended = False
+
+    def parse_object(self, raw: bytes) -> dict[str, Any] | None:
+        """Return an answer's JSON object; None if the answer is invalid but the task can be polled again.
+
+        Raises ``ProviderBadResponse`` if the task has no id, or after more than ``MAX_INVALID_POLLS`` invalid answers
+        in a row.
+        """
+        try:
+            value = parse_any_object(raw)
+        except ProviderBadResponse:
+            self._invalid_polls += 1
+            if self._id is None or self._invalid_polls > MAX_INVALID_POLLS:
+                raise
+            return None
+        self._invalid_polls = 0
+        return value
+
+    def follow(self, found: object) -> ProviderRequest:
+        """Return the next poll request. The first call sets the task's id to ``found``."""
+        if self._id is None:
+            if not isinstance(found, str) or not _ID.match(found):
+                raise ProviderBadResponse("The provider gave its task no usable id")
+            self._id = found
+        return self.build_poll_request()
+
+    def build_poll_request(self) -> ProviderRequest:
+        """Return the next poll request for a task with an id. The wait grows with each call."""
+        wait_s = self._wait_s
+        self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
+        return ProviderRequest(
+            method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, repeatable=True, host=self.host
+        )
+
+    def build_cancel_request(self) -> ProviderRequest | None:
+        if self._id is None or self.ended:
+            return None
+        return ProviderRequest(path=f"{self._place}{self._id}/cancel", repeatable=True)
+
+
+def parse_state(state: object, secrets: Secrets) -> str:
+    """Return the masked name of an unsuccessful state, for an error message."""
+    return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
+
+
+def parse_image(url: object) -> Image:
+    """Parse an image given as an address or a ``data:`` URL. Raises ``ProviderBadResponse``."""
+    if not isinstance(url, str):
+        raise ProviderBadResponse("The provider's answer has an image without an address")
+    return parse_url(url).image
+
+
+def build_images(items: Sequence[Image], wanted: int) -> Images:
+    """Return the first ``wanted`` images; usage counts all. Raises ``ProviderBadResponse`` if there are fewer."""
+    if len(items) < wanted:
+        raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} images")
+    return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
+
+
+def parse_sides(size: str) -> tuple[int, int]:
+    """Parse ``1024x1024`` into width and height. Raises ``InvalidRequest``."""
+    found = _SIZE.match(size)
+    if found is None:
+        raise InvalidRequest("'size' must be 'auto', or width and height as in 1024x1024", param="size")
+    return int(found[1]), int(found[2])
+
+
+def parse_field(value: object) -> object:
+    """Convert a form field of unknown type: text that looks like a boolean or a number becomes that type."""
+    if not isinstance(value, str):
+        return value
+    if value in _FORM_FLAGS:
+        return _FORM_FLAGS[value]
+    found = _FORM_NUMBER.match(value)
+    if found is None:
+        return value
+    return float(value) if found["rest"] else int(value)
+
+
+def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any]:
+    """Copy the client's fields for the vendor, except those in ``own``, image counts and null values."""
+    return {
+        name: parse_field(value)
+        for name, value in body.items()
+        if name not in own and not is_count(name) and value is not None
+    }
+
+
+def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) -> None:
+    """Raise ``InvalidRequest`` for masks, transparency, several frames, and unsupported or missing source images."""
+    sources = inference.image.sources if inference.image else 0
+    if sources and not takes:
+        raise InvalidRequest("The model does not edit images", param="model")
+    if needs and not sources:
+        raise InvalidRequest("The model only edits images", param="model")
+    check_plain_image(inference)
+
+
+def check_plain_image(inference: InferenceRequest) -> None:
+    """Raise ``InvalidRequest`` for masks, transparency, SVG and several frames."""
+    stray = next((file.field for file in inference.files if file.field != "image"), None)
+    if stray is not None:
+        raise InvalidRequest(f"The model takes no '{stray}'", param=stray)
+    if inference.body.get("background") == "transparent":
+        raise InvalidRequest("'background' must be opaque or auto", param="background")
+    unsupported = next((name for name in _UNSUPPORTED if inference.body.get(name) is not None), None)
+    if unsupported is not None:
+        raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
+
+
+def check_format(wanted: object, formats: Sequence[str]) -> None:
+    """Raise ``InvalidRequest`` if ``output_format`` is not in ``formats``."""
+    if wanted is not None and wanted not in formats:
+        allowed = f"one of {', '.join(formats)}" if formats else "left to this model"
+        raise InvalidRequest(f"'output_format' must be {allowed}", param="output_format")

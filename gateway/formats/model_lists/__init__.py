@@ -1,0 +1,1 @@
+"""Lists of models, one file for each format."""

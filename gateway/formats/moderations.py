@@ -1,0 +1,63 @@
+"""Moderations in the OpenAI API format: the request, and the usage of its answer."""
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage, parse_usage
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.usage.prompt_tokens import estimate_prompt
+from gateway.formats.usage.token_bounds import PART_TOKENS, bound_text
+from gateway.formats.wire.fields import Body, kind_of, parse_model, refuse_missing
+
+DEFAULT_MODEL = "omni-moderation-latest"
+"""OpenAI's default if the client names no model."""
+
+
+def parse_moderations_inference(body: Body) -> InferenceRequest:
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
+    model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
+    counts = [_count_item(item, where) for item, where in _list_input(body)]
+    return InferenceRequest(
+        operation="moderations",
+        model=model,
+        body=body,
+        prompt_chars=sum(chars for chars, _ in counts),
+        max_prompt_tokens=sum(bound for _, bound in counts),
+    )
+
+
+def _list_input(body: Body) -> list[tuple[object, str]]:
+    value = body.get("input")
+    if value is None:
+        raise refuse_missing(body, "input")
+    if isinstance(value, str):
+        return [(value, "input")]
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
+    if not value:
+        raise InvalidRequest("'input' must not be an empty array", param="input")
+    return [(item, f"input[{index}]") for index, item in enumerate(value)]
+
+
+def _count_item(item: object, where: str) -> tuple[int, int]:
+    text = item
+    if isinstance(item, dict) and isinstance(item.get("type"), str):
+        text = item.get("text")
+        if not isinstance(text, str):
+            return 0, PART_TOKENS
+    if not isinstance(text, str):
+        raise InvalidRequest(f"'{where}' must be a string or an object with a 'type'", param=where)
+    return len(text), 1 + bound_text(text)
+
+
+def build_moderations_body(inference: InferenceRequest, model: str) -> Body:
+    """Build the body with the provider's name of the model."""
+    return inference.body | {"model": model}
+
+
+def parse_moderations_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """Return the usage of an answer, usually an estimate: OpenAI reports none. Raises ``ProviderBadResponse``."""
+    value = parse_answer_object(raw, secrets)
+    if not isinstance(value.get("results"), list):
+        raise ProviderBadResponse("The provider's answer has no results")
+    return parse_usage(value.get("usage")) or Usage(estimate_prompt(inference), source="estimate")

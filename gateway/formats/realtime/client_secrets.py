@@ -1,0 +1,84 @@
+"""Requests for client secrets of the Realtime API, also in the beta's shape, and their answers."""
+
+from typing import Any
+
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.formats.realtime.events import check_limits, check_model, check_names
+from gateway.formats.wire.fields import parse_integer, parse_list, parse_object, read_text
+from gateway.formats.wire.json_values import as_object
+from gateway.frozen import frozen
+
+Body = dict[str, Any]
+DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
+MAX_SESSION_BYTES = 32 * 1024
+_OBJECT = "realtime.session"
+_TEXTS = ("instructions",)
+_LISTS = ("tools", "output_modalities", "modalities", "include")
+_OBJECTS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "input_audio_noise_reduction")
+_NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
+
+
+@frozen
+class SecretRequest:
+    """A client secret request. ``model``: None permits any model. ``flat``: it has the shape of the beta version."""
+
+    model: str | None
+    session: Body
+    ttl_s: int
+    flat: bool
+
+    @property
+    def settings(self) -> Body:
+        found = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
+        return {} if found.keys() <= {"type"} else found
+
+
+def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
+    """Parse a request. ``flat``: it has the shape of the beta version. Raises ``InvalidRequest``."""
+    place = "" if flat else "session."
+    session = body if flat else parse_object(body, "session") or {}
+    if "model" in body and not flat:
+        raise InvalidRequest("'model' belongs into 'session'", param="model")
+    kind = session.get("type", "realtime")
+    if kind != "realtime":
+        raise InvalidRequest(f"'{place}type' has to be 'realtime'", param=f"{place}type")
+    model = session.get("model")
+    if "model" in session and not check_model(model):
+        raise InvalidRequest(f"'{place}model' is not the name of a model", param=f"{place}model")
+    _check_settings(session, place)
+    if len(orjson.dumps(session)) > MAX_SESSION_BYTES:
+        raise InvalidRequest(f"The session has more than {MAX_SESSION_BYTES} bytes", param=place.rstrip(".") or None)
+    after = body.get("expires_after")
+    if after is not None and not isinstance(after, dict):
+        raise InvalidRequest("'expires_after' is not an object", param="expires_after")
+    ttl_s = parse_integer(as_object(after), "seconds", MIN_TTL_S, MAX_TTL_S)
+    return SecretRequest(model, session, ttl_s or DEFAULT_TTL_S, flat)
+
+
+def _check_settings(session: Body, place: str) -> None:
+    check_names(session, place)
+    named = {f"{place}{name}": value for name, value in session.items()}
+    for name in _TEXTS:
+        read_text(named, f"{place}{name}")
+    for name in _LISTS:
+        parse_list(named, f"{place}{name}")
+    for name in _OBJECTS:
+        parse_object(named, f"{place}{name}")
+    check_limits(session, place)
+
+
+def build_secret_answer(secret_request: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
+    """Build the answer with the secret and the session's settings."""
+    session = {
+        **({} if secret_request.flat else {"type": "realtime"}),
+        **{name: value for name, value in secret_request.session.items() if name not in _NOT_SETTINGS},
+        "id": session_id,
+        "object": _OBJECT,
+        "model": secret_request.model,
+        "expires_at": 0,
+    }
+    if secret_request.flat:
+        return {**session, "client_secret": {"value": secret, "expires_at": expires_s}}
+    return {"value": secret, "expires_at": expires_s, "session": session}

@@ -1,0 +1,550 @@
+"""OpenAI's Realtime API: parse the events relevant to the gateway, and build the few events that it sends itself.
+
+Events pass unchanged. Those of the client must be strict JSON: a provider must not read another value than the gateway.
+Names of the beta version are supported too.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import (
+    MAX_TOKENS,
+    Usage,
+    UsageDetails,
+    attach_details,
+    build_reported_usage,
+    estimate_tokens,
+    find_modalities,
+    parse_count,
+)
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.formats.references.provider_reads import find_reads
+from gateway.formats.usage.token_bounds import bound_text
+from gateway.formats.wire.fields import kind_of
+from gateway.formats.wire.json_values import as_object, loads_or_none
+from gateway.formats.wire.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
+from gateway.frozen import frozen
+from gateway.wording import fold_name
+
+Event = dict[str, Any]
+
+SESSION_UPDATE, RESPONSE_CREATE, APPEND = "session.update", "response.create", "input_audio_buffer.append"
+SESSION_UPDATED = "session.updated"
+RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
+TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
+MAX_OUTPUT = 4_096
+"""Output tokens assumed for a response without a limit (``inf``): OpenAI's own maximum."""
+MAX_MODEL_CHARS = 256
+MAX_CONTEXT, MAX_ANSWER = 262_144, 16_384
+"""Upper limits of believable token counts for a prompt and a response: no model of this API exceeds them."""
+_ADDED_TOKENS = 64
+"""Tokens that a provider adds to a conversation."""
+_IMAGE_TOKENS = 2_048
+_HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
+"""Tokens per second of the user's and the model's audio ("Managing costs" in OpenAI's guide to this API)."""
+_PCM_BYTES, _G711_BYTES = 48_000, 8_000
+"""Bytes per second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
+_TEXT_DELTAS = frozenset(
+    {
+        "response.text.delta",
+        "response.output_text.delta",
+        "response.audio_transcript.delta",
+        "response.output_audio_transcript.delta",
+        "response.function_call_arguments.delta",
+    }
+)
+_AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"})
+
+
+_TYPE = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
+_LIMITS = ("max_output_tokens", "max_response_output_tokens")
+"""The names of the output limit in the current version and in the beta version."""
+_GOVERNED = frozenset(
+    {"type", "session", "response", "item", "audio", "delta", "model", "input", "output", "tools", "prompt",
+     "instructions", "conversation", "format", "transcription", "input_audio_transcription", "input_audio_format",
+     "output_audio_format", *_LIMITS}
+)  # fmt: skip
+"""Fields by which a session is bounded and charged. Misspelt ones are rejected: a tolerant server might accept them."""
+_FOLDED = {fold_name(name): name for name in _GOVERNED}
+_NESTED = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
+"""Fields of a session that contain fields of ``_GOVERNED``."""
+SETTINGS = ("session", "response")
+"""Fields of an event that contain settings."""
+PLACES = (*SETTINGS, "item")
+"""Fields of an event that may refer to objects stored at a provider."""
+_SETTINGS = frozenset(
+    {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
+     "input_audio_format", "output_audio_format", "turn_detection", "input_audio_transcription", "expires_at",
+     "input_audio_noise_reduction", "tracing", "truncation", "tool_choice", "include", "client_secret", "reasoning",
+     *_LIMITS}
+)  # fmt: skip
+"""Settings of a session or a response that add nothing to its prompt."""
+
+
+def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, bytes]:
+    """Parse a client event. Return it with the bytes to send. Raises ``InvalidRequest`` naming the field.
+
+    ``models``: the accepted names of the session's model. An event too long for the search for duplicate keys is
+    serialized again, without the duplicates that the parser dropped.
+    """
+    try:
+        event = parse_json_object(raw)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message.replace("request body", "event")) from None
+    check_names(event, "")
+    kind = event.get("type")
+    if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
+        raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
+    for place in SETTINGS:
+        fields = event.get(place)
+        if fields is None:
+            continue
+        if not isinstance(fields, dict):
+            raise InvalidRequest(f"'{place}' must be an object, not {kind_of(fields)}", param=place)
+        check_names(fields, f"{place}.")
+        check_limits(fields, f"{place}.")
+        if "model" in fields and fields["model"] not in models:
+            message = f"'{place}.model' must be the model of the session; open another session for another model"
+            raise InvalidRequest(message, param=f"{place}.model")
+    return event, raw if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else orjson.dumps(event)
+
+
+def check_names(fields: Event, where: str) -> None:
+    """Raise ``InvalidRequest`` for a misspelt field of ``_GOVERNED``."""
+    for name, value in fields.items():
+        meant = _FOLDED.get(fold_name(name), name)
+        if name != meant:
+            raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{where}{meant}'?", param=where + name)
+        if name in _NESTED and isinstance(value, dict):
+            check_names(value, f"{where}{name}.")
+
+
+def check_limits(settings: Event, where: str) -> None:
+    """Raise ``InvalidRequest`` for an invalid output limit, because a provider might ignore it."""
+    for name in _LIMITS:
+        limit = settings.get(name)
+        if limit is not None and limit != "inf" and not (type(limit) is int and 1 <= limit <= MAX_TOKENS):
+            raise InvalidRequest(
+                f"'{where}{name}' must be an integer from 1 to {MAX_TOKENS}, or 'inf'", param=where + name
+            )
+
+
+def parse_event(raw: bytes) -> Event | None:
+    """Parse a provider event; None if the bytes are not a JSON object."""
+    event = loads_or_none(raw)
+    return event if isinstance(event, dict) else None
+
+
+def build_session_inference(model: str | None) -> InferenceRequest:
+    """Build the request for a session from the ``model`` in its URL. Raises ``InvalidRequest``."""
+    if not model:
+        raise InvalidRequest("The query needs 'model': /v1/realtime?model=…", param="model")
+    if not check_model(model):
+        raise InvalidRequest("'model' is not the name of a model", param="model")
+    return InferenceRequest("realtime", model, {}, stream=True, sounds=True)
+
+
+def check_model(model: object) -> bool:
+    """Return whether ``model`` is a valid model name."""
+    return isinstance(model, str) and 0 < len(model) <= MAX_MODEL_CHARS and model.isprintable()
+
+
+def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
+    """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
+    text = event.get("transcript")
+    made = estimate_tokens(len(text)) if isinstance(text, str) else 0
+    details = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
+    return Usage(
+        audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, details=details
+    )
+
+
+def limit_transcript(usage: Usage, tokens: int) -> Usage:
+    """Limit the reported usage of a transcript to the maximum for ``tokens`` of audio."""
+    duration_ms = min(usage.duration_ms, 1_000 * tokens // _HEARD_A_SECOND)
+    if usage.prompt_tokens <= tokens and usage.completion_tokens <= tokens and usage.duration_ms == duration_ms:
+        return usage
+    return Usage(
+        min(usage.prompt_tokens, tokens),
+        min(usage.completion_tokens, tokens),
+        source=usage.source,
+        duration_ms=duration_ms,
+        details=UsageDetails(audio_input=min(usage.prompt_tokens, tokens)),
+    )
+
+
+def bound_transcript(tokens: int) -> Usage:
+    """Return the maximum usage of a transcript of ``tokens`` of audio."""
+    details = UsageDetails(audio_input=tokens)
+    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, details=details)
+
+
+def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
+    """Build the request for one response of a session, with the expected prompt and output tokens."""
+    body = {"max_output_tokens": output_tokens}
+    return InferenceRequest(
+        "realtime",
+        model,
+        body,
+        stream=True,
+        prompt_chars=4 * prompt_tokens,
+        max_prompt_tokens=prompt_tokens,
+        max_output_tokens=output_tokens,
+        sounds=True,
+    )
+
+
+def parse_realtime_usage(raw: object) -> Usage | None:
+    """Parse the ``usage`` of a response or transcription; None if missing or implausible."""
+    if not isinstance(raw, dict):
+        return None
+    seconds = raw.get("seconds")
+    if raw.get("type") == "duration" and isinstance(seconds, int | float) and 0 <= seconds <= MAX_CONTEXT:
+        return Usage(duration_ms=round(seconds * 1000), source="upstream")
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt is None or completion is None:
+        return None
+    read, made = raw.get("input_token_details"), raw.get("output_token_details")
+    cached = read.get("cached_tokens") if isinstance(read, dict) else None
+    usage = build_reported_usage(prompt, completion, cached=cached, written=None)
+    return attach_details(usage, find_modalities(read, made))
+
+
+@frozen
+class ResponseEnd:
+    """The content of a ``response.done`` event.
+
+    ``failure``: empty without a failure. ``whole``: the response has read its whole prompt and belongs to the
+    conversation.
+    """
+
+    id: str
+    status: str
+    usage: Usage | None
+    failure: str
+    whole: bool = True
+
+
+def parse_response_end(event: Event) -> ResponseEnd:
+    """Parse ``response.done``."""
+    response = _get_object(event, "response")
+    details = _get_object(response, "status_details")
+    status = str(response.get("status"))
+    failure = ""
+    if status == "failed":
+        message = _get_object(details, "error").get("message")
+        failure = message if isinstance(message, str) and message else "The provider gave no reason"
+    whole = status in {"completed", "incomplete"} and response.get("conversation_id", "") is not None
+    return ResponseEnd(find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure, whole)
+
+
+def find_response_id(event: Event) -> str:
+    """Return the response id in a provider event; empty if it has none."""
+    found = event.get("response_id") or _get_object(event, "response").get("id")
+    return found if isinstance(found, str) else ""
+
+
+def find_cause(event: Event) -> str | None:
+    """Return the id of the client event that caused an ``error`` event; None if not given."""
+    found = _get_object(event, "error").get("event_id")
+    return found if isinstance(found, str) else None
+
+
+def list_transcribers(session: Event) -> list[tuple[str, str]]:
+    """List the transcription models in a session's settings, at the places of both API versions."""
+    heard = _get_object(_get_object(session, "audio"), "input")
+    named = (
+        ("audio.input.transcription", heard.get("transcription")),
+        ("input_audio_transcription", session.get("input_audio_transcription")),
+    )
+    found = [(place.get("model") if isinstance(place, dict) else None, f"{where}.model") for where, place in named]
+    return [(model, where) for model, where in found if isinstance(model, str) and model]
+
+
+def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
+    """Build an ``error`` event. ``cause``: the ``event_id`` of the client event that caused the error, if given."""
+    return orjson.dumps(
+        {
+            "type": ERROR,
+            "event_id": f"event_{request_id}",
+            "error": {
+                "type": error.type,
+                "code": error.public_code,
+                "message": f"{error.message} (request id: {request_id})",
+                "param": error.param,
+                "event_id": cause if isinstance(cause, str) else None,
+                **({} if error.doc_url is None else {"doc_url": error.doc_url}),
+            },
+        }
+    ).decode()
+
+
+def build_cancel_event(response_id: str) -> str:
+    """Build the event that cancels a response."""
+    return orjson.dumps({"type": "response.cancel", "response_id": response_id}).decode()
+
+
+def build_update_event(session: Event) -> str:
+    """Build the event that updates a session's settings."""
+    return orjson.dumps({"type": SESSION_UPDATE, "session": session}).decode()
+
+
+@attrs.define
+class OutputMeter:
+    """Counts the output of a response from its delta events, to estimate its tokens."""
+
+    chars: int = 0
+    audio_tokens: int = 0
+
+
+@frozen
+class _Size:
+    """A number of tokens: the likely number, and the number that is hardly ever exceeded."""
+
+    likely: int = 0
+    maximum: int = 0
+
+    def __add__(self, other: "_Size") -> "_Size":
+        return _Size(self.likely + other.likely, self.maximum + other.maximum)
+
+    def __sub__(self, other: "_Size") -> "_Size":
+        return _Size(self.likely - other.likely, self.maximum - other.maximum)
+
+
+@frozen
+class PromptMark:
+    """The size of a session's conversation when a response was requested or began.
+
+    ``items``: size of the items that the client had added. ``whole``: the response reads the whole conversation and the
+    session's instructions, so its usage shows their size.
+    """
+
+    items: _Size
+    sound: int
+    whole: bool
+
+
+class Conversation:
+    """Estimates the tokens of a session's conversation, which determine the reservation for the next response.
+
+    Settings requested by the client apply until the provider confirms its own, but only where they increase the
+    estimate.
+    """
+
+    def __init__(self) -> None:
+        self._tools = False
+        self._asked: list[int] = []
+        self._turns = 0
+        self._items = self._counted = _Size()
+        self._sound = self._sound_counted = self._sound_transcribed = self._sound_paid = 0
+        self._unbounded_at = -1
+        self._settings: dict[str, _Size] = {}
+        self._limit = MAX_OUTPUT
+        self._heard_bytes = self._spoken_bytes = _PCM_BYTES
+        self._transcribers: dict[str, str] = {}
+
+    @property
+    def transcriber(self) -> str | None:
+        return self._transcribers.get("confirmed") or self._transcribers.get("asked")
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
+        return self._unbounded_at >= self._counted.maximum
+
+    def estimate_prompt(self, event: Event | None = None) -> int:
+        """Return the likely prompt tokens of the next response. ``event``: its ``response.create``, if there is one."""
+        return self._sum_prompt(event).likely
+
+    def bound_prompt(self, event: Event | None = None) -> int:
+        """Return the number of prompt tokens that the next response is very unlikely to exceed."""
+        return self._sum_prompt(event).maximum
+
+    def _sum_prompt(self, event: Event | None) -> _Size:
+        known = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
+        own = _Size() if event is None else _measure(event.get("response"), self._heard_bytes)
+        return sum(self._settings.values(), _Size(known, known) + self._items - self._counted + own)
+
+    def mark(self, event: Event | None) -> PromptMark:
+        """Record the conversation that a response reads; ``event`` is its ``response.create``.
+
+        If the provider began the response by itself (None), only items already counted are recorded, because newer ones
+        may not have reached the provider in time.
+        """
+        if event is None:
+            return PromptMark(self._counted, self._sound, whole=True)
+        settings = _get_object(event, "response")
+        whole = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
+        return PromptMark(self._items, self._sound, whole=whole)
+
+    def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
+        """Set the size of the conversation to the usage if the response read all of it, else add the completion."""
+        if end.usage is None or not mark.whole or not end.whole:
+            self._turns += usage.completion_tokens
+            return
+        settings = sum(self._settings.values(), _Size()).likely
+        self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
+        if mark.items.maximum > self._counted.maximum:
+            self._counted = mark.items
+        self._sound_counted = max(self._sound_counted, mark.sound)
+
+    @property
+    def untranscribed(self) -> int:
+        return self._sound - self._sound_paid
+
+    def note_transcribed(self, usage: Usage) -> None:
+        """Record the usage of a transcript. Audio beyond it stays for later transcripts."""
+        paid = max(usage.prompt_tokens, usage.duration_ms * _HEARD_A_SECOND // 1_000)
+        self._sound_paid = min(self._sound, self._sound_paid + paid)
+
+    def take_transcribed(self) -> int:
+        """Return the tokens of audio since the last call."""
+        heard = self._sound - self._sound_transcribed
+        self._sound_transcribed = self._sound
+        return heard
+
+    def find_output_limit(self, event: Event | None = None) -> int:
+        """Return the output limit of the next response if the provider applies the latest limit set by the client."""
+        own = _find_limit(_get_object(event, "response")) if event is not None else None
+        if own is None:
+            own = self._asked[-1] if self._asked else None
+        return self._limit if own is None else own
+
+    def find_longest_output(self, event: Event | None = None) -> int:
+        """Return the highest output limit that may apply: confirmed, requested but unconfirmed, or of ``event``."""
+        return max(self._limit, *self._asked, self.find_output_limit(event))
+
+    def may_read_more(self, event: Event | None = None) -> bool:
+        """Return whether the next response may read content of unknown length, such as an image URL or tool results."""
+        return self.reads_more or self._tools or (event is not None and _reads(_get_object(event, "response")))
+
+    def note_client(self, event: Event) -> None:
+        """Count the content of a client event. Deleted audio stays counted: a response may have read it."""
+        match event.get("type"):
+            case "input_audio_buffer.append":
+                self._sound += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
+            case "conversation.item.create":
+                item = event.get("item")
+                self._items += _measure(item, self._heard_bytes)
+                if _reads({"input": [item]}):
+                    self._unbounded_at = self._items.maximum - 1
+        if isinstance(event.get("session"), dict):
+            session = event["session"]
+            self._tools = self._tools or _reads(session)
+            if event.get("type") == SESSION_UPDATE:
+                limit = _find_limit(session)
+                self._asked.append(self._limit if limit is None else limit)
+            self._use(session, "asked")
+
+    def note_provider(self, event: Event) -> None:
+        if event.get("type") in {"session.created", SESSION_UPDATED}:
+            session = _get_object(event, "session")
+            self._use(session, "confirmed")
+            if event["type"] == SESSION_UPDATED:
+                del self._asked[:1]
+            self._limit = _find_limit(session) or MAX_OUTPUT
+
+    def note_output(self, event: Event, meter: OutputMeter) -> None:
+        kind, delta = event.get("type"), event.get("delta")
+        if not isinstance(delta, str):
+            return
+        if kind in _TEXT_DELTAS:
+            meter.chars += len(delta)
+        elif kind in _AUDIO_DELTAS:
+            meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
+
+    def _use(self, session: Event, state: str) -> None:
+        """Apply settings. ``state``: ``asked`` or ``confirmed``; ``asked`` ones never lower the estimate."""
+        requested = state == "asked"
+        for name in ("instructions", "tools"):
+            if name in session:
+                size = _measure_json(session[name])
+                known = self._settings.get(name, size)
+                self._settings[name] = max(size, known, key=lambda one: one.maximum) if requested else size
+        heard, spoken = (_find_rate(session, side) for side in ("input", "output"))
+        self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if requested else heard or self._heard_bytes
+        self._spoken_bytes = spoken or self._spoken_bytes
+        for model, _ in list_transcribers(session)[:1]:
+            self._transcribers[state] = model
+
+
+def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
+    """Estimate the usage of a response that was cut off, from its estimated prompt and the output so far."""
+    made = estimate_tokens(meter.chars) + meter.audio_tokens
+    details = UsageDetails(audio_output=meter.audio_tokens) if meter.audio_tokens else None
+    return Usage(prompt_tokens, made, 0, "estimate", details=details)
+
+
+def _find_limit(settings: Event) -> int | None:
+    """Return the output limit in the settings of a session or response, the larger if there are two; None if unset."""
+    named = [settings[name] for name in _LIMITS if settings.get(name) is not None]
+    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in named]
+    return max(limits, default=None)
+
+
+def _reads(settings: Event) -> bool:
+    """Return whether settings or items refer to content of unknown length. Inline audio has a known length."""
+    items = settings.get("input")
+    prompt = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    if isinstance(items, list):
+        prompt["input"] = [_leave_audio_out(item) for item in items]
+    reads = find_reads(InferenceRequest("responses", "", prompt))
+    return reads.unbounded or reads.tools
+
+
+def _leave_audio_out(item: Any) -> Any:
+    parts = item.get("content") if isinstance(item, dict) else None
+    if not isinstance(parts, list):
+        return item
+    kept = [
+        {name: value for name, value in part.items() if name != "audio" or not isinstance(value, str)}
+        if isinstance(part, dict)
+        else part
+        for part in parts
+    ]
+    return {**item, "content": kept}
+
+
+def _find_rate(session: Event, side: str) -> int | None:
+    named = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
+    kind = named.get("type") if isinstance(named, dict) else named
+    if not isinstance(kind, str):
+        return None
+    return _PCM_BYTES if "pcm" in kind and not kind.endswith(("pcmu", "pcma")) else _G711_BYTES
+
+
+def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> int:
+    size = len(encoded) * 3 // 4 if isinstance(encoded, str) else 0
+    return -(-size * tokens_a_second // bytes_a_second)
+
+
+def _measure(item: object, bytes_a_second: int) -> _Size:
+    if isinstance(item, str):
+        return _Size(estimate_tokens(len(item)), bound_text(item))
+    if isinstance(item, list):
+        return sum((_measure(each, bytes_a_second) for each in item), _Size())
+    if not isinstance(item, dict):
+        return _Size(1, 1)
+    size = _Size(1, 1)
+    for name, value in item.items():
+        if name == "audio" and isinstance(value, str):
+            size += _Size(*2 * (_count_audio(value, bytes_a_second, _HEARD_A_SECOND),))
+        elif name == "image_url":
+            size += _Size(_IMAGE_TOKENS, _IMAGE_TOKENS)
+        else:
+            size += _measure(value, bytes_a_second)
+    return size
+
+
+def _measure_json(value: object) -> _Size:
+    written = orjson.dumps(value)
+    return _Size(estimate_tokens(len(written)), len(written))
+
+
+def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:
+    return as_object(value.get(name)) if value is not None else {}

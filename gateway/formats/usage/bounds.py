@@ -1,0 +1,100 @@
+"""Upper bounds of a request's usage: limits for reservations, and for the provider's counts that are charged.
+
+A prompt has at most as many tokens as its model's context window, a completion as many as the model's longest answer.
+The body's length is a bound only if the context window is unknown and the provider reads no further input. Even then a
+provider may add its own text to a prompt, count an image as many tokens, and think beyond ``max_tokens``.
+"""
+
+import attrs
+
+from gateway.domain.context_windows import find_context_window
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
+from gateway.domain.output_limits import find_longest_answer
+from gateway.domain.usage import Usage
+from gateway.formats.references.provider_reads import ProviderReads, find_reads, searches
+
+MAX_CONTEXT_TOKENS = 10_000_000
+"""The longest documented context window (Llama 4 Scout), assumed for unknown models."""
+MAX_ANSWER_TOKENS = 262_144
+"""The longest answer, or thinking, that any provider documents; most allow at most half of this."""
+ADDED_TOKENS = 32_768
+"""Tokens that a provider may add to a prompt: its own system prompt, descriptions of tools."""
+IMAGE_TOKENS = 65_536
+"""Upper bound for an image at any provider: GPT-4o mini counts up to 48,169 tokens ("Images and vision")."""
+ROUNDS = 10
+"""Maximum number of times that a provider which runs tools reads the prompt: Anthropic pauses a turn after ten rounds
+("Server tools"). The reported prompt tokens are the sum over all rounds."""
+_OVERSHOOT = 16
+"""Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
+_LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
+
+
+def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
+    """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
+    window = (find_context_window(model) if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
+    if reads.tools or _searches(inference, model):
+        return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
+    if reads.unbounded:
+        return max(inference.max_prompt_tokens, window)
+    more = IMAGE_TOKENS * reads.images + reads.earlier_tokens
+    return max(inference.max_prompt_tokens, min(window, inference.max_prompt_tokens + more))
+
+
+def bound_answer(reads: ProviderReads, model: str) -> int:
+    """Return the maximum tokens of an answer of ``model`` if the client sets no limit."""
+    return (find_longest_answer(model) or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
+
+
+def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
+    """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``."""
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    if prompt > inference.max_prompt_tokens * inference.choices:
+        prompt = _limit_prompt(prompt, inference, model)
+    if completion > inference.max_output_tokens * inference.choices:
+        completion = _limit_completion(usage, inference, model)
+    if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
+        return usage
+    cached = min(usage.cached_tokens, prompt)
+    written = min(usage.written_tokens, prompt - cached)
+    return attrs.evolve(
+        usage,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        written_tokens=written,
+        written_long_tokens=min(usage.written_long_tokens, written),
+        source="bound",
+    )
+
+
+def _searches(inference: InferenceRequest, model: str) -> bool:
+    return bool(OPERATIONS[inference.operation].output_limit) and (searches(model) or searches(inference.model))
+
+
+def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int:
+    reads = find_reads(inference)
+    if reads.earlier_tokens:  # another model may count the earlier conversation differently
+        reads = attrs.evolve(reads, unbounded=True)
+    bound = bound_prompt(inference, reads, model) * inference.choices
+    if reads.unbounded or reads.tools or _searches(inference, model):
+        return min(reported, bound)
+    if OPERATIONS[inference.operation].windowed and (window := find_context_window(model)):
+        return min(reported, max(window, inference.max_prompt_tokens) * inference.choices)
+    return reported if reported <= 2 * bound + ADDED_TOKENS else inference.max_prompt_tokens * inference.choices
+
+
+def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> int:
+    reported = usage.completion_tokens
+    if not OPERATIONS[inference.operation].output_limit:
+        bound = inference.max_output_tokens * inference.choices
+        return reported if reported <= 4 * bound + _OVERSHOOT * inference.choices else bound
+    settings = inference.settings
+    requested = [value for name in _LONGEST if type(value := settings.get(name)) is int]
+    tries = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
+    longest = max(requested) if requested else bound_answer(find_reads(inference), model)
+    thought = usage.reasoning_tokens if requested else 0
+    thinking = inference.body.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    bound = longest * tries + min(thought, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
+    return reported if reported <= bound + _OVERSHOOT * tries else bound

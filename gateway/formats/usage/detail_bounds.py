@@ -1,0 +1,97 @@
+"""Upper bounds for cost units other than text tokens: media, searches, service tier."""
+
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.usage import NO_USAGE_DETAILS, Usage, UsageDetails, attach_details, find_tier, parse_count
+from gateway.formats.wire.json_values import list_objects
+
+_TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
+_AS_LISTED = ("default", "standard", "standard_only", "global")
+ASKED_FOR = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
+"""Fields that may cause costs other than tokens."""
+_TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
+_GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
+_SEARCH_TOOLS = ("web_search", "google_search", "googleSearch", "file_search", "enterpriseWebSearch")
+USUAL_SEARCHES = 10
+"""Searches reserved for a request that may search without a limit; further searches are charged nevertheless."""
+
+
+def fill_details(usage: Usage, inference: InferenceRequest) -> Usage:
+    """Return ``usage`` with details inferred from the operation, if the provider gives none.
+
+    An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
+    rerank is billed by searches.
+    """
+    details, found, unit = (
+        usage.details or NO_USAGE_DETAILS,
+        dict[str, int](),
+        OPERATIONS[inference.operation].known_unit,
+    )
+    if unit == "search":
+        found = {"searches": details.searches or inference.searches}
+    elif unit == "sound" and usage.details is None:
+        found = {"audio_input": usage.prompt_tokens}
+    elif unit == "image" and not details.image_output:
+        found = {"image_output": usage.completion_tokens}
+    return attach_details(usage, found)
+
+
+def bound_details(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
+    """Return the bound ``usage`` with upper bounds of its details, if ``price`` needs them."""
+    if price is None or usage.details is not None:
+        return usage
+    if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
+        return usage
+    media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
+    read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
+    searches = inference.searches or _count_searches(inference.body)
+    details = UsageDetails(
+        audio_input=read,
+        image_input=read,
+        video_input=read,
+        audio_output=made if inference.makes_media else 0,
+        image_output=made,
+        video_output=made,
+        searches=searches,
+        file_searches=searches,
+        tier=_find_tier(inference.body, price),
+    )
+    return attrs.evolve(usage, details=details)
+
+
+def _has_media(body: dict[str, Any]) -> bool:
+    for name in ("messages", "contents", "input", "content"):
+        for message in list_objects(body.get(name)):
+            for part in list_objects(message.get("content") or message.get("parts") or [message]):
+                kind = part.get("type")
+                if (kind is not None and kind not in _TEXT) or not _GEMINI_MEDIA.isdisjoint(part):
+                    return True
+    return False
+
+
+def _count_searches(body: dict[str, Any]) -> int:
+    maximum = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
+    for tool in list_objects(body.get("tools")):
+        if str(tool.get("type")).startswith(_SEARCH_TOOLS) or any(name in tool for name in _SEARCH_TOOLS):
+            maximum += parse_count(tool.get("max_uses")) or USUAL_SEARCHES
+    return maximum
+
+
+def _find_tier(body: dict[str, Any], price: Price) -> str:
+    """Return the priced service tiers of a request, joined with "+". ``auto`` counts as the most expensive."""
+    highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
+    tiers = []
+    for requested in map(body.get, _TIER_FIELDS):
+        if requested is None or requested in _AS_LISTED:
+            continue
+        named = find_tier(requested)
+        if named and price.find_factor(named) != ONE_PPM:
+            tiers.append(named)
+        elif factor > ONE_PPM:
+            tiers.append(highest)
+    return "+".join(dict.fromkeys(tiers))

@@ -1,1 +1,0 @@
-"""API formats that only one vendor uses."""

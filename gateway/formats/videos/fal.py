@@ -1,0 +1,143 @@
+"""Videos of models at fal: requests in a queue, polled until they are completed.
+
+fal.ai/docs/documentation/model-apis/inference/queue and fal.ai/docs/inference-api/queue/…: ``POST /OWNER/APP/PATH``
+adds a request, ``GET /OWNER/APP/requests/ID/status`` polls it, ``GET …/requests/ID`` returns the model's answer, ``PUT
+…/requests/ID/cancel`` cancels it. The state of a failed request is also COMPLETED, with ``error`` and ``error_type``
+(github.com/fal-ai/fal, ``fal_client/client.py``, ``Completed``). The retention of answers depends on the account's
+payload storage settings.
+
+Each model has its own fields; for those in ``MODELS`` see fal.ai/models/OWNER/MODEL/llms.txt. The variant that starts
+from an image has the path ``image-to-video`` below the model. Sound costs extra and is on by default. Turning it off is
+rejected, because the price would differ.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from gateway.errors import ProviderBadResponse
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.images.backend import ProviderRequest
+from gateway.formats.images.task import parse_field
+from gateway.formats.vendor_models import find_model
+from gateway.formats.videos.backend import (
+    ContentLocation,
+    ProviderTask,
+    TaskState,
+    TaskStatus,
+    Variant,
+    VideoBackend,
+    VideoSpec,
+    build_error,
+    build_reference,
+    check_fixed_fields,
+    check_size_and_seconds,
+    parse_id,
+    parse_object,
+    parse_video_url,
+)
+from gateway.formats.videos.sizes import VideoSizes, list_video_sizes
+from gateway.formats.wire.json_values import as_object
+from gateway.formats.wire.request_body import Body
+from gateway.frozen import frozen
+
+REQUESTS = "/requests"
+_BY_IMAGE = "image-to-video"
+_ANSWER = "answer"
+"""The clue of every completed request. The video's URL is in the request's answer."""
+_NAMESPACES = ("workflows", "comfy")
+"""First parts of model names that precede the owner."""
+_WIDE = {"16:9": (16, 9), "9:16": (9, 16)}
+_SHAPES = _WIDE | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
+_HD = {"720p": 720, "1080p": 1080}
+_VEO_SECONDS = (8, 4, 6)
+_VEO_FIELDS = ("negative_prompt", "seed")
+_FIXED_FIELDS: Mapping[str, object] = (
+    {"generate_audio": True}
+    | dict.fromkeys(("enable_safety_checker", "safety_tolerance", "sync_mode", "image_url", "end_image_url"), None)
+    | dict.fromkeys(("duration", "resolution", "aspect_ratio"), None)
+)
+"""Fields that are rejected unless they have the value given here, which applies anyway."""
+_STATES: Mapping[str, TaskState] = {"IN_QUEUE": "queued", "IN_PROGRESS": "processing"}
+
+
+@frozen
+class FalVideoModel:
+    """Options of a model: lengths (default first), sizes, and the model fields that a client may set."""
+
+    seconds: tuple[int, ...]
+    sizes: VideoSizes
+    fields: tuple[str, ...]
+
+
+_VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD, _WIDE), _VEO_FIELDS)
+MODELS: Mapping[str, FalVideoModel] = {
+    "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD | {"4k": 2160}, _WIDE)),
+    "fal-ai/veo3.1/lite": _VEO,
+    "fal-ai/veo3": _VEO,
+    "fal-ai/veo3/fast": _VEO,
+    "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
+        (5, 9), list_video_sizes({"540p": 540, **_HD}, _SHAPES), ("loop",)
+    ),
+}
+
+
+class FalVideoBackend(VideoBackend):
+    """Videos from fal's queue."""
+
+    __slots__ = ()
+
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
+        model = find_model(MODELS, spec.model)
+        check_size_and_seconds(spec, model.sizes, model.seconds)
+        check_fixed_fields(spec.extra, _FIXED_FIELDS)
+        body: Body = {"prompt": spec.prompt}
+        if spec.size is not None:
+            body["aspect_ratio"], body["resolution"] = model.sizes[spec.size]
+        if spec.seconds is not None:
+            body["duration"] = f"{spec.seconds}s"
+        for name in model.fields:
+            if spec.extra.get(name) not in (None, ""):
+                body[name] = spec.extra[name] if name == "negative_prompt" else parse_field(spec.extra[name])
+        if spec.reference is None:
+            return ProviderRequest(body, path=f"/{spec.model}", starts_task=True)
+        body["image_url"] = build_reference(spec.reference)
+        return ProviderRequest(body, path=f"/{spec.model}/{_BY_IMAGE}", starts_task=True)
+
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+        return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))
+
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=f"{_build_path(task)}/status", repeatable=True)
+
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+        value = parse_object(raw)
+        state = value.get("status")
+        if not isinstance(state, str):
+            raise ProviderBadResponse("The provider's answer says nothing of a task")
+        if state != "COMPLETED":
+            return TaskStatus(_STATES.get(state))
+        if value.get("error") or value.get("error_type"):
+            return TaskStatus("failed", error=build_error(value.get("error_type"), value.get("error"), secrets))
+        return TaskStatus("completed", progress=100, clue=_ANSWER)
+
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
+        """Return the request for the model's answer, which has the video's public URL."""
+        return ProviderRequest(method="GET", path=_build_path(task), repeatable=True) if variant == "video" else None
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+        video: Any = as_object(parse_object(raw).get("video"))
+        return ContentLocation(url=parse_video_url(video.get("url")))
+
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
+        """Return the request to cancel. A running request may continue, because it is only asked to stop."""
+        return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", repeatable=True)
+
+
+def _build_path(task: ProviderTask) -> str:
+    """Return the path of a request, which is below its app even if the model has a longer path."""
+    parts = task.model.split("/")
+    app = "/".join(quote(part, safe="") for part in parts[: 3 if parts[0] in _NAMESPACES else 2])
+    return f"/{app}{REQUESTS}/{quote(task.id, safe='')}"

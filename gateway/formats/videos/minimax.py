@@ -1,0 +1,288 @@
+"""Videos of MiniMax (Hailuo): tasks, in two API versions.
+
+platform.minimax.io/docs/api-reference:
+    video-generation-t2v, -i2v, -query, -download (``files/retrieve``): Hailuo 2.3 and older. Errors have status 200 and
+        a code in ``base_resp``; errorcode explains the codes.
+    video-generation-v2-create, -v2-query, -v2-delete: H3, with meaningful statuses, and errors in the shape of the
+        OpenAI API format, whose message ends with such a code. A waiting task can be cancelled, one that has ended
+        deleted; a running task rejects both, harmlessly.
+
+A model accepts a resolution, and H3 also an aspect ratio. A video that starts from an image has the image's aspect
+ratio. The pixels of 768P and 480P are not documented, so sizes represent them: 2K as 1440 lines, 768P of Hailuo as
+1366x768.
+
+Not supported: 512P, which needs an image, and whose size is not documented; S2V-01, which needs a subject; last frames,
+reference videos and sound, templates, which the OpenAI API format cannot express; ``extra.prompt_expansion_mode`` of H3
+Max; progress, which is not reported; remixing (``video_regeneration`` only enlarges).
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import attrs
+
+from gateway.domain.video import Reference
+from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats.errors.content_filter import build_verdict
+from gateway.formats.errors.openai import Secrets
+from gateway.formats.errors.vendor import parse_words
+from gateway.formats.images.backend import ProviderRequest
+from gateway.formats.images.image_data import find_url
+from gateway.formats.images.task import parse_field
+from gateway.formats.vendor_models import find_model
+from gateway.formats.videos import backend as video_backend
+from gateway.formats.videos.sizes import list_video_sizes
+from gateway.formats.wire.json_values import as_object, as_text, loads_or_none
+from gateway.formats.wire.request_body import Body, Inline, build_data_url
+from gateway.frozen import frozen
+
+_H3 = "MiniMax-H3"
+_RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
+_LINES = {"768P": 768, "2K": 1440, "480P": 480}
+_FULL = "1080P"
+_FULL_SECONDS = 6
+"""The only length of videos of that resolution."""
+
+
+def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
+    sizes = list_video_sizes({tier: _LINES[tier] for tier in tiers}, _RATIOS)
+    return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
+
+
+@frozen
+class HailuoModel:
+    """The options of a model. ``images``, ``needs``: the model can start from an image, or requires one."""
+
+    seconds: tuple[int, ...]
+    sizes: Mapping[str, tuple[str, str]]
+    images: bool = True
+    needs: bool = False
+
+
+_HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL, "")})
+_FIRST = HailuoModel((6,), {"1280x720": ("720P", "")})
+MODELS: Mapping[str, HailuoModel] = {
+    "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _list_sizes("768P", "2K")),
+    "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _list_sizes("768P", "480P")),
+    "MiniMax-Hailuo-2.3": _HAILUO,
+    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
+    "MiniMax-Hailuo-02": _HAILUO,
+    "T2V-01": attrs.evolve(_FIRST, images=False),
+    "T2V-01-Director": attrs.evolve(_FIRST, images=False),
+    "I2V-01": attrs.evolve(_FIRST, needs=True),
+    "I2V-01-Director": attrs.evolve(_FIRST, needs=True),
+    "I2V-01-live": attrs.evolve(_FIRST, needs=True),
+}
+TASKS = "/v1/video_generation"
+_QUERY = "/v1/query/video_generation?task_id="
+_FILE = "/v1/files/retrieve?file_id="
+_TASKS_H3 = "/v2/video_generation"
+_QUERY_H3 = "/v2/query/video_generation/"
+_FLAGS = ("prompt_optimizer", "fast_pretreatment")
+_FLAGS_H3 = ("aigc_watermark",)
+_REJECTED = ("first_frame_image", "last_frame_image", "subject_reference", "content")
+_STATES: dict[str, video_backend.TaskState] = {
+    "Preparing": "queued",
+    "Queueing": "queued",
+    "Processing": "processing",
+    "Success": "completed",
+    "Fail": "failed",
+    "queued": "queued",
+    "running": "processing",
+    "succeeded": "completed",
+    "failed": "failed",
+    "cancelled": "failed",
+    "expired": "failed",
+}
+_ENDINGS: Mapping[str, str] = {
+    "cancelled": "The provider cancelled the task",
+    "expired": "The provider let the task expire",
+}
+"""``expired`` is documented at platform.minimaxi.com, "video-generation-v2-delete", as a final state."""
+_STATUS: Mapping[int, int] = {
+    **dict.fromkeys((1004, 2049), 401),
+    **dict.fromkeys((1008, 2056), 402),
+    **dict.fromkeys((1002, 1039, 1041, 2045), 429),
+    **dict.fromkeys((1042, 2013), 400),
+    **dict.fromkeys((1000, 1001, 1024, 1033), 500),
+}
+"""Error codes -> HTTP statuses."""
+_BLOCKS = (1026, 1027)
+"""Codes of the content filter: blocked prompt, blocked video."""
+_GOOD = 200
+_CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
+_MOST_SECONDS = 600
+
+
+class MiniMaxVideoBackend(video_backend.VideoBackend):
+    """Videos from MiniMax. ``clue``: the id of the video's file, for which a URL is requested."""
+
+    __slots__ = ()
+
+    def submit(self, spec: video_backend.VideoSpec) -> ProviderRequest:
+        model = find_model(MODELS, spec.model)
+        _check(spec, model)
+        return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
+
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
+        value = video_backend.parse_object(raw)
+        if _parse_code(value) or "error" in value:
+            raise self.parse_refused(_GOOD, raw, secrets)
+        return video_backend.TaskStatus("queued", video_backend.parse_id(_read_text(value.get("task_id"))))
+
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
+        # H3 has meaningful statuses (422: content filter). Older models always answer with status 200 and a code.
+        value = loads_or_none(raw)
+        code = _parse_code(value)
+        sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
+        if code in _BLOCKS or sensitive:
+            return ContentBlocked(build_verdict(video_backend.BLOCKED, parse_words(value, secrets), secrets))
+        return video_backend.parse_code_error(
+            status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+        )
+
+    def poll(self, task: video_backend.ProviderTask) -> ProviderRequest:
+        path = _QUERY_H3 if _is_h3(task.model) else _QUERY
+        return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), repeatable=True)
+
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
+        """Parse the task's state. Only an error of the content filter means that the task has failed."""
+        value = video_backend.parse_object(raw)
+        task = value.get("task")
+        return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
+
+    def find_content(
+        self, task: video_backend.ProviderTask, variant: video_backend.Variant
+    ) -> video_backend.ContentLocation | ProviderRequest | None:
+        """Return the request for the video's URL, which is not stored because it expires after some hours."""
+        if variant != "video" or task.clue is None:
+            return None
+        if _is_h3(task.model):
+            return self.poll(task)
+        return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), repeatable=True)
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
+        value = video_backend.parse_object(raw)
+        if _parse_code(value):
+            raise video_backend.parse_reported(value, secrets)
+        task = value.get("task")
+        holder = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
+        url = find_url(holder.get("url") or holder.get("download_url"))
+        if url is None:
+            raise ProviderBadResponse("The provider's answer has no address of the video")
+        return video_backend.ContentLocation(url=url)
+
+    def cancel(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
+        """Return the request to cancel a task, which works only for H3 and only while the task waits."""
+        return self.delete(task)
+
+    def delete(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
+        """Return the request to delete a task, which works only for H3 and only after the task has ended."""
+        if not _is_h3(task.model):
+            return None
+        return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", repeatable=True)
+
+
+def _is_h3(model: str) -> bool:
+    return model.startswith(_H3)
+
+
+def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
+    video_backend.check_reference(spec, takes=model.images, needs=model.needs)
+    video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
+    stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
+    if stray is not None:
+        raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
+
+
+def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
+    body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAGS)}
+    if spec.size is not None:
+        body["resolution"] = model.sizes[spec.size][0]
+    if spec.seconds is not None:
+        if body.get("resolution") == _FULL and spec.seconds != _FULL_SECONDS:
+            raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
+        body["duration"] = spec.seconds
+    if spec.reference is not None:
+        body["first_frame_image"] = _build_image(spec.reference)
+    return ProviderRequest(body, path=TASKS, starts_task=True)
+
+
+def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
+    """Build the body for H3, which requires length, resolution and, without an image, a shape."""
+    resolution, ratio = model.sizes[spec.size or next(iter(model.sizes))]
+    content: list[Body] = [{"type": "text", "text": spec.prompt}]
+    if spec.reference is not None:
+        image = {"type": "image_url", "image_url": {"url": _build_image(spec.reference)}, "role": "first_frame"}
+        content.append(image)
+    body: Body = {
+        "model": spec.model,
+        "content": content,
+        "resolution": resolution,
+        "ratio": ratio if spec.reference is None else "adaptive",
+        "duration": spec.seconds or model.seconds[0],
+        **_parse_flags(spec.extra, _FLAGS_H3),
+    }
+    return ProviderRequest(body, path=_TASKS_H3, starts_task=True)
+
+
+def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
+    return {name: parse_field(extra[name]) for name in names if extra.get(name) not in (None, "")}
+
+
+def _build_image(reference: Reference) -> str | Inline:
+    return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
+
+
+def _parse_task(value: Body, secrets: Secrets) -> video_backend.TaskStatus:
+    code, word = _parse_code(value), value.get("status")
+    state = _STATES.get(word) if isinstance(word, str) else None
+    if state == "failed" or code in _BLOCKS:
+        message = as_object(value.get("base_resp")).get("status_msg") if code else None
+        return video_backend.TaskStatus("failed", error=video_backend.build_error(code or None, message, secrets))
+    if code or not isinstance(word, str):
+        raise video_backend.parse_reported(value, secrets)
+    if state != "completed":
+        return video_backend.TaskStatus(state)
+    clue = _read_text(value.get("file_id"))
+    if clue is None:
+        raise ProviderBadResponse("The provider's task is done, and has no video")
+    return video_backend.TaskStatus(state, progress=100, clue=clue)
+
+
+def _parse_h3_task(task: Body, secrets: Secrets) -> video_backend.TaskStatus:
+    word = task.get("status")
+    if not isinstance(word, str):
+        raise ProviderBadResponse("The provider's answer does not contain the task")
+    state = _STATES.get(word)
+    if state == "failed":
+        error = as_object(task.get("error"))
+        message = error.get("message") or _ENDINGS.get(word)
+        return video_backend.TaskStatus(state, error=video_backend.build_error(error.get("code"), message, secrets))
+    if state != "completed":
+        return video_backend.TaskStatus(state)
+    url = find_url(as_object(task.get("content")).get("url"))
+    if url is None:
+        raise ProviderBadResponse("The provider's task is done, and has no video")
+    return video_backend.TaskStatus(state, progress=100, clue=url, seconds=_parse_seconds(task.get("duration")))
+
+
+def _parse_seconds(value: object) -> str | None:
+    return str(value) if type(value) is int and 0 < value <= _MOST_SECONDS else None
+
+
+def _read_text(value: object) -> str | None:
+    text = str(value) if type(value) is int and value > 0 else value
+    return text if isinstance(text, str) and 0 < len(text) <= video_backend.MAX_ID_CHARS else None
+
+
+def _parse_code(value: object) -> int:
+    fields = as_object(value)
+    code = as_object(fields.get("base_resp")).get("status_code")
+    if type(code) is int:
+        return code
+    found = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
+    return int(found[1]) if found else 0

@@ -1,0 +1,178 @@
+"""Requests for videos in the OpenAI API format: JSON, or a form, which the client libraries send even without a file.
+
+The gateway checks, reserves and charges by ``seconds`` and ``size``. Vendors' other names for them are rejected: if
+such a field were dropped, the client would miss its effect, and if it were sent, that effect would not be charged.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from contextlib import suppress
+from typing import Any
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.media import sniff_image
+from gateway.domain.upload import Upload
+from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
+from gateway.errors import InvalidRequest
+from gateway.formats.usage.token_bounds import bound_text
+from gateway.formats.wire.fields import Body, kind_of, parse_model, parse_prompt, read_text
+from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
+
+REFERENCE = "input_reference"
+_REFERENCE_URL = f"{REFERENCE}[image_url]"
+_REFERENCE_FILE = f"{REFERENCE}[file_id]"
+_OURS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
+_VENDOR_FIELDS = (
+    "duration", "duration_seconds", "durationSeconds", "length", "num_seconds", "video_length", "num_frames", "frames",
+    "frame_count", "fps", "resolution", "width", "height", "aspect_ratio", "ratio", "video_size", "n", "num_videos",
+    "numberOfVideos", "sample_count", "video_count", "count",
+)  # fmt: skip
+"""Vendors' names for length, size and number."""
+_SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
+_SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
+_DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
+"""The beginning of a data URL; the rest is checked while it is decoded in steps (``videos/reference_image.py``)."""
+_WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
+_MAX_URL = 8_190
+_SHOWN_CHARS = 64
+_NOTHING = (None, "")
+_KINDS = FieldTypes()
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+_FOLDED = {_fold(name): name for name in _OURS}
+_REFUSED = frozenset(map(_fold, _VENDOR_FIELDS))
+
+
+def parse_videos_inference(body: Body) -> InferenceRequest:
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
+    return _parse_inference(body, _parse_reference(body.get(REFERENCE), REFERENCE))
+
+
+def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
+    """Check a form like ``parse_videos_inference``. Its ``input_reference`` may be a file."""
+    check_files(form, (REFERENCE,))
+    body = parse_fields(form, _KINDS)
+    files = parse_files(form, REFERENCE, 1)
+    fields = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
+    given = [name for name, value in fields.items() if value not in _NOTHING]
+    if len(given) + len(files) > 1:
+        raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
+    if files:
+        return _parse_inference(body, _parse_file(files[0]), files)
+    if fields[_REFERENCE_FILE] not in _NOTHING:
+        raise _refuse_file_id(_REFERENCE_FILE)
+    return _parse_inference(
+        body, _parse_reference(fields[given[0]] if given else None, given[0] if given else REFERENCE)
+    )
+
+
+def parse_remix_inference(body: Body) -> InferenceRequest:
+    """Check a remix and return the request without a model: the path names the video. Raises ``InvalidRequest``."""
+    stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
+    if stray is not None:
+        shown = stray[:_SHOWN_CHARS]
+        raise InvalidRequest(f"'{shown}' is not supported: a remix takes only a prompt", param=shown)
+    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
+    video_request = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
+    return InferenceRequest(
+        "video_remixes", "", body, prompt_chars=len(prompt), max_prompt_tokens=bound_text(prompt), video=video_request
+    )
+
+
+def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
+    """Check a form like ``parse_remix_inference``."""
+    check_files(form, ())
+    return parse_remix_inference(parse_fields(form, _KINDS))
+
+
+def _parse_inference(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
+    _check_names(body)
+    model = parse_model(body)
+    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
+    video_request = VideoRequest(
+        prompt,
+        seconds=_parse_seconds(body.get("seconds")),
+        size=_parse_size(body),
+        reference=reference,
+        webhook_url=read_text(body, "webhook_url") or None,
+    )
+    return InferenceRequest(
+        "videos",
+        model,
+        {name: value for name, value in body.items() if name not in _OURS},
+        prompt_chars=len(prompt),
+        max_prompt_tokens=bound_text(prompt),
+        files=files,
+        video=video_request,
+    )
+
+
+def _check_names(body: Body) -> None:
+    for name, value in body.items():
+        spelled = _FOLDED.get(_fold(name), name)
+        shown = name[:_SHOWN_CHARS]
+        if spelled != name:
+            raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
+        if _fold(name) in _REFUSED and value not in _NOTHING:
+            raise InvalidRequest(f"'{shown}' is not supported: set 'seconds' and 'size' of one video", param=shown)
+
+
+def _parse_seconds(value: Any) -> int | None:
+    """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send."""
+    if value in _NOTHING and not isinstance(value, bool):
+        return None
+    text = str(value) if type(value) is int else value
+    if not isinstance(text, str) or not _SECONDS.fullmatch(text) or int(text) > MAX_SECONDS:
+        raise InvalidRequest(f"'seconds' must be a whole number from 1 to {MAX_SECONDS}, as in \"4\"", param="seconds")
+    return int(text)
+
+
+def _parse_size(body: Body) -> str | None:
+    size = read_text(body, "size")
+    if size in {None, "", "auto"}:
+        return None
+    if not _SIZE.fullmatch(size or ""):
+        raise InvalidRequest("'size' must be width and height in pixels such as '1280x720'", param="size")
+    return size
+
+
+def _parse_reference(value: Any, param: str) -> Reference | None:
+    if value in _NOTHING:
+        return None
+    if isinstance(value, dict):
+        if value.get("file_id") not in _NOTHING:
+            raise _refuse_file_id(f"{param}.file_id")
+        param, value = f"{param}.image_url", value.get("image_url")
+        if isinstance(value, dict):  # the form of an image in a chat message
+            param, value = f"{param}.url", value.get("url")
+    if not isinstance(value, str):
+        raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {kind_of(value)}", param=param)
+    if value.startswith("data:"):
+        _check_data_url(value, param)
+    elif len(value) > _MAX_URL or not _WEB_URL.match(value):
+        raise InvalidRequest(f"'{param}' must be an http or https address, or a data: URL of an image", param=param)
+    return Reference(url=value)
+
+
+def _check_data_url(value: str, param: str) -> None:
+    found, head = _DATA_URL.match(value), b""
+    if found is not None:
+        with suppress(binascii.Error):
+            head = b64decode(found["head"][: len(found["head"]) // 4 * 4])
+    if sniff_image(head) is None:
+        raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
+
+
+def _parse_file(file: Upload) -> Reference:
+    if sniff_image(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
+        raise InvalidRequest(f"'{REFERENCE}' must be an image: a PNG, a JPEG or a WebP file", param=REFERENCE)
+    return Reference(upload=file)
+
+
+def _refuse_file_id(param: str) -> InvalidRequest:
+    return InvalidRequest("Files are not kept here: send the image itself, or its address", param=param)

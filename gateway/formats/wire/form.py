@@ -1,0 +1,106 @@
+"""A received form: its fields and files in order, and their conversion into a JSON-like body."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from gateway.domain.upload import Upload
+from gateway.errors import InvalidRequest
+from gateway.formats.wire.request_body import Body
+from gateway.frozen import frozen
+
+_SHOWN_NAME = 64
+_CHARSET = "_charset_"
+_INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
+_FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
+
+
+@frozen(eq=False)
+class ReceivedForm:
+    """A ``multipart/form-data`` body. Field names are kept as received, except that files lose a trailing ``[]``."""
+
+    fields: tuple[tuple[str, str], ...] = attrs.field(repr=False)
+    files: tuple[Upload, ...] = ()
+
+
+@frozen
+class FieldTypes:
+    """Names of the form fields that are not plain text, by type. ``lists`` may repeat, with or without ``[]``."""
+
+    integers: Collection[str] = ()
+    numbers: Collection[str] = ()
+    flags: Collection[str] = ()
+    lists: Collection[str] = ()
+
+
+def parse_fields(form: ReceivedForm, kinds: FieldTypes) -> Body:
+    """Convert the fields into the equivalent JSON body, without empty numbers and flags. Raises ``InvalidRequest``.
+
+    ``_charset_``, the form's encoding (RFC 7578, 4.6), is ignored: other encodings than UTF-8 are rejected earlier.
+    """
+    body: Body = {}
+    for raw_name, text in form.fields:
+        _check_name(raw_name)
+        if raw_name == _CHARSET:
+            continue
+        name = raw_name.removesuffix("[]")
+        if name in kinds.lists:
+            body.setdefault(name, []).append(text)
+            continue
+        if name in body:
+            shown = name[:_SHOWN_NAME]
+            raise InvalidRequest(f"'{shown}' is there more than once", param=shown)
+        value = _parse_value(name, text, kinds)
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def _check_name(name: str) -> None:
+    """Raise ``InvalidRequest`` for field names that parsers interpret differently."""
+    if not name.isprintable() or "\\" in name or name != name.strip():
+        shown = name[:_SHOWN_NAME]
+        raise InvalidRequest(
+            f"The field name {shown!r} has control characters, a backslash or outer spaces in it", param=shown
+        )
+
+
+def _parse_value(name: str, text: str, kinds: FieldTypes) -> Any:
+    if name in kinds.integers:
+        return _read(name, text, _INTEGER, int, "an integer")
+    if name in kinds.numbers:
+        return _read(name, text, _NUMBER, float, "a number")
+    if name in kinds.flags:
+        if text and text not in _FLAGS:
+            raise InvalidRequest(f"'{name}' must be true or false", param=name)
+        return _FLAGS.get(text)
+    return text
+
+
+def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str) -> Any:
+    if not text:
+        return None
+    if not shape.match(text):
+        raise InvalidRequest(f"'{name}' must be {title}", param=name)
+    return kind(text)
+
+
+def parse_files(form: ReceivedForm, field: str, maximum: int) -> tuple[Upload, ...]:
+    """Return the files of ``field``. Raises ``InvalidRequest`` for more than ``maximum`` or for an empty file."""
+    found = tuple(file for file in form.files if file.field == field)
+    if len(found) > maximum:
+        raise InvalidRequest(f"'{field}' takes at most {maximum} file{'s' if maximum > 1 else ''}", param=field)
+    empty = next((file for file in found if not file.size), None)
+    if empty is not None:
+        raise InvalidRequest(f"'{field}' is an empty file", param=field)
+    return found
+
+
+def check_files(form: ReceivedForm, fields: Collection[str]) -> None:
+    """Raise ``InvalidRequest`` for a file in a field that takes none."""
+    stray = next((file.field for file in form.files if file.field not in fields), None)
+    if stray is not None:
+        raise InvalidRequest(f"'{stray[:_SHOWN_NAME]}' takes no file", param=stray[:_SHOWN_NAME])
