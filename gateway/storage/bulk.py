@@ -4,7 +4,9 @@ Rows written with every request go directly to the driver: SQLAlchemy would insp
 more than the database's work.
 """
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Table
@@ -15,6 +17,11 @@ COPIED = 32
 """From this many rows on, PostgreSQL uses COPY; for fewer, an INSERT of each is cheaper."""
 
 
+TOGETHER = 16
+"""Rows that one statement inserts into SQLite: each statement opens tables and indexes, and releases the interpreter's
+lock. The values of 16 rows stay below 999, the most that older versions of SQLite take."""
+
+
 class BulkInsert:
     """Inserts rows into ``columns`` of ``table``; ``on_conflict`` handles rows that may exist already."""
 
@@ -22,8 +29,18 @@ class BulkInsert:
         self._table, self._columns, self._on_conflict = table, columns, on_conflict
         start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-        self.sqlite = f"{start} ({', '.join('?' * len(columns))}){on_conflict}"
+        row = f"({', '.join('?' * len(columns))})"
+        self.sqlite = f"{start} {row}{on_conflict}"
+        self._sqlite_together = f"{start} {', '.join([row] * TOGETHER)}{on_conflict}"
         self.postgresql = f"{start} ({numbers}){on_conflict}"
+
+    def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+        """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``."""
+        whole = len(rows) - len(rows) % TOGETHER
+        if whole:
+            groups = (rows[first : first + TOGETHER] for first in range(0, whole, TOGETHER))
+            connection.executemany(self._sqlite_together, (tuple(chain.from_iterable(group)) for group in groups))
+        connection.executemany(self.sqlite, rows[whole:])
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` as part of the current transaction. Raises SQLAlchemy's ``IntegrityError``."""

@@ -137,7 +137,7 @@ def _insert(connection: sqlite3.Connection, build: Callable[[], Inserts]) -> flo
     connection.execute("BEGIN IMMEDIATE")
     try:
         for table, rows in build():
-            connection.executemany(table.sqlite, rows)
+            table.run_sqlite(connection, rows)
         inserted = time.perf_counter()
         connection.execute("COMMIT")
     finally:

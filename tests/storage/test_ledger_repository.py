@@ -11,6 +11,7 @@ from gateway.domain.balance import DAY_S, parse_day
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.request_log import RequestFilter
 from gateway.errors import Conflict
+from gateway.storage.bulk import TOGETHER
 from tests.support.ledger_balances import ALWAYS, AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.support.request_records import NOON_MS, ROW, charge, make_rows, read_ms, refuse
 from tests.support.stores import Stores
@@ -65,6 +66,17 @@ async def test_a_row_that_is_there_is_charged_no_second_time(stores: Stores) -> 
     (line,) = await stores.ledger.list_usage("model", ALWAYS)
     assert line == UsageLine("m", 4, 400, 40, 4, 100)
     assert sorted(await read_ids(stores.requests)) == ["req_1", "req_2", "req_3", "req_4"]
+
+
+async def test_batches_around_the_size_of_a_statement_are_stored_in_order_or_not_at_all(stores: Stores) -> None:
+    sizes = (1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 2 * TOGETHER + 3)
+    posted: list[str] = []
+    for size in sizes:
+        names = [f"{size}_{number}" for number in range(size)]
+        await stores.ledger.post([charge(name, 10) for name in names])
+        posted += [f"req_{name}" for name in names]
+        assert await read_ids(stores.requests) == posted
+        assert await read_totals(stores.ledger) == {(1, 11, *[10 * len(posted)] * 3)}
 
 
 async def test_of_two_rows_of_one_id_in_a_batch_the_first_counts(stores: Stores) -> None:
