@@ -16,7 +16,7 @@ from gateway.storage.migrations.run import downgrade
 from gateway.storage.open import open_database
 from gateway.storage.postgres.functions import CHANGES, CHANGES_KEPT_MS
 from gateway.storage.settings import SettingRepository
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import WAITED_FOR, SharedPostgres
 
 Change = tuple[str, str]
 
@@ -107,7 +107,7 @@ async def test_a_change_gets_its_number_only_when_no_other_is_being_committed(
     await holder.execute("SELECT pg_advisory_lock(7130003)")
     writing = asyncio.create_task(waiter.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('a', '1', 1)"))
     async with asyncio.timeout(30):
-        while not await holder.fetchval("SELECT count(*) FROM pg_locks WHERE objid = 7130003 AND NOT granted"):
+        while not await holder.fetchval(WAITED_FOR + "AND objid = 7130003"):
             assert not writing.done()
     assert await holder.fetchval("SELECT is_called FROM changes_sequence_seq") is False
     await holder.execute("SELECT pg_advisory_unlock(7130003)")

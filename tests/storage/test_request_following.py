@@ -18,7 +18,6 @@ from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.ledger_rows import post_rows
 from gateway.storage.open import open_database
-from gateway.storage.postgres.address import Address
 from gateway.storage.request_cursor import MOST_RUNNING, STEP, Snapshot
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.postgres import SharedPostgres
@@ -42,8 +41,8 @@ async def database(url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_writers(url: str) -> AsyncIterator[AsyncEngine]:
-    """Connections that do not wait for one another, unlike those of ``Database``."""
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: Address(url).connect(), pool_size=9)
+    """Connections that do not wait for one another, and longer for a busy server than those of ``Database``."""
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(url), pool_size=9)
     yield engine
     await engine.dispose()
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL database with the tables and functions of credit leases, for one test."""
+"""The PostgreSQL database of the run, as tests of credit leases use it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +9,6 @@ import attrs
 from gateway.cluster.credit.rows import Connection
 from gateway.domain.balance import QuotaPeriod, UtcDay
 from gateway.domain.credit import BalanceId
-from gateway.storage.postgres.credit_sql import FUNCTIONS, TABLES
 from tests.support.credit_nodes import insert
 from tests.support.postgres import SharedPostgres
 
@@ -47,14 +46,12 @@ class CreditStore:
 
 @asynccontextmanager
 async def open_credit_store(shared: SharedPostgres) -> AsyncIterator[CreditStore]:
-    """Make the database; drop it at the end."""
-    server = await shared.get_server()
-    url = await server.make_database()
+    """Connect to the empty database of the run; end every other connection when the test has ended."""
+    url = await shared.empty()
     connection = await asyncpg.connect(url)
-    if await connection.fetchval("SELECT to_regclass('credit_balances')") is None:
-        await connection.execute(TABLES + ";".join(FUNCTIONS.values()))
+    store = CreditStore(url, connection)
     try:
-        yield CreditStore(url, connection)
+        yield store
+        await store.cut_others()
     finally:
         connection.terminate()
-        await server.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")

@@ -26,7 +26,7 @@ from gateway.storage.postgres.address import Address
 from tests.support.credit_memory import MemoryCredit, MemoryCreditAuthority
 from tests.support.credit_nodes import CHARGE
 from tests.support.credit_store import CreditStore, open_credit_store
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import WAITED_FOR, SharedPostgres
 
 KEY: BalanceId = ("key", 11)
 ACCOUNT: BalanceId = ("account", 1)
@@ -288,8 +288,7 @@ async def test_a_store_that_does_not_answer_is_an_error_and_the_next_call_connec
         async with store.connection.transaction():
             await store.connection.execute("LOCK TABLE credit_balances")
             asking = asyncio.create_task(ask(node, 10))
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            while not await store.connection.fetchval(waiting):  # noqa: ASYNC110 - of another process
+            while not await store.connection.fetchval(WAITED_FOR):  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.01)
             await store.cut_others()
             with pytest.raises(StoreUnavailable):

@@ -29,7 +29,7 @@ from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.schema import OLDEST, REVISION
 from gateway.storage.settings import SettingRepository
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import WAITED_FOR, SharedPostgres
 from tests.support.quick_nodes import FREQUENT, MORTAL
 from tests.support.request_records import ROW
 
@@ -469,7 +469,7 @@ async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:
         found: Sequence[Any] = ()
         async with asyncio.timeout(WITHIN_S):
             while not found:
-                found = await first.database.read(text("SELECT 1 FROM pg_locks WHERE objid = 7130002 AND NOT granted"))
+                found = await first.database.read(text(WAITED_FOR + "AND objid = 7130002"))
         order.append("first")
     await waiting
     assert order == ["first", "second"]
