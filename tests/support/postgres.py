@@ -26,10 +26,12 @@ from tests.support.sockets import find_free_port
 USER = "gateway"
 TEMPLATE = "gateway_template"
 PACKAGES = Path("/usr/lib/postgresql")
-QUICK = ("fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=32MB", "autovacuum=off")
-"""No disk is waited for. Commits are still written before they are answered: a crash of the server must lose none.
-
-Nothing but tests connects: a vacuum of the template would hold up who copies it."""
+QUICK = (
+    *("fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=32MB"),
+    "autovacuum=off",  # of the template, one would hold up who copies it
+    "dynamic_shared_memory_type=mmap",  # in the server's folder: a server that is killed leaves nothing elsewhere
+)
+"""No disk is waited for. Commits are still written before they are answered: a crash of the server must lose none."""
 _EMPTY = """
 DO $$ DECLARE one record; BEGIN
     SET LOCAL session_replication_role = replica;  -- nothing logs what is deleted here
@@ -170,9 +172,14 @@ _held: list[IO[str]] = []
 _WATCH = 'flock "$0" sh -c \'kill -QUIT $1; while kill -0 $1; do sleep 0.05; done; rm -r "$2"\' "$0" "$1" "$2" &'
 
 
+def find_root() -> Path:
+    """Return the folder of all servers: in memory, if ``conftest`` has found room there."""
+    return Path(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+
+
 def share_server() -> PostgresServer:
     """Return the server of this run of tests; the first process that asks for it starts it."""
-    folder = Path(tempfile.gettempdir()) / f"postgres-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    folder = find_root() / f"postgres-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
     users = folder / "users"
     while True:
         folder.mkdir(mode=0o755, exist_ok=True)
@@ -209,7 +216,7 @@ async def owning_server() -> AsyncIterator[PostgresServer]:
     Its files are copies: to make them, and the template, takes some seconds of a processor.
     """
     shared = await asyncio.to_thread(share_server)
-    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()) as folder:
         Path(folder).chmod(0o755)  # the server may run as another user
         server = PostgresServer(Path(folder) / "data", find_free_port())
         await asyncio.to_thread(_copy, shared.folder.with_name(COPIED), server.folder)
@@ -228,7 +235,7 @@ def _copy(files: Path, to: Path) -> None:
 @asynccontextmanager
 async def owning_pair(*settings: str) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
     """A primary and a standby of the test's own, started; ``settings`` are the standby's."""
-    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()) as folder:
         Path(folder).chmod(0o777)  # the servers may run as another user, who makes the standby's folder
         primary = await asyncio.to_thread(make_server, Path(folder) / "data")
         await asyncio.to_thread(primary.start)
