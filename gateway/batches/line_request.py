@@ -11,8 +11,7 @@ import structlog
 from gateway import errors
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import QuotaService
-from gateway.billing.request_record import find_outcome
-from gateway.billing.settlement import Settlement
+from gateway.billing.settlement import Settlement, find_outcome
 from gateway.domain import exact_json
 from gateway.domain.account import Caller
 from gateway.domain.batch import Batch, BatchLine, LineResult

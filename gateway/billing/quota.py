@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 
 from gateway.billing.balances import Balances
-from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
@@ -304,3 +303,24 @@ def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderRe
     if reads is NO_READS:
         return cost
     return max(cost, target.find_most(target.bound(attrs.evolve(highest, sounds=True))))
+
+
+def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -> RequestStart:
+    """Build the journal entry of a request about to be sent to ``channel``: all that remains after a crash."""
+    account, key, inference = ctx.caller.account, ctx.caller.key, ctx.inference
+    return RequestStart(
+        ctx.id,
+        ctx.started_ms,
+        ctx.operation,
+        account.id,
+        account.name,
+        key.id,
+        key.name,
+        inference.model,
+        channel,
+        inference.stream,
+        reserved_nanos,
+        ctx.client_request_id,
+        ctx.batch.id,
+        ctx.batch.multiplier_ppm,
+    )

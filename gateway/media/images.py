@@ -17,7 +17,7 @@ from gateway.formats.errors.openai import parse_retry_after
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
 from gateway.formats.images.backends import make_image_backend
 from gateway.formats.images.openai_response import build_answer, build_completed
-from gateway.formats.json_or_stream import check_parts
+from gateway.formats.stream import check_parts
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.word_filter import WordList, check_body

@@ -1,4 +1,4 @@
-"""The interface for writing a stream to the client, implemented by ``server/stream_response.py``."""
+"""The interface for writing a stream to the client, implemented by ``server/responses.py``."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderError, UnsupportedByProvider
 from gateway.formats.chat.fan_out import MAX_REQUESTS, ChoiceMerger, add_parts, merge_answers
-from gateway.formats.json_or_stream import JsonOrStream, check_parts, is_json, strip_beginning
-from gateway.formats.stream import StreamTransform
+from gateway.formats.stream import JsonOrStream, StreamTransform, check_parts, is_json, strip_beginning
 from gateway.routing.target import Attempt, Packed, pack
 from gateway.upstream.interface import HttpResponse, PumpResult, Sink, read_pushed
 

@@ -18,8 +18,7 @@ from gateway.formats.chat.responses.responses import find_response_id
 from gateway.formats.errors.content_filter import parse_image_error
 from gateway.formats.errors.openai import Secrets, parse_error, parse_retry_after
 from gateway.formats.errors.vendor import parse_worded_error
-from gateway.formats.json_or_stream import LARGE_ANSWER_BYTES, JsonOrStream, check_parts
-from gateway.formats.stream import StreamTransform
+from gateway.formats.stream import LARGE_ANSWER_BYTES, JsonOrStream, StreamTransform, check_parts
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.formats.wire.sse import KEEPALIVE
 from gateway.frozen import quick_frozen

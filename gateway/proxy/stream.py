@@ -10,8 +10,16 @@ from gateway.deadlines import DeadlineTimer, Timeout
 from gateway.domain.channel import Timeouts
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout, drop_frames
 from gateway.formats.errors.body import build_error_event
-from gateway.formats.json_or_stream import JsonOrStream, is_event_stream, is_json, strip_beginning
-from gateway.formats.stream import LARGE_EVENT_BYTES, PassthroughStream, StreamTransform, TranslatingStream
+from gateway.formats.stream import (
+    LARGE_EVENT_BYTES,
+    JsonOrStream,
+    PassthroughStream,
+    StreamTransform,
+    TranslatingStream,
+    is_event_stream,
+    is_json,
+    strip_beginning,
+)
 from gateway.formats.translator import EVENT_STREAM
 from gateway.formats.wire.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.large_work import work_aside

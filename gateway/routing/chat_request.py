@@ -10,8 +10,8 @@ from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest, ProviderTimeout
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.errors.vendor import parse_worded_error
-from gateway.formats.json_or_stream import check_parts
 from gateway.formats.registry import make_translator
+from gateway.formats.stream import check_parts
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import EndpointRequest
 from gateway.providers.registry import PROVIDERS

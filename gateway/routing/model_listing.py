@@ -7,9 +7,9 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
 from gateway.formats.errors.vendor import parse_worded_error
-from gateway.formats.json_or_stream import check_parts
 from gateway.formats.model_lists import gemini as gemini_models
 from gateway.formats.model_lists import openai as openai_models
+from gateway.formats.stream import check_parts
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 

@@ -8,7 +8,7 @@ from gateway.domain.channel import Channel
 from gateway.errors import NotFound, ProviderTimeout
 from gateway.formats.errors.vendor import parse_worded_error
 from gateway.formats.images.backend import ProviderRequest
-from gateway.formats.json_or_stream import check_parts
+from gateway.formats.stream import check_parts
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import ProviderAccess
 from gateway.upstream.interface import HttpClient

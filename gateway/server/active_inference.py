@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from gateway.billing.abandoned import continues_in_background, reads_unmeasured
-from gateway.billing.request_record import find_outcome
+from gateway.billing.settlement import find_outcome
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError

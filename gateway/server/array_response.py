@@ -1,7 +1,7 @@
 """Streaming a response as one JSON array, as Google's API does without ``?alt=sse``."""
 
 from gateway.formats.wire.sse import SseSplitter, parse_data
-from gateway.server.stream_response import EventStreamResponse
+from gateway.server.responses import EventStreamResponse
 
 _MEDIA_TYPE = "application/json; charset=utf-8"
 _SPACE = b"\n"

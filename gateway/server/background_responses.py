@@ -14,7 +14,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from gateway.billing.request_record import find_outcome
+from gateway.billing.settlement import find_outcome
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.error_status import find_page
@@ -32,7 +32,7 @@ from gateway.server.client_ip import find_set_url
 from gateway.server.context import SERVICES, Services
 from gateway.server.error_responses import add_doc_url
 from gateway.server.handlers.inference import forward_inference
-from gateway.server.stream_response import LargeResponse
+from gateway.server.responses import LargeResponse
 
 _JSON = {"Content-Type": "application/json"}
 _PREFIX = "resp_"

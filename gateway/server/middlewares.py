@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from gateway.billing.request_record import find_outcome
+from gateway.billing.settlement import find_outcome
 from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
 from gateway.domain.inference_request import InferenceRequest

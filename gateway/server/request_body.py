@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
-from gateway.formats.wire.strict_json import parse_json_object
+from gateway.formats.wire.json_values import parse_json_object
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.memory_budget import Loan
 from gateway.server.active_inference import INFERENCE

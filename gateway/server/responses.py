@@ -1,27 +1,45 @@
-"""Response classes that write their own head, together with the body in one write.
+"""Responses whose head goes out together with the body in one write, whole or as event streams.
 
 aiohttp's own responses are slower, and send the head of a stream separately. Inference responses use these classes; all
-others use aiohttp's.
+others use aiohttp's. A stream writes its chunks directly to the transport, because one call of aiohttp's coroutine
+``StreamResponse.write`` per event is too slow. A large response is aiohttp's own, with a timeout for clients that stop
+reading.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import math
+import socket
+import struct
+from collections.abc import Callable, Coroutine, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.web_protocol import RequestHandler
 
+from gateway.domain.rate_limit import RateLimitStatus
 from gateway.domain.request_log import build_adapted
-from gateway.formats.wire.rate_limit_headers import build_limits
+from gateway.errors import ClientDisconnected, GatewayError
+from gateway.memory_budget import Loan
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import CONTEXT
-from gateway.server.error_responses import ANTHROPIC_PATHS
+from gateway.server.error_responses import ANTHROPIC_PATHS, add_doc_url
 
 WRITE_TIMEOUT_S = 60.0
 """Time without any progress before a connection with a full write buffer is aborted. Slow readers are not aborted."""
 SMALL = 64 * 1024
 """Maximum size in bytes of a body that is sent with its head in one write, without waiting for the client."""
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_NO_LINGER = struct.pack("ii", 1, 0)
+_LAST_CHUNK = b"0\r\n\r\n"
+_PIECE_BYTES = 1024 * 1024
+"""Size of the pieces in which the end of a stream is written: a translated response repeats its text five times."""
+_MS_PER_S = 1_000
+_S_PER_MINUTE = 60
+_MINUTES_PER_HOUR = 60
+_MAX_RESET_S = 99 * 3_600  # upper limit of reported resets
 
 
 class RawResponse(web.StreamResponse):
@@ -148,3 +166,212 @@ def _list_failures(ctx: RequestContext) -> str:
     """List the failed attempts, without channel names: clients must not learn them."""
     failures = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     return ", ".join(f"{failure.code};ms={failure.ms}" for failure in failures)
+
+
+def build_limits(status: RateLimitStatus) -> dict[str, str]:
+    """Build ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the configured rate limits.
+
+    ``limit`` is per minute. ``remaining`` is the amount that would pass now, at most the burst. ``reset`` is the time
+    until the full burst is available again, rounded up to milliseconds. Clients accept it only in the form of Go's
+    ``time.Duration``: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s`` (OpenAI API reference, "Rate limits in headers").
+    """
+    headers: dict[str, str] = {}
+    for unit, window in (("requests", status.requests), ("tokens", status.tokens)):
+        if window is not None:
+            # Rounded before ceil: the float 0.009 is slightly more than 9 ms and would become 10 ms.
+            ms = math.ceil(round(min(window.reset_s, _MAX_RESET_S) * _MS_PER_S, 3))
+            headers |= _build_window(unit, window.limit, window.remaining, ms)
+    return headers
+
+
+@lru_cache(256)
+def _build_window(unit: str, limit: int, remaining: int, reset_ms: int) -> dict[str, str]:
+    """Build the headers of one limit. Most requests have the same as an earlier one; do not change the result."""
+    return {
+        f"x-ratelimit-limit-{unit}": str(limit),
+        f"x-ratelimit-remaining-{unit}": str(remaining),
+        f"x-ratelimit-reset-{unit}": _build_duration(reset_ms),
+    }
+
+
+def _build_duration(ms: int) -> str:
+    """Format milliseconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
+    if ms < _MS_PER_S:
+        return f"{ms}ms" if ms else "0s"
+    whole, ms = divmod(ms, _MS_PER_S)
+    minutes, s = divmod(whole, _S_PER_MINUTE)
+    text = f"{s}.{ms:03}".rstrip("0") + "s" if ms else f"{s}s"
+    if not minutes:
+        return text
+    hours, minutes = divmod(minutes, _MINUTES_PER_HOUR)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+
+
+class DiscardingTransport(asyncio.Transport):
+    """Replaces the transport of a disconnected client. Calls ``give_up`` after more than ``max_bytes``."""
+
+    writing_paused = False
+
+    def __init__(self, max_bytes: int, give_up: Callable[[], None]) -> None:
+        super().__init__()
+        self._left_bytes = max_bytes
+        self._give_up = give_up
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        before, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
+        if self._left_bytes < 0 <= before:
+            asyncio.get_running_loop().call_soon(self._give_up)
+
+    def abort(self) -> None: ...
+
+
+class EventStreamResponse:
+    """Implements ``proxy.client_stream.ClientStream`` for an aiohttp request."""
+
+    __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._protocol: RequestHandler | DiscardingTransport = request.protocol
+        self._transport: asyncio.Transport | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self.response = RawResponse()
+        self._chunked = request.version >= HttpVersion11
+
+    @property
+    def full(self) -> bool:
+        return self._protocol.writing_paused
+
+    def open(self, media_type: str, data: bytes) -> None:
+        headers = {"Content-Type": media_type, **_STREAM_HEADERS}
+        if self._chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        head = self.response.build_head(self._request, headers, until_close=not self._chunked)
+        try:
+            self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
+        except ConnectionError:
+            if not isinstance(self._transport, DiscardingTransport):
+                raise ClientDisconnected from None
+        if len(data) >= SMALL:
+            self.write(data)
+
+    def _frame(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
+
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:
+        transport = self._transport
+        if not data or transport is None or transport.is_closing():
+            return False
+        if not self._chunked:
+            transport.write(data)
+        elif framed is not None:
+            transport.write(framed)
+        elif len(data) < SMALL:
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        else:
+            transport.write(b"%x\r\n" % len(data))
+            transport.write(data)
+            transport.write(b"\r\n")
+        return self._protocol.writing_paused
+
+    async def drain(self) -> None:
+        if self._transport is None or not self.full:
+            self._reading = None
+            return
+        reading, self._reading = self._reading or asyncio.ensure_future(self._request.writer.drain()), None
+        woken = self._woken = asyncio.get_running_loop().create_future()
+        try:
+            await watch({reading, woken}, self._transport)
+            if reading.done():
+                reading.result()
+            else:  # kept for the next call: aiohttp wakes a waiter only once
+                self._reading = reading
+                reading.add_done_callback(_forget)
+        except ConnectionError:
+            await asyncio.sleep(0)  # lets connection_lost() run first, which may call discard_writes()
+            if not isinstance(self._transport, DiscardingTransport):
+                raise ClientDisconnected from None
+        finally:
+            self._woken = None
+            if self._reading is None:
+                reading.cancel()
+
+    async def _drain_whole(self) -> None:
+        await self.drain()
+        while self._reading is not None:  # wake() ended the wait early: the process is stopping
+            await self.drain()
+
+    def add_doc_url(self, error: GatewayError) -> None:
+        add_doc_url(error, self._request)
+
+    def wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
+        self._protocol = self._transport = DiscardingTransport(max_bytes, give_up)
+        self.wake()
+
+    def abort(self) -> None:
+        """Abort the connection. Without chunks, reset it: a regular close would mark the body as complete."""
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        if not self._chunked and sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()
+
+    async def finish(self, data: bytes) -> None:
+        if len(data) >= SMALL:
+            for start in range(0, len(data), _PIECE_BYTES):
+                self.write(data[start : start + _PIECE_BYTES])
+                await asyncio.sleep(0)  # yields to the event loop even if the network takes everything at once
+                await self._drain_whole()
+            data = b""
+        await self._drain_whole()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ClientDisconnected
+        end = self._frame(data) + _LAST_CHUNK if self._chunked else data
+        if end:
+            transport.write(end)
+
+
+def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
+    """Build a whole response with status 200, of any size."""
+    return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)
+
+
+class LargeResponse(web.Response):
+    """A complete response of any size. A client that stops reading is disconnected, which frees the body's ``loan``."""
+
+    def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
+        super().__init__(body=body, headers=headers)
+        self._whole = body
+        self._transport = request.transport
+        self._loan = loan
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        try:
+            await self._write_eof(data)
+        finally:
+            if self._loan is not None:
+                self._loan.close()
+
+    async def _write_eof(self, data: bytes) -> None:
+        transport, view = self._transport, memoryview(self._whole)
+        if transport is None or len(view) <= SMALL:
+            return await super().write_eof(data)
+        for start in range(0, len(view), SMALL):
+            await await_reader(partial(self.write, view[start : start + SMALL]), transport)
+        return await web.StreamResponse.write_eof(self)
+
+
+def _forget(reading: asyncio.Future[None]) -> None:
+    """Retrieve the exception of an abandoned wait, to keep asyncio from logging it."""
+    if not reading.cancelled():
+        reading.exception()

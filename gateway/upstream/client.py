@@ -4,25 +4,28 @@ Exceptions of libraries are translated here, in ``connection.py`` and in ``conne
 """
 
 import asyncio
+import re
 import ssl
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import NoReturn
 
+import attrs
+from yarl import URL
+
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.frozen import quick_frozen
 from gateway.upstream import interface
 from gateway.upstream.access_tokens import AuthorizedHttpClient
-from gateway.upstream.connection import Connection, is_refused
-from gateway.upstream.connector import Connector, open_context
+from gateway.upstream.connection import Connection, Origin, Pool, is_refused
+from gateway.upstream.connector import Connector, build_proxy_authorization, open_context, refuse
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
-from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
-from gateway.upstream.pool import Origin, Pool
+from gateway.upstream.environment_proxy import EXPECTED_PROXY, PROXY_URLS, FindProxy, use_channels_proxy
 from gateway.upstream.request_body import read_content
-from gateway.upstream.request_head import RequestHead, RequestHeadBuilder
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
 ONE_WRITE_BYTES = 256 * 1024
@@ -31,6 +34,13 @@ _TURN = 32
 _TURN_BYTES = MAX_PUSH_BYTES // _TURN
 """Size of one share. A piece uses one share for each ``_TURN_BYTES`` begun; ``_TURN`` shares are passed on per turn of
 the event loop."""
+MAX_ORIGINS = 512
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_METHOD = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
+"""HEAD is excluded: its response has no body regardless of its headers, which the response parser does not handle."""
+_BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
+"""Methods whose requests have no Content-Length if they have no body."""
+_OURS = frozenset({"content-length", "transfer-encoding"})
 
 
 class PooledHttpResponse:
@@ -129,6 +139,78 @@ class PooledHttpResponse:
             connection.abort()
             raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="body") from error
         return piece
+
+
+@quick_frozen
+class RequestHead:
+    """The head of a request without its Content-Length, and the origin that the request goes to.
+
+    ``bodiless``: a request without a body has no Content-Length.
+    """
+
+    origin: Origin
+    lines: bytes = attrs.field(repr=False)
+    bodiless: bool
+
+    def build(self, length: int | None) -> bytes:
+        if length is None and self.bodiless:
+            return self.lines + b"\r\n"
+        return b"%bContent-Length: %d\r\n\r\n" % (self.lines, length or 0)
+
+
+class RequestHeadBuilder:
+    """Builds heads, and caches a bounded number of their origins."""
+
+    def __init__(self) -> None:
+        self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
+
+    def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
+        """Build the head of a request through ``proxy``. Raises ``ProviderBadResponse`` if one of them is invalid."""
+        if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
+            raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
+        method, address = http_request.method, http_request.url
+        if _CONTROL.search(address) or not _METHOD.match(method):
+            raise refuse()
+        try:
+            url = URL(address, encoded=http_request.exact)
+            host, port = url.raw_host, url.port
+        except ValueError as error:
+            raise refuse() from error
+        has_credentials = url.user is not None or url.password is not None  # a proxy would see them
+        if not host or not port or url.scheme not in {"http", "https"} or has_credentials:
+            raise refuse()
+        start = _build_start(method, url, proxy if url.scheme == "http" else None)
+        lines = _build_lines(start, url.host_port_subcomponent or host, http_request.headers)
+        return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS)
+
+    def _find_origin(self, scheme: str, host: str, port: int, proxy: str | None) -> Origin:
+        key = (scheme, host, port, proxy)
+        origin = self._origins.get(key)
+        if origin is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins = {each: origin for each, origin in self._origins.items() if origin.idle}
+            origin = self._origins[key] = Origin(*key)
+        return origin
+
+
+def _build_lines(start: str, host: str, headers: dict[str, str]) -> bytes:
+    names = {name.lower() for name in headers}
+    host_line = "" if "host" in names else f"Host: {host}\r\n"
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    ends = len(headers)
+    if names & _OURS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
+        raise refuse()
+    try:
+        return f"{start}{host_line}{lines}".encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise refuse() from error
+
+
+def _build_start(method: str, url: URL, proxy: str | None) -> str:
+    """Build the request line, and the header for a proxy (RFC 9112, 3.2.2; RFC 9110, 11.7.2)."""
+    if proxy is None or not proxy.lower().startswith("http:"):
+        return f"{method} {url.raw_path_qs} HTTP/1.1\r\n"
+    return f"{method} {url.with_fragment(None)} HTTP/1.1\r\n{build_proxy_authorization(proxy)}"
 
 
 class PooledHttpClient:

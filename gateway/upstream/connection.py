@@ -1,4 +1,4 @@
-"""One connection to a provider. Received data is passed to the sink in the same call that received it.
+"""Connections to providers, and the pool that keeps them. Received data is passed on in the call that received it.
 
 A waiter is only woken; it then reads the state itself. Exceptions are never set on its future: they would be lost if
 the waiter has been cancelled.
@@ -8,9 +8,11 @@ import asyncio
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
-from gateway.deadlines import NEVER
+import attrs
+
+from gateway.deadlines import NEVER, DeadlineTimer
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Sink
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, read_chunks
@@ -20,24 +22,15 @@ READ_BUFFER = 64 * 1024
 END_GRACE_S = 1.0
 """How long the end of the response may take after the end mark of the stream. The connection is closed after that, else
 reused."""
+KEEPALIVE_S = 30.0
+"""Idle connections are closed after this time."""
+_CLOSING_S = 5.0
 _REFUSED = 400
 _BLANK_LINE = b"\n\n"
 _TURNS = 3
 
 Peek = Callable[[float], Sequence[object]]
 """Called with 0; the result is used as a flag."""
-
-
-class ConnectionOwner(Protocol):
-    """The interface of the pool that its connections use."""
-
-    def keep_idle(self, connection: "Connection") -> None: ...
-
-    def forget(self, connection: "Connection") -> None: ...
-
-    def watch(self, connection: "Connection") -> None:
-        """Check the deadline of a connection, which has been moved."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -57,15 +50,15 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_divided", "_ending", "_held", "_loop", "_owner", "_sink", "_waiter", "backlog", "broken", "busy", "due_at",
+        "_divided", "_ending", "_held", "_loop", "_pool", "_sink", "_waiter", "backlog", "broken", "busy", "due_at",
         "error", "framing", "gone", "idle", "peek", "response_begun", "sent", "sink_error", "transport",
         "waiting_bytes", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport | None
 
-    def __init__(self, owner: ConnectionOwner, idle: "dict[Connection, None]") -> None:
-        self._owner = owner
+    def __init__(self, pool: "Pool", idle: "dict[Connection, None]") -> None:
+        self._pool = pool
         self._loop = asyncio.get_running_loop()
         self.idle = idle
         self.framing = ResponseParser()
@@ -146,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._ending = True
         self._let_flow()
         self.due_at = self._loop.time() + END_GRACE_S
-        self._owner.watch(self)
+        self._pool.watch(self)
 
     def release(self) -> None:
         """Return the connection to the pool if the response is complete, else close it."""
@@ -155,7 +148,7 @@ class Connection(asyncio.Protocol):
             self.busy = self._ending = False
             if self._held:
                 self._let_flow()
-            self._owner.keep_idle(self)
+            self._pool.keep_idle(self)
         else:
             self.abort()
 
@@ -210,7 +203,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
         self.framing.drop()
-        self._owner.forget(self)
+        self._pool.forget(self)
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -340,3 +333,82 @@ def find_peek(transport: asyncio.Transport) -> Peek:
 def find_no_data(_: float) -> Sequence[object]:
     """Return no data; the ``Peek`` of a transport without a socket."""
     return ()
+
+
+@attrs.define(eq=False)
+class Origin:
+    """A server, and the idle connections to it; the connection returned last is used first."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str | None = attrs.field(default=None, repr=False)
+    idle: dict[Connection, None] = attrs.field(factory=dict, repr=False)
+
+
+class Pool:
+    """All open connections, idle or in use, and the timer for their deadlines."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._all: set[Connection] = set()
+        self._timer = DeadlineTimer()
+        self._emptied = asyncio.Event()
+        self.closed = False
+
+    def open(self, origin: Origin) -> Connection:
+        """Return a new connection that the caller still has to connect."""
+        return Connection(self, origin.idle)
+
+    def add(self, connection: Connection, deadline: float) -> None:
+        """Add a connected connection. Its first request must end by ``deadline``."""
+        self._all.add(connection)
+        connection.due_at = deadline
+        self._timer.enter(connection)
+
+    def acquire(self, origin: Origin, deadline: float) -> Connection | None:
+        """Return an idle connection for a request that must end by ``deadline``; None if there is none.
+
+        A connection with unread bytes is closed instead: they would be taken for the answer.
+        """
+        idle = origin.idle
+        while idle:
+            connection = idle.popitem()[0]
+            if not connection.peek(0):
+                connection.due_at = deadline
+                if deadline < self._timer.fires_at:
+                    self._timer.enter(connection)
+                return connection
+            connection.abort()
+        return None
+
+    def keep_idle(self, connection: Connection) -> None:
+        if self.closed:
+            connection.abort()
+            return
+        connection.idle[connection] = None
+        connection.due_at = self._loop.time() + KEEPALIVE_S
+        if connection.due_at < self._timer.fires_at:
+            self._timer.enter(connection)
+
+    def watch(self, connection: Connection) -> None:
+        """Check the deadline of a connection, which has been moved."""
+        self._timer.enter(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        self._timer.leave(connection)
+        if not self._all:
+            self._emptied.set()
+
+    async def close(self) -> None:
+        self.closed = True
+        for connection in list(self._all):
+            connection.abort()
+        self._emptied.clear()
+        if self._all:
+            try:
+                async with asyncio.timeout(_CLOSING_S):
+                    await self._emptied.wait()
+            except TimeoutError:  # the event loop still holds them; our side is closed
+                pass

@@ -1,6 +1,7 @@
 """Opens connections: DNS, TCP, proxies and TLS. Translates their exceptions."""
 
 import asyncio
+import base64
 import re
 import socket
 import ssl
@@ -12,12 +13,10 @@ from yarl import URL
 
 from gateway.errors import ProviderBadResponse, ProxyRefused
 from gateway.formats.errors.openai import describe_status
-from gateway.upstream.connection import Connection
+from gateway.upstream.connection import Connection, Origin
 from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.environment_proxy import SOCKS
 from gateway.upstream.exhaustion import find_exhaustion
-from gateway.upstream.pool import Origin
-from gateway.upstream.request_head import build_proxy_authorization, refuse
 from gateway.upstream.unreachable import build_unreachable
 
 EYEBALLS_S = 0.25
@@ -162,3 +161,20 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
     # The origin sends nothing before a request, so further bytes cannot come from it.
     if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
         raise _refused_by_proxy(received)
+
+
+def refuse() -> ProviderBadResponse:
+    """Return the error for a request that cannot or must not be sent as HTTP."""
+    return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
+
+
+def build_proxy_authorization(proxy: str) -> str:
+    """Build the Proxy-Authorization header; empty if the URL has no credentials. Raises ``ProviderBadResponse``."""
+    try:
+        url = URL(proxy)
+        if url.raw_user is None and url.raw_password is None:
+            return ""
+        pair = f"{unquote(url.raw_user or '')}:{unquote(url.raw_password or '')}".encode("latin-1")
+    except ValueError as error:
+        raise refuse() from error
+    return f"Proxy-Authorization: Basic {base64.b64encode(pair).decode('ascii')}\r\n"

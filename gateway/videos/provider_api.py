@@ -23,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.formats.errors.openai import parse_retry_after
 from gateway.formats.images.backend import ProviderRequest
-from gateway.formats.json_or_stream import check_parts
+from gateway.formats.stream import check_parts
 from gateway.formats.videos.backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.videos.backends import VIDEO_BACKENDS
 from gateway.frozen import frozen

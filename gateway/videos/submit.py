@@ -16,8 +16,7 @@ import attrs
 import structlog
 
 from gateway.billing.quota import QuotaService
-from gateway.billing.request_record import build_record, find_outcome
-from gateway.billing.settlement import Settlement
+from gateway.billing.settlement import Settlement, build_record, find_outcome
 from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage

@@ -23,8 +23,8 @@ from gateway.formats.chat.openai.chat import ChatPassthrough, parse_chat_inferen
 from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
-from gateway.formats.wire.rate_limit_headers import build_limits
-from gateway.formats.wire.strict_json import parse_json_object
+from gateway.formats.wire.json_values import parse_json_object
+from gateway.server.responses import build_limits
 from tests.support import gemini_cassettes as gemini
 from tests.support.called_functions import list_called
 

@@ -180,7 +180,7 @@ async def test_a_json_request(gateway_with: StartGateway) -> None:
     counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), orjson.dumps(COMPLETION)[-12:])
     show(counts, "a JSON request")
     assert counts.total <= 129, counts.calls
-    assert len(counts.files) <= 47, counts.files
+    assert len(counts.files) <= 41, counts.files
 
 
 async def test_a_streamed_request(gateway_with: StartGateway) -> None:
@@ -188,7 +188,7 @@ async def test_a_streamed_request(gateway_with: StartGateway) -> None:
     counts = await count_third(gateway_with, write_stream(5), body, LAST_CHUNK)
     show(counts, "a stream of 8 events")
     assert counts.total <= 264, counts.calls
-    assert len(counts.files) <= 54, counts.files
+    assert len(counts.files) <= 45, counts.files
     more = await count_third(gateway_with, write_stream(15), body, LAST_CHUNK)
     each = (more.total - counts.total) / 10
     print(f"; {each} an event", end="")

@@ -13,7 +13,7 @@ from sqlalchemy import delete, func, select, text, update
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.reconcile import LOOK_AGAIN_S
-from gateway.billing.request_record import build_record
+from gateway.billing.settlement import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules

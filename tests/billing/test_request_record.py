@@ -8,7 +8,8 @@ import attrs
 import orjson
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.billing.request_record import build_record, build_start, find_outcome
+from gateway.billing.quota import build_start
+from gateway.billing.settlement import build_record, find_outcome
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import MAX_ADAPTED, MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
 from gateway.domain.usage import Usage, UsageDetails

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.billing.request_record import CLIENT_CLOSED_STATUS
+from gateway.billing.settlement import CLIENT_CLOSED_STATUS
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, nanos

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.formats.json_or_stream import MAX_WHOLE_BYTES
+from gateway.formats.stream import MAX_WHOLE_BYTES
 from gateway.formats.wire.sse import parse_data
 from tests.support.fault_scene import (
     TOKENS,

@@ -153,7 +153,7 @@ async def test_what_is_much_is_unpacked_and_parsed_aside(
 
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway, here = await standing_with(channels([up])), threading.get_ident()
-        monkeypatch.setattr("gateway.formats.wire.strict_json.orjson.loads", note)
+        monkeypatch.setattr("gateway.formats.wire.json_values.orjson.loads", note)
         assert (await exchange(gateway, post(gzip.compress(long_body(4 * MB)), GZIP))).status == 200
         monkeypatch.undo()
     large = [thread for size, thread in parsed if size > MAX_ON_LOOP]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.errors import ProviderBadResponse
-from gateway.upstream.client import PooledHttpClient
-from gateway.upstream.request_head import MAX_ORIGINS, RequestHead, RequestHeadBuilder
+from gateway.upstream.client import MAX_ORIGINS, PooledHttpClient, RequestHead, RequestHeadBuilder
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
 from tests.support.upstream_requests import HEADERS, build_request

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway import errors
-from gateway.billing.request_record import find_outcome
+from gateway.billing.settlement import find_outcome
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.capability import Capability

@@ -3,9 +3,9 @@
 from typing import Any
 
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats.chat.openai.stream_tail import DONE
 from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.stream_tail import DONE
 from gateway.formats.wire.json_values import as_object, loads_or_none
 
 _WHOLE = (b"}", DONE)

@@ -19,9 +19,8 @@ from gateway.domain.batch import (
 from gateway.domain.client_file import find_digits, is_client_id
 from gateway.errors import InvalidRequest
 from gateway.formats.files import parse_expires_after
-from gateway.formats.wire.json_values import as_object, loads_or_none
+from gateway.formats.wire.json_values import as_object, loads_or_none, parse_json_object
 from gateway.formats.wire.request_body import Body
-from gateway.formats.wire.strict_json import parse_json_object
 from gateway.frozen import frozen
 
 MAX_ID_CHARS = 512

@@ -14,9 +14,9 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, add_usages
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import DONE_EVENT, ChatPassthrough
-from gateway.formats.chat.openai.stream_tail import DONE
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamTransform
+from gateway.formats.stream_tail import DONE
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import list_objects, loads_or_none

@@ -13,7 +13,6 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage, add_usages
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.chat.openai.chat import DONE_EVENT
-from gateway.formats.chat.openai.stream_tail import DONE
 from gateway.formats.errors.content_filter import find_block
 from gateway.formats.errors.openai import ErrorBody, Secrets, build_reported
 from gateway.formats.errors.vendor import parse_reason
@@ -26,6 +25,7 @@ from gateway.formats.images.openai import (
 )
 from gateway.formats.images.openai_response import build_completed
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.stream_tail import DONE
 from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import loads_or_none
 

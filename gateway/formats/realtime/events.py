@@ -26,8 +26,7 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.references.provider_reads import find_reads
 from gateway.formats.usage.token_bounds import bound_text
 from gateway.formats.wire.fields import kind_of
-from gateway.formats.wire.json_values import as_object, loads_or_none
-from gateway.formats.wire.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
+from gateway.formats.wire.json_values import MAX_DUPLICATE_CHECK_BYTES, as_object, loads_or_none, parse_json_object
 from gateway.frozen import frozen
 from gateway.wording import fold_name
 

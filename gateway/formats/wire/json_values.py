@@ -1,12 +1,133 @@
-"""Lenient access to parsed JSON of providers, whose answers may have any shape."""
+"""JSON: a request's is parsed strictly, a provider's answer may have any shape.
 
-from typing import Any
+A provider must not read another value in a request than the gateway checked. orjson rejects NaN, lone surrogates,
+encodings other than UTF-8 and nesting over 1024 levels. It accepts duplicate keys, of which it keeps the last, and
+cannot write more than 254 levels. ``parse_json_object`` rejects deep nesting, and duplicate keys in bodies of up to
+2 MiB, by counting instead of a second parser.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, cast
 
 import orjson
 
 from gateway.domain import exact_json
+from gateway.errors import InvalidRequest
 
 Body = dict[str, Any]
+
+MAX_DEPTH = 128
+MAX_CONTAINERS = 20_000
+MAX_STRINGS = 50_000
+MAX_VALUES = 300_000
+"""Limits of one request body: objects and arrays, strings and keys, values. Half a million objects would block the
+event loop for too long. The longest chats have a few thousand objects, a batch of token ids a few hundred thousand
+values."""
+
+MAX_DUPLICATE_CHECK_BYTES = 2 * 1024 * 1024
+"""Maximum size of a body that is searched for duplicate keys. In a larger body, which holds images or very long texts,
+the last of two equal keys counts: only its value is checked and forwarded.
+"""
+
+MAX_ESCAPES = 4_000_000
+"""Maximum number of backslashes: writing a short escape costs twenty times as much as writing a letter."""
+
+_PIECE_BYTES = 1024 * 1024
+"""Bytes searched for escapes in one step."""
+_NO_BACKSLASH = re.compile(rb"[^\\]")
+
+
+def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
+    """Parse a JSON object. Raises ``InvalidRequest``. ``exact`` preserves all digits of numbers."""
+    if not raw:
+        raise InvalidRequest("The request body is empty; a JSON object is expected")
+    if len(raw) > MAX_ESCAPES and raw.count(b"\\") > MAX_ESCAPES:
+        raise InvalidRequest(f"The request body holds more than {MAX_ESCAPES} escapes")
+    containers = raw.count(b"{") + raw.count(b"[")
+    # A short body, or one with little punctuation, cannot exceed a limit.
+    if len(raw) > MAX_CONTAINERS and containers + raw.count(b",") + raw.count(b'"') > MAX_CONTAINERS:
+        _check_counts(raw)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The request body must be a JSON object")
+    if containers > MAX_DEPTH:
+        _check_depth(value)
+    written = orjson.dumps(value) if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else b""
+    # A body that serializes to the same bytes, as most do, has lost no digit and has no duplicate key.
+    if written == raw:
+        return value
+    if written:
+        _check_duplicates(raw, written)
+    return cast(dict[str, Any], exact_json.load_exactly(raw, value)) if exact else value
+
+
+def _check_counts(raw: bytes) -> None:
+    """Raise ``InvalidRequest`` for a body that would take too long to parse.
+
+    Strings are the odd-numbered pieces between quotes. No step holds the GIL for longer than parsing does.
+    """
+    bare = b"".join(map(_strip_escapes, _cut(raw)))
+    if bare.count(b'"') > 2 * MAX_STRINGS:
+        raise InvalidRequest(f"The request body holds more than {MAX_STRINGS} strings and keys")
+    outside = b"".join(bare.split(b'"')[::2])
+    if outside.count(b"{") + outside.count(b"[") > MAX_CONTAINERS:
+        raise InvalidRequest(f"The request body holds more than {MAX_CONTAINERS} objects and arrays")
+    if outside.count(b",") > MAX_VALUES:
+        raise InvalidRequest(f"The request body holds more than {MAX_VALUES} values")
+
+
+def _cut(raw: bytes) -> Iterator[bytes]:
+    """Yield ``raw`` in pieces that never end within an escape."""
+    start = 0
+    while start < len(raw):
+        found = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
+        end = found.end() if found else len(raw)
+        yield raw[start:end]
+        start = end
+
+
+def _strip_escapes(piece: bytes) -> bytes:
+    return piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _check_depth(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        members = chain.from_iterable(each.values() if type(each) is dict else each for each in level)
+        level = [member for member in members if type(member) is dict or type(member) is list]
+        if not level:
+            return
+    raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} deep")
+
+
+def _check_duplicates(raw: bytes, written: bytes) -> None:
+    """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``written``."""
+    colons = raw.count(b":")
+    if b"\\u003" in raw:  # some colons may be escaped
+        escapes = raw.replace(b"\\\\", b"")
+        colons += escapes.count(b"\\u003a") + escapes.count(b"\\u003A")
+    if colons != written.count(b":"):
+        raise InvalidRequest("The request body has a duplicate key", param=_find_duplicate(raw))
+
+
+def _find_duplicate(raw: bytes) -> str | None:
+    """Return the first duplicate key of the outermost object; None if the duplicate is nested."""
+    seen: set[str] = set()
+    depth = 0
+    for match in re.finditer(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[{}\[\]]', raw, re.DOTALL):
+        if match.group(1) is None:
+            depth += 1 if match.group() in b"{[" else -1
+        elif match.group(2) and depth == 1:
+            name: str = orjson.loads(match.group(1))
+            if name in seen:
+                return name
+            seen.add(name)
+    return None
 
 
 def loads_or_none(raw: bytes, *, exact: bool = False) -> Any:

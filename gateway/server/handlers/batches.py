@@ -9,7 +9,7 @@ from gateway.formats.files import build_list
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.client_files import read_after, read_limit
 from gateway.server.request_body import read_json
-from gateway.server.stream_response import LargeResponse
+from gateway.server.responses import LargeResponse
 
 PAGE, MAX_PAGE = 20, 100
 

@@ -28,8 +28,8 @@ from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.middlewares import with_middlewares
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.server.request_body import read_json
+from gateway.server.responses import LargeResponse
 from gateway.server.sessions import check_still_signed_in
-from gateway.server.stream_response import LargeResponse
 from gateway.server.unserved_paths import refuse_unserved
 
 MAX_PAGE = 10_000

@@ -7,8 +7,7 @@ from aiohttp import web
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE
-from gateway.server.responses import SMALL, BufferedResponse
-from gateway.server.stream_response import EventStreamResponse, LargeResponse
+from gateway.server.responses import SMALL, BufferedResponse, EventStreamResponse, LargeResponse
 
 
 async def forward_inference(

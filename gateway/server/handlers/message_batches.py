@@ -13,7 +13,7 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.client_files import PRIVATE, read_limit
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.request_body import read_json
-from gateway.server.stream_response import LargeResponse
+from gateway.server.responses import LargeResponse
 
 PAGE, MAX_PAGE = 20, 1000
 

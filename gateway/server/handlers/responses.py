@@ -20,7 +20,7 @@ from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept, find_kept, read_kept
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.stream_response import LargeResponse
+from gateway.server.responses import LargeResponse
 
 PAGE = 20
 MAX_PAGE = 100

@@ -18,8 +18,7 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.handlers.video_create import POLL_AFTER
 from gateway.server.remote_file import find_wanted
-from gateway.server.responses import await_reader
-from gateway.server.stream_response import LargeResponse
+from gateway.server.responses import LargeResponse, await_reader
 from gateway.server.video_status import find_status_words
 from gateway.upstream.interface import FetchedFile
 from gateway.videos.jobs import check_completed

@@ -8,7 +8,7 @@ from aiohttp import web
 from gateway.server.console.headers import HEADERS
 from gateway.server.context import SERVICES
 from gateway.server.path_prefix import prefix_links
-from gateway.server.stream_response import write_answer
+from gateway.server.responses import write_answer
 
 
 async def get_page(request: web.Request) -> web.StreamResponse:

@@ -12,7 +12,7 @@ from gateway.server.client_ip import find_origin
 from gateway.server.console.headers import HEADERS
 from gateway.server.context import SERVICES
 from gateway.server.path_prefix import prefix_links
-from gateway.server.stream_response import write_answer
+from gateway.server.responses import write_answer
 
 _DIGEST = 20
 _NOWHERE = "http://127.0.0.1:8080"

@@ -10,7 +10,7 @@ import asyncpg
 import attrs
 import pytest
 
-from gateway.billing.request_record import build_start
+from gateway.billing.quota import build_start
 from gateway.cluster.credit.node_credit import _Orphans
 from gateway.cluster.credit.orphans import OrphanWorker
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned

@@ -24,8 +24,7 @@ from gateway.formats.audio.transcriptions import (
     parse_transcription_inference,
     parse_translation_inference,
 )
-from gateway.formats.json_or_stream import JsonOrStream
-from gateway.formats.stream import StreamTransform
+from gateway.formats.stream import JsonOrStream, StreamTransform
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS
 from gateway.formats.wire.form import ReceivedForm
 from tests.support.corrupt_json import spoilt

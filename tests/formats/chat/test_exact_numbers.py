@@ -10,8 +10,8 @@ from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
+from gateway.formats.wire.json_values import parse_json_object
 from gateway.formats.wire.request_body import build_payload
-from gateway.formats.wire.strict_json import parse_json_object
 from tests.support import anthropic_cassettes as anthropic
 from tests.support.table_rows import table_rows
 

@@ -17,8 +17,7 @@ from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
 from gateway.formats.images.openai import ESTIMATED_IMAGE_TOKENS, parse_images_inference
 from gateway.formats.images.openai_response import build_completed
 from gateway.formats.images.openai_stream import ImagesPassthrough, build_whole
-from gateway.formats.json_or_stream import JsonOrStream
-from gateway.formats.stream import StreamTransform
+from gateway.formats.stream import JsonOrStream, StreamTransform
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.wire import sse
 from tests.support.image_providers import draw

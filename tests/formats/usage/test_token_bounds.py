@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.formats.chat.openai.chat import parse_chat_inference
-from gateway.formats.chat.openai.prompt import measure_prompt
+from gateway.formats.chat.openai.chat import measure_prompt, parse_chat_inference
 from gateway.formats.embeddings.openai import parse_embeddings_inference
 from gateway.formats.usage.token_bounds import (
     MAX_RESERVED_OUTPUT,

@@ -12,9 +12,9 @@ from gateway.formats.chat.anthropic.response import extract_text, note_container
 from gateway.formats.chat.anthropic.stream import STOP_EVENT, is_end, parse_error_event, parse_event
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.stream_tail import HeadTailBuffer
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.wire import sse
-from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
 from gateway.frozen import frozen
 
 _CONTENT = b"event: content_block_"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.wire.strict_json import MAX_DEPTH
+from gateway.formats.wire.json_values import MAX_DEPTH
 
 _PLAIN = frozenset(
     {"$id", "$anchor", "$ref", "type", "format", "title", "description", "enum", "minItems", "maxItems", "minimum",

@@ -17,9 +17,9 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.gemini.usage_metadata import attach_searches, parse_usage_metadata
 from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.stream_tail import HeadTailBuffer
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.wire import sse
-from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.frozen import frozen
 

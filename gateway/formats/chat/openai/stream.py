@@ -11,8 +11,8 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.openai.chat import DONE_EVENT
 from gateway.formats.chat.openai.chunk_reader import ChunkParser, fail
 from gateway.formats.chat.openai.logprobs import build_logprobs
-from gateway.formats.chat.openai.stream_tail import DONE
 from gateway.formats.errors.openai import Secrets
+from gateway.formats.stream_tail import DONE
 from gateway.formats.wire import sse
 
 _ARGUMENTS_KEY = b'"arguments"'

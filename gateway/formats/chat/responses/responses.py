@@ -26,13 +26,13 @@ from gateway.domain.usage import (
 )
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.chat.openai.chat import check_sampling, find_affinity_key, parse_answer_object, parse_any_object
-from gateway.formats.chat.openai.stream_tail import DONE, split_events
 from gateway.formats.chat.responses.compaction import asks_for_summary, is_summary
 from gateway.formats.chat.responses.failure import build_failure
 from gateway.formats.chat.responses.reasoning import drop_own
 from gateway.formats.errors import openai as errors
 from gateway.formats.references.stored import list_created_ids
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.stream_tail import DONE, HeadTailBuffer, split_events
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.formats.wire import sse
@@ -46,7 +46,6 @@ from gateway.formats.wire.fields import (
     parse_object,
     read_text,
 )
-from gateway.formats.wire.head_tail_buffer import HeadTailBuffer
 from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
 
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")

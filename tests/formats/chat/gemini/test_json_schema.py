@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.gemini.json_schema import build_schema
-from gateway.formats.wire.strict_json import MAX_DEPTH
+from gateway.formats.wire.json_values import MAX_DEPTH
 from tests.support.table_rows import table_rows
 
 READ = {

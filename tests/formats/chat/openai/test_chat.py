@@ -18,7 +18,7 @@ from gateway.formats.chat.openai.chat import (
     parse_chat_answer,
     parse_chat_inference,
 )
-from gateway.formats.chat.openai.stream_tail import find_last_usage, parse_tail
+from gateway.formats.stream_tail import find_last_usage, parse_tail
 from gateway.formats.wire import sse
 from tests.support.format_calls import call_of
 from tests.support.scripted_upstream import COMPLETION, chat_events, delta, event, usage_frame

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat.openai.prompt import measure_prompt
+from gateway.formats.chat.openai.chat import measure_prompt
 from tests.support.table_rows import table_rows
 
 ROLES = st.sampled_from(["developer", "system", "user", "assistant", "tool", "function"])

@@ -20,9 +20,9 @@ from gateway.formats.chat.responses.responses import (
     parse_responses_inference,
     parse_usage_object,
 )
+from gateway.formats.stream_tail import TAIL_BYTES
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.wire import sse
-from gateway.formats.wire.head_tail_buffer import TAIL_BYTES
 from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest(

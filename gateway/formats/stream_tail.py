@@ -1,4 +1,7 @@
-"""Parse the buffered end of a finished chat stream: usage, finished choices and a sample of the text."""
+"""The ends of a passed stream: a buffer keeps its first and last pieces, which are parsed once, after the last.
+
+From the end of a chat stream come the usage, the finished choices and a sample of the text.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +12,78 @@ from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import list_objects, loads_or_none
 from gateway.frozen import frozen
 
+HEAD_BYTES = 4 * 1024
+TAIL_BYTES = 16 * 1024
+SLACK_BYTES = 2 * 1024
+"""Bytes kept beyond the tail before trimming, to avoid a trim for every piece."""
+_FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 DONE = b"[DONE]"
 _END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
 _LONGEST_MARK_START = 7
 _USAGE_KEY = b'"usage"'
 _LONGEST_EVENT_END = 4
 _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+class HeadTailBuffer:
+    """Keeps at least the first 4 KiB and the last 16 KiB of a stream, in whole pieces.
+
+    ``pieces``: the tail and up to ``SLACK_BYTES`` before it. ``room``: bytes that fit before the next trim.
+    """
+
+    __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.room = _FULL_BYTES
+        self._head: list[bytes] = []
+        self._head_room = HEAD_BYTES
+        self._gone = 0
+
+    def feed(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self.room -= len(data)
+        if self.room < 0:
+            self.trim()
+
+    def trim(self) -> None:
+        pieces, count, excess = self.pieces, 0, SLACK_BYTES - self.room
+        for piece in pieces:
+            if len(piece) > excess:
+                break
+            excess -= len(piece)
+            count += 1
+            if self._head_room > 0:
+                self._head.append(piece)
+                self._head_room -= len(piece)
+        del pieces[:count]
+        gone = SLACK_BYTES - self.room - excess
+        self._gone += gone
+        self.room += gone
+
+    @property
+    def size(self) -> int:
+        return self._gone + _FULL_BYTES - self.room
+
+    @property
+    def head(self) -> bytes:
+        found, room = list(self._head), self._head_room
+        for piece in self.pieces:
+            if room <= 0:
+                break
+            found.append(piece)
+            room -= len(piece)
+        return b"".join(found)
+
+    @property
+    def tail(self) -> bytes:
+        self.trim()
+        return b"".join(self.pieces)
+
+    @property
+    def whole(self) -> bool:
+        self.trim()
+        return not self._gone
 
 
 @frozen

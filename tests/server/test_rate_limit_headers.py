@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.rate_limit import RateLimitStatus, RateLimitWindow
-from gateway.formats.wire.rate_limit_headers import build_limits
+from gateway.server.responses import build_limits
 from tests.support.table_rows import table_rows
 
 GO_DURATION = re.compile(r"(?:(?:(\d+)h)?(\d{1,2})m)?(\d{1,2})(?:\.(\d{0,2}[1-9]))?s")

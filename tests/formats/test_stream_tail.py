@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.wire.head_tail_buffer import HEAD_BYTES, SLACK_BYTES, TAIL_BYTES, HeadTailBuffer
+from gateway.formats.stream_tail import HEAD_BYTES, SLACK_BYTES, TAIL_BYTES, HeadTailBuffer
 
 PIECES = st.lists(st.integers(0, 9_000) | st.just(20_000), max_size=30)
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.wire import strict_json
+from gateway.formats.wire import json_values as strict_json
 from tests.support.table_rows import table_rows
 
 SCALARS = st.one_of(
