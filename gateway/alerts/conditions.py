@@ -26,7 +26,7 @@ def find_budgets(
     """Yield keys and accounts that have spent 80 % or 100 % of their budget. ``names``: their names by (owner, id)."""
     for owner in get_args(Owner):
         for owner_id, balance in accounting.list_balances(owner):
-            used, known = _measure(balance, day), names.get((owner, owner_id))
+            used, known = _measure_budget(balance, day), names.get((owner, owner_id))
             if used is None or used[0] < _MOST or known is None:  # the balance of a deleted key remains
                 continue
             percent, left, limit = used
@@ -49,12 +49,12 @@ def find_budgets(
                 )
 
 
-def _measure(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
+def _measure_budget(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
     """Return the spent percentage, the remaining amount and the whole budget, in nano-USD; None without a budget."""
     left = balance.find_balance(day)
     if left is None:
         return None
-    limit = left + balance.tally(day).spent_nanos
+    limit = left + balance.find_counter(day).spent_nanos
     if limit <= 0:
         return None  # a budget of zero cannot be spent
     return (limit - left) * 100 // limit, left, limit
@@ -83,8 +83,8 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
                 Condition(
                     "channel_failing",
                     name,
-                    f"The channel {name} is failing: {_end(reason)} Requests use other channels that serve the model. "
-                    f"See: gateway channels show {name}",
+                    f"The channel {name} is failing: {_end_sentence(reason)} Requests use other channels that serve "
+                    f"the model. See: gateway channels show {name}",
                 )
             )
     return Findings(tuple(conditions), frozenset(unknown), frozenset(well))
@@ -98,8 +98,8 @@ def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator
         yield Condition(
             "provider_key_refused",
             f"{channel} {key.last4 or number}",
-            f"The provider of the channel {channel} refuses the API key {shown}: {_end(key.reason)} Replace the key "
-            f"with: gateway channels edit {channel} --api-key",
+            f"The provider of the channel {channel} refuses the API key {shown}: {_end_sentence(key.reason)} Replace "
+            f"the key with: gateway channels edit {channel} --api-key",
         )
 
 
@@ -120,8 +120,8 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
         yield Condition(
             "store_not_writable",
             "",
-            f"The gateway cannot store requests: {_end(problem)} New requests are refused until it can. Check the disk "
-            "of the data folder, and run: gateway doctor",
+            f"The gateway cannot store requests: {_end_sentence(problem)} New requests are refused until it can. Check "
+            "the disk of the data folder, and run: gateway doctor",
         )
 
 
@@ -155,5 +155,5 @@ def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: 
             )
 
 
-def _end(reason: str) -> str:
+def _end_sentence(reason: str) -> str:
     return reason if reason.endswith((".", "!", "?")) else f"{reason}."

@@ -58,7 +58,7 @@ class AlertWatcher:
             self._own = found.own
             sent = await self._load()
             now_s = int(self._clock())
-            changed = self._open(found.conditions, sent, now_s) | self._close(found, sent, now_s)
+            changed = self._send_new(found.conditions, sent, now_s) | self._close_ended(found, sent, now_s)
             expired = {
                 key
                 for key, one in sent.items()
@@ -78,7 +78,7 @@ class AlertWatcher:
             for target, problem in zip(chosen, problems, strict=True)
         ]
 
-    def _open(self, conditions: Iterable[Condition], sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
+    def _send_new(self, conditions: Iterable[Condition], sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
         """Send the conditions that have not been sent yet; return their subjects."""
         changed: set[Subject] = set()
         for condition in conditions:
@@ -92,7 +92,7 @@ class AlertWatcher:
                 self._send(Alert(*key, condition.message, now_s))
         return changed
 
-    def _close(self, found: Findings, sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
+    def _close_ended(self, found: Findings, sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
         """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
         held = {(one.kind, one.subject[:_MAX_SUBJECT]) for one in found.conditions} | found.unknown
         ended = {key for key, one in sent.items() if one.open and key not in held}

@@ -51,7 +51,7 @@ class ClientSecrets:
     async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
         """Return a new client secret of the caller's key, and its expiry (Unix s). Raises ``RateLimited``."""
         now_s, key_id = self._clock(), caller.key.id
-        own, total, first_ms = await self._values.measure(_KIND, key_id)
+        own, total, first_ms = await self._values.count_values(_KIND, key_id)
         if own >= MAX_PER_KEY or total >= MAX_SECRETS:
             wait_s = max(1, int(first_ms / 1000 - now_s))
             raise RateLimited("There are too many valid client secrets", retry_after_s=wait_s)

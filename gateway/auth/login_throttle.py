@@ -113,11 +113,11 @@ class LoginThrottle:
         session yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
-        pair, named, placed = make_name(name, network), make_name(name), make_name(network)
+        pair, named, placed = make_counter_key(name, network), make_counter_key(name), make_counter_key(network)
         wait_s = self._pairs.find_wait_s(pair)
         if pair not in self._known_pairs:
             wait_s = max(wait_s, self._names.find_wait_s(named), self._addresses.find_wait_s(placed))
-        refuse(wait_s)
+        check_wait(wait_s)
         take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
         try:
             yield
@@ -138,14 +138,14 @@ class LoginThrottle:
             self._known_pairs.popitem(last=False)
 
 
-def refuse(wait_s: float) -> None:
+def check_wait(wait_s: float) -> None:
     """Raise ``RateLimited`` if there is a wait."""
     if wait_s > 0:
         seconds = math.ceil(wait_s)
         raise RateLimited(f"Too many wrong tries: wait {seconds} s", retry_after_s=seconds)
 
 
-def make_name(*parts: str) -> bytes:
+def make_counter_key(*parts: str) -> bytes:
     """Return the key under which attempts of a name and an address are counted."""
     # Users sometimes type a passphrase into the name field, so only a digest is kept here.
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

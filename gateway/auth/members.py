@@ -62,7 +62,9 @@ class Members:
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
         expires_ms = self._now_ms() + spec.hours * _HOUR_MS
-        return await self._link(InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name)
+        return await self._create_link(
+            InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name
+        )
 
     async def reset(self, member_id: int, by: Actor = OPERATOR) -> Fields:
         """Create a link to reset a passphrase, which only this result contains. Raises ``NotFound``, ``Conflict``."""
@@ -71,9 +73,9 @@ class Members:
             raise Conflict(f"{member.name} is disabled")
         expires_ms = self._now_ms() + LINK_MS
         link = InviteLink(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
-        return await self._link(link, by, member.name)
+        return await self._create_link(link, by, member.name)
 
-    async def _link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
+    async def _create_link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
         if not self._is_local:
             raise Conflict(NO_PASSWORDS)
         token = make_reference()

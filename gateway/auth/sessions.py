@@ -125,7 +125,7 @@ class SessionService:
                 raise WrongPassphrase
             entry = await self.open(member, self._prove(member, code, visitor), visitor)
         if self.hasher.needs_rehash(member.passphrase):
-            await self._renew(member, passphrase)
+            await self._rehash(member, passphrase)
         return entry
 
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
@@ -260,7 +260,7 @@ class SessionService:
             note_refusal(member, visitor)
             raise
 
-    async def _renew(self, member: Member, passphrase: str) -> None:
+    async def _rehash(self, member: Member, passphrase: str) -> None:
         """Store a new hash with today's cost; skipped while too many hashes wait."""
         with suppress(RateLimited, Conflict, NotFound, StoreUnavailable):
             after = attrs.evolve(member, passphrase=await self.hasher.hash(passphrase))

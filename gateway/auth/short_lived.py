@@ -17,7 +17,7 @@ class ShortLived(Protocol):
 
     async def remove(self, kind: str, name: bytes) -> bool: ...
 
-    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+    async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
         """Return the number of a key's values, the number of all values, and the earliest expiry in Unix ms.
 
         The expiry is that of the key's values if it has any, else of all values; 0 without any value.
@@ -59,7 +59,7 @@ class MemoryValues:
         kept = self._values.pop((kind, name), None)
         return kept is not None and kept.expires_ms > self._clock() * 1000
 
-    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+    async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
         """Return the number of a key's values, the number of all values, and the earliest expiry (Unix ms)."""
         now_ms = self._clock() * 1000
         found = [kept for (of, _), kept in self._values.items() if of == kind and kept.expires_ms > now_ms]

@@ -49,7 +49,7 @@ class UnknownKeys:
     def __len__(self) -> int:
         return len(self._windows)
 
-    async def note(self, address: str | None) -> None:
+    async def delay_request(self, address: str | None) -> None:
         """Count an unknown key; return when its request may be answered. Raises ``RateLimited`` if too many wait."""
         window = self._find(find_subnet(address or ""))
         window.misses += 1

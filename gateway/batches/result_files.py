@@ -25,7 +25,7 @@ class ResultFiles:
         self.output = folder.open_lines(self._find_name("output", moves), parse)
         self.errors = folder.open_lines(self._find_name("errors", moves), parse)
 
-    def take_over(self) -> None:
+    def copy_former(self) -> None:
         """Start from the previous node's files. No-op on the second call."""
         for kind, file in (("output", self.output), ("errors", self.errors)):
             before = [self._find_name(kind, moves) for moves in range(self._moves - 1, -1, -1)]

@@ -124,7 +124,7 @@ class BatchRun:
 
     async def _advance(self) -> None:
         if self.batch.moves:
-            await asyncio.to_thread(self._files.take_over)
+            await asyncio.to_thread(self._files.copy_former)
         if self.batch.status == "validating" and not await self._validate():
             return
         if self.batch.status in {"in_progress", "cancelling"} and not self._is_written:
@@ -188,7 +188,7 @@ class BatchRun:
                     continue
                 if number <= self.batch.claimed and number not in self.batch.returned:
                     await self._skip(number, line, "interrupted", _INTERRUPTED)
-                elif not await self._begin(number, line):
+                elif not await self._begin_line(number, line):
                     if self._closing or not self.batch.total:  # no total: the lines were not checked
                         return
                     await self._skip(number, line, *self._find_reason())
@@ -206,13 +206,13 @@ class BatchRun:
         if not number % COMMIT_LINES:
             await self._journal.change()
 
-    async def _begin(self, number: int, line: BatchLine) -> bool:
+    async def _begin_line(self, number: int, line: BatchLine) -> bool:
         """Begin a line once a place is free and its rate limits allow it; return False if it may not begin."""
         slot, begun = Slot(self._services.slots), False
         if self._is_stopping() or not await self._own_slots.acquire(self._stop):
             return False
         try:
-            if not await slot.take(self._stop) or self._is_stopping():
+            if not await slot.acquire(self._stop) or self._is_stopping():
                 return False
             request = LineRequest(self._services.lines, self.batch, number, line)
             refused = await request.admit(partial(self._wait, slot), self._tasks.__bool__)
@@ -224,12 +224,12 @@ class BatchRun:
             return False
         finally:
             if not begun:
-                self._leave(slot)
+                self._release_slots(slot)
         self._journal.add(refused)
         return True
 
-    def _leave(self, slot: Slot) -> None:
-        slot.leave()
+    def _release_slots(self, slot: Slot) -> None:
+        slot.release()
         self._own_slots.release()
 
     def _is_stopping(self) -> bool:
@@ -250,7 +250,7 @@ class BatchRun:
                 raise
             result = await request.send(partial(self._wait, slot))
         finally:
-            self._leave(slot)
+            self._release_slots(slot)
         if result is not None:
             self._journal.add(result)
         elif self._closing:
@@ -261,12 +261,12 @@ class BatchRun:
     async def _wait(self, slot: Slot, seconds: float) -> None:
         """Sleep without a slot, then take one again. Raises ``BatchStopped`` as soon as lines may no longer begin."""
         until = asyncio.get_running_loop().time() + seconds
-        slot.leave()
+        slot.release()
         while (left := until - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LOOK_S)):
                     await self._stop.wait()
-        if self._is_stopping() or not await slot.take(self._stop) or self._is_stopping():
+        if self._is_stopping() or not await slot.acquire(self._stop) or self._is_stopping():
             raise BatchStopped
 
     async def _finalize(self, status: BatchStatus, errors: tuple[BatchError, ...] = ()) -> None:

@@ -151,7 +151,7 @@ class Batches:
         if file.purpose != "batch":
             raise InvalidRequest("The input file must have the purpose 'batch'", param="input_file_id")
         await self._check_room(caller)
-        batch = self._plan(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
+        batch = self._build_batch(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
         return await self._add(attrs.evolve(batch, metadata=new.metadata, kept_s=new.kept_s))
 
     async def create_messages(
@@ -169,7 +169,7 @@ class Batches:
         finally:
             received.close()
         models = {one["params"]["model"] for one in requests}
-        batch = self._plan(batch_id, MESSAGES_ENDPOINT, file.id, caller)
+        batch = self._build_batch(batch_id, MESSAGES_ENDPOINT, file.id, caller)
         begun = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
         return await self._add(begun.enter("in_progress", batch.created_ms // 1000))
 
@@ -182,7 +182,7 @@ class Batches:
         if count >= MAX_OPEN:
             raise RateLimited(f"{MAX_OPEN} batches of the account have not ended", retry_after_s=60)
 
-    def _plan(self, batch_id: str, endpoint: str, file_id: str, caller: Caller) -> Batch:
+    def _build_batch(self, batch_id: str, endpoint: str, file_id: str, caller: Caller) -> Batch:
         now_ms = int(self._services.clock() * 1000)
         return Batch(
             id=batch_id,

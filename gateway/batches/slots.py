@@ -47,11 +47,11 @@ class Slot:
         self._slots = slots
         self._held = False
 
-    async def take(self, stop: asyncio.Event) -> bool:
+    async def acquire(self, stop: asyncio.Event) -> bool:
         self._held = await self._slots.acquire(stop)
         return self._held
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self._held:
             self._held = False
             self._slots.release()

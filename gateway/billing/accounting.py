@@ -102,7 +102,7 @@ class AccountingService:
         for owner in owners:
             place = _find_balance_id(owner)
             if not self._balances.is_gone(*place):  # the owner may have been deleted meanwhile
-                self._wholes[place] = _build_whole(owner, figures[place], day)
+                self._wholes[place] = _build_cluster_balance(owner, figures[place], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id. Balances shared with other nodes are as of the last read."""
@@ -116,7 +116,7 @@ class AccountingService:
     def describe(self, owner: Account | ApiKey) -> Fields:
         """Return an account's or key's spent, reserved and remaining USD. ``left_usd`` is None without a quota."""
         balance, day = self._open(owner)
-        counter = balance.tally(day)
+        counter = balance.find_counter(day)
         room, reset = balance.find_room(day), balance.find_reset(day)
         return {
             "spent_usd": counter.spent_nanos / NANOS_PER_USD,
@@ -157,7 +157,7 @@ class AccountingService:
                 return entry, by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
 
             entry, added = await self._ledger.add_credit(
-                *decide(balance), lambda found: decide(_build_whole(owner, found, day))
+                *decide(balance), lambda found: decide(_build_cluster_balance(owner, found, day))
             )
             if added:
                 balance.add_credit(entry.amount_nanos, self._balances.day_at(now_ms / 1000))
@@ -182,15 +182,15 @@ class AccountingService:
         day = self._balances.today
         place = _find_balance_id(owner)
         balance = self._wholes.get(place) or self._balances.find_balance(*place)
-        balance.use(owner.quota, day)
+        balance.set_quota(owner.quota, day)
         return balance, day
 
 
-def _build_whole(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:
+def _build_cluster_balance(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:
     """Return the whole balance of ``owner`` from the store's figures, including other nodes' spending."""
     whole = Balance("account" if isinstance(owner, Account) else "key")
-    whole.use(owner.quota, day)
-    counter = whole.tally(day)
+    whole.set_quota(owner.quota, day)
+    counter = whole.find_counter(day)
     whole.held_nanos = found.held_nanos
     counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
     whole.restore(0, day)  # records an excess over the limit as an overrun

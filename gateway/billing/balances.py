@@ -80,8 +80,8 @@ class Balances:
 
     def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Add the stored spending as of ``day``. A charge to a key also counts for its account."""
-        for balance, spent in self._split(spending):
-            today, month = balance.turn_to(day)
+        for balance, spent in self._list_amounts(spending):
+            today, month = balance.begin_day(day)
             balance.lifetime.add(spent.lifetime_nanos, spent.lifetime_credit_nanos)
             month.add(spent.month_nanos, spent.month_credit_nanos)
             today.add(spent.day_nanos, spent.day_credit_nanos)
@@ -89,13 +89,13 @@ class Balances:
     def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Add the spending of ``day``, the day before that of ``load``, in case the clock is set back."""
         next_day = parse_day(day.end_s)
-        for balance, spent in self._split(spending):
-            today, month = balance.turn_to(day)
+        for balance, spent in self._list_amounts(spending):
+            today, month = balance.begin_day(day)
             today.add(spent.day_nanos, spent.day_credit_nanos)
             if next_day.month_start_s != day.month_start_s:
                 month.add(spent.month_nanos, spent.month_credit_nanos)
 
-    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
+    def _list_amounts(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
         """Yield each line's balances with the amounts to add. A key's credit does not count for its account."""
         for spent in spending:
             if self.is_gone("account", spent.account_id):
@@ -187,7 +187,7 @@ class Balances:
         """
         short = reservation.list_short(nanos, self.today)
         if not self._take_overdrafts(reservation, short):
-            self._refuse_second(reservation, short, nanos)
+            self._raise_exceeded(reservation, short, nanos)
         return False
 
     def _take_overdrafts(self, reservation: Reservation, short: Collection[Balance]) -> bool:
@@ -202,10 +202,10 @@ class Balances:
         self._overdrafts.difference_update(reservation.overdrafts)
         reservation.overdrafts = ()
 
-    def _refuse_second(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
+    def _raise_exceeded(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
         """Release a reservation and raise ``QuotaExceeded``, because the ``short`` balances cannot cover ``nanos``."""
         self.release(reservation)
-        wholes = self._describe(short)
+        wholes = self._list_whole(short)
         left = [whole.find_room(self.today) or 0 for whole in wholes]
         try:
             reserve_all(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
@@ -214,7 +214,7 @@ class Balances:
             raise
         raise AssertionError
 
-    def _describe(self, balances: Collection[Balance]) -> list[Balance]:
+    def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
         """Return the whole balances, also where this process has only a part of them (in a cluster)."""
         return list(balances)
 
@@ -266,7 +266,7 @@ class Balances:
             self._pairs[key.id, account.id] = pair
         mine, shared = pair
         if mine.quota is not key.quota:
-            mine.use(key.quota, day)
+            mine.set_quota(key.quota, day)
         if shared.quota is not account.quota:
-            shared.use(account.quota, day)
+            shared.set_quota(account.quota, day)
         return pair

@@ -59,13 +59,13 @@ def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int 
         return _build_lines(price, usage, multiplier_ppm, charged=row.cost_nanos)
     reported = usage.details.cost_nanos if usage.details is not None else None
     if reported is not None and multiply_ppm(reported, multiplier_ppm) == row.cost_nanos:
-        return [_build_whole("reported_cost", row.cost_nanos)]
+        return [_build_total_line("reported_cost", row.cost_nanos)]
     if prices:
         return _build_lines(prices[0], usage, multiplier_ppm)
-    return [_build_whole("request", row.cost_nanos)] if row.cost_nanos else []
+    return [_build_total_line("request", row.cost_nanos)] if row.cost_nanos else []
 
 
-def _build_whole(what: str, nanos: int) -> BillLine:
+def _build_total_line(what: str, nanos: int) -> BillLine:
     return BillLine(what, 1, 1, None, nanos / NANOS_PER_USD, cost_nanos=nanos)
 
 

@@ -188,7 +188,7 @@ class QuotaService:
         reservation.extend(most)
         if reservation.nanos < most:
             waited = await self._balances.extend(reservation, most)
-            reservation.cover(most, self._balances.today)
+            reservation.extend_each(most, self._balances.today)
             if waited:
                 self._check_again(ctx)
 
@@ -267,7 +267,7 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
 
     def fits(limit: int) -> bool:
         inference_request = attrs.evolve(inference, max_output_tokens=-(-limit * tries // answers))
-        return all(target.reserve(inference_request) <= room_nanos for target in targets)
+        return all(target.find_reservation(inference_request) <= room_nanos for target in targets)
 
     answers = inference.body.get("n") or 1
     tries = max(inference.body.get("best_of") or 1, answers)
@@ -299,7 +299,7 @@ def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderRe
         max_output_tokens=max(longest, inference.max_output_tokens),
         max_cache_write_tokens=prompt if inference.max_cache_write_tokens else 0,
     )
-    cost = target.reserve(highest)
+    cost = target.find_reservation(highest)
     if reads is NO_READS:
         return cost
     return max(cost, target.find_most(target.bound(attrs.evolve(highest, sounds=True))))

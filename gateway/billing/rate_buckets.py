@@ -19,12 +19,12 @@ class SubjectBuckets:
         self.tokens = rate_limit.GcraBucket(limits.tpm or 1, now)
         self.limits = limits
 
-    def use(self, limits: rate_limit.Limits, now: float) -> None:
+    def set_limits(self, limits: rate_limit.Limits, now: float) -> None:
         self.limits = limits
         if limits.rpm is not None:
-            self.requests.use(limits.rpm, now)
+            self.requests.set_limit(limits.rpm, now)
         if limits.tpm is not None:
-            self.tokens.use(limits.tpm, now)
+            self.tokens.set_limit(limits.tpm, now)
 
     def is_idle(self, now: float) -> bool:
         """Return whether the buckets are empty and no request is running, so they may be dropped."""

@@ -113,7 +113,7 @@ class InMemoryRateLimiter:
         if buckets is None:
             buckets = self._subjects[who] = SubjectBuckets(subject.limits, now)
         elif buckets.limits != subject.limits:
-            buckets.use(subject.limits, now)
+            buckets.set_limits(subject.limits, now)
             self._callers.clear()  # other callers may hold these buckets under the old limits
         return buckets
 

@@ -116,7 +116,7 @@ def copy_sums(balances: Balances, day: UtcDay) -> dict[BalanceId, Sums]:
 
 
 def _build_sums(balance: Balance, day: UtcDay) -> Sums:
-    today, month = balance.turn_to(day)
+    today, month = balance.begin_day(day)
     lifetime = balance.lifetime
     return (
         lifetime.spent_nanos,
@@ -163,7 +163,7 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
     problems = _check_reservations(balances)
     for owner in _OWNERS:
         for owner_id, balance in balances.list_balances(owner):
-            counter, room = balance.tally(day), balance.find_room(day)
+            counter, room = balance.find_counter(day), balance.find_room(day)
             if counter.spent_nanos < 0 or (room is not None and room + counter.overrun_nanos < 0):
                 problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
     return problems

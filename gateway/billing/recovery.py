@@ -41,7 +41,7 @@ async def recover(
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.outcome == "interrupted" for row in rows))
 
 
-async def open_bank(
+async def load_balances(
     ledger: LedgerRepository, clock: Callable[[], float], existing: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
     """Return the balances of the ``existing`` owners (None: all) with the stored spending of today and yesterday."""

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.admin_client import AdminClient, CliContext, Json, run
-from gateway.cli.objects import call_object, with_key_id
+from gateway.cli.objects import call_object, resolve_key_id
 from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
@@ -95,7 +95,7 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
     wanted = {**query, "since": since, "until": until}
 
     async def work(admin: AdminClient) -> Json:
-        return await admin.get("usage", query=await with_key_id(admin, wanted))
+        return await admin.get("usage", query=await resolve_key_id(admin, wanted))
 
     answer = run(context, work)
     print_answer(context, answer, lambda _: print_usage(answer))

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from gateway.cli import output_channels
 from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, CliContext, Json, run, run_with_channels
-from gateway.cli.objects import edit_object, get_with_models, with_key_id
+from gateway.cli.objects import edit_object, get_with_models, resolve_key_id
 from gateway.cli.options import (
     ListByDefault,
     build_changes,
@@ -247,7 +247,7 @@ def explain(context: CliContext, model: str | None, named: str | None, **query: 
 
     async def work(admin: AdminClient) -> Json:
         await admin.await_models()
-        return await admin.get("explain", query=await with_key_id(admin, {"model": model or named, **query}))
+        return await admin.get("explain", query=await resolve_key_id(admin, {"model": model or named, **query}))
 
     found = run_with_channels(context, work)
     print_answer(context, found, print_explanation)

@@ -16,7 +16,7 @@ from gateway.cli.new_key import create_key
 from gateway.cli.options import channel_command, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.startup_message import choose_model
-from gateway.cli.times import write_moment
+from gateway.cli.times import resolve_moment
 
 _EVENT = b"data: "
 _END = b"[DONE]"
@@ -75,7 +75,7 @@ def _open_temporary_key(context: CliContext, given: str | None, account: str | N
     if given is not None:
         yield given
         return
-    expires_at = write_moment(_KEY_LIFE, datetime.now(UTC), 1)
+    expires_at = resolve_moment(_KEY_LIFE, datetime.now(UTC), 1)
     fields = {"name": f"chat-{secrets.token_hex(4)}", "expires_at": expires_at}
     made = run(context, lambda admin: create_key(admin, account, fields))
     try:

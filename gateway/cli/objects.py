@@ -83,7 +83,7 @@ async def find_id(admin: AdminClient, path: str, given: str) -> str:
     return given if find is None else await find(admin, given)
 
 
-async def with_key_id(admin: AdminClient, query: Json) -> Json:
+async def resolve_key_id(admin: AdminClient, query: Json) -> Json:
     """Return ``query`` with its key replaced by the key's id. Raises ``CliError``."""
     key = query["key"]
     return query if key is None else {**query, "key": await find_key_id(admin, key)}

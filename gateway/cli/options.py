@@ -187,7 +187,7 @@ _COUNT = NumberOrNone(whole=True, name="N")
 _AMOUNT = NumberOrNone(whole=False, name="USD")
 
 
-def _apply(command: Command, *options: Callable[[Command], Command]) -> Command:
+def _add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
@@ -195,7 +195,7 @@ def _apply(command: Command, *options: Callable[[Command], Command]) -> Command:
 
 def limit_options(command: Command) -> Command:
     """Add the options for quota and rate limits of accounts and keys."""
-    return _apply(
+    return _add_options(
         command,
         click.option("--quota-usd", type=_AMOUNT, help="Spending limit in dollars."),
         click.option(
@@ -223,7 +223,7 @@ def account_options(command: Command) -> Command:
 
 def key_options(command: Command) -> Command:
     """Add all options of a key."""
-    more = _apply(
+    more = _add_options(
         command,
         click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
@@ -255,7 +255,7 @@ def channel_options(command: Command) -> Command:
 
 
 def _connection_options(command: Command) -> Command:
-    return _apply(
+    return _add_options(
         command,
         click.option("--provider", help="Such as openai, anthropic, ollama; custom: any OpenAI-compatible server."),
         click.option("--base-url", metavar="URL", help="URL of the provider's API, without /chat/completions."),
@@ -295,7 +295,7 @@ _TIMEOUTS = (
 
 
 def _serving_options(command: Command) -> Command:
-    return _apply(
+    return _add_options(
         command,
         click.option(
             "--model",

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from gateway.cli.table import GAP, Column, FilledColumn, draw, fill, fill_column, fit, measure, print_table
+from gateway.cli.table import (
+    GAP,
+    Column,
+    FilledColumn,
+    draw,
+    fill_column,
+    fill_columns,
+    fit_columns,
+    measure,
+    print_table,
+)
 from gateway.cli.text import ABSENT, Json, clean, format_usd
 from gateway.domain.price import NANOS_PER_USD
 
@@ -46,19 +56,19 @@ def print_usage(usage: Json) -> None:
     click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
-    elif rest := _find_rest(lines, total):
+    elif rest := _find_unlisted(lines, total):
         lines = [*lines, {axis: ABSENT, **rest}]
     console = Console()
     lines_and_total = [*lines, {**total, axis: "total"}]
     columns = list_usage_columns(axis, find_decimals([line["cost_usd"] for line in lines_and_total]))
-    filled, bar = fit_usage(fill(columns, lines_and_total), console.width)
+    filled, bar = fit_usage(fill_columns(columns, lines_and_total), console.width)
     if bar:
         bars = format_bars(lines, bar, plain=console.options.ascii_only)
         filled = [*filled, fill_column(Column("", str), [*bars, ""])]
     draw(console, filled, GAP)
 
 
-def _find_rest(lines: Sequence[Json], total: Json) -> Json | None:
+def _find_unlisted(lines: Sequence[Json], total: Json) -> Json | None:
     """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
     rest = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
     return {**rest, "cost_usd": rest["cost_nanos"] / NANOS_PER_USD} if rest["requests"] else None
@@ -90,7 +100,7 @@ def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
 
 def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
     """Return the columns that fit into ``width``, and the width of the bars; 0 means no room for bars."""
-    filled, _ = fit(filled, width - GAP - _MIN_BAR, GAP)
+    filled, _ = fit_columns(filled, width - GAP - _MIN_BAR, GAP)
     if measure(filled, GAP) > width - GAP - _MIN_BAR:
         return filled, 0
     rest = width - GAP - measure(filled, GAP) - (filled[0].natural - filled[0].least)

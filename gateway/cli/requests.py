@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.admin_client import FOLLOW_EVERY_S, AdminClient, CliContext, Json, call, require_running, run
-from gateway.cli.objects import with_key_id
+from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.output_requests import print_request
@@ -129,11 +129,11 @@ def show_request(context: CliContext, request_id: str) -> None:
 
 
 async def _list(admin: AdminClient, query: Json) -> Json:
-    return await admin.get("requests", query=await with_key_id(admin, query))
+    return await admin.get("requests", query=await resolve_key_id(admin, query))
 
 
 async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
-    await _print_new(follow_requests(admin, await with_key_id(admin, query)), as_json=as_json)
+    await _print_new(follow_requests(admin, await resolve_key_id(admin, query)), as_json=as_json)
 
 
 async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
@@ -150,7 +150,7 @@ async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> Async
 
 
 async def _print_export(admin: AdminClient, query: Json) -> None:
-    query = await with_key_id(admin, query)
+    query = await resolve_key_id(admin, query)
     async for piece in admin.download("requests", "export", query=query):
         click.echo(piece, nl=False)
 

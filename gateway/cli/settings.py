@@ -129,7 +129,7 @@ def set_setting(context: CliContext, name: str, value: str) -> None:
     """Set SECTION.KEY to VALUE. Separate the items of a list with commas; 'none' is an empty list."""
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
-        section, key = _split(name)
+        section, key = _split_name(name)
         known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
         body = {"value": parse_value(value, known.get("type"))}
         return known, await admin.call("PUT", "settings", section, key, body=body)
@@ -145,7 +145,7 @@ def reset_setting(context: CliContext, name: str) -> None:
     """Reset SECTION.KEY to its default."""
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
-        section, key = _split(name)
+        section, key = _split_name(name)
         known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
         return known, await admin.call("DELETE", "settings", section, key)
 
@@ -300,7 +300,7 @@ def parse_value(text: str, kind: str | None) -> Any:
     return text
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     section, _, key = name.partition(".")
     if not key:
         raise click.BadParameter("expected a section and a key, such as routing.retry_ratio", param_hint="SECTION.KEY")

@@ -35,13 +35,13 @@ def print_startup_message(address: str, info: "StartupInfo") -> None:
     click.echo("            copy it now: it is not shown again, only its hash is stored\n")
     click.echo("Try it:\n")
     click.echo(click.style(f"  export GATEWAY_KEY={info.secret}", fg="cyan"))
-    click.echo(click.style("\n".join(write_call(address, choose_model(info.models))), fg="cyan") + "\n")
+    click.echo(click.style("\n".join(format_call(address, choose_model(info.models))), fg="cyan") + "\n")
     click.echo("Or with an OpenAI SDK, here in Python:\n")
     click.echo("  from openai import OpenAI")
     click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{info.secret}")\n')
 
 
-def write_call(address: str, model: str | None) -> Iterator[str]:
+def format_call(address: str, model: str | None) -> Iterator[str]:
     """Yield the lines of a complete curl command: a chat with ``model``, or the list of models without ``model``."""
     if model is None:
         yield f'  curl {address}/v1/models -H "Authorization: Bearer $GATEWAY_KEY"'

@@ -64,9 +64,9 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
         raise CliError(f"Nothing was copied: {error}") from None
     progress.finish()
     if as_json:
-        print_json(_describe(read, written, report))
+        print_json(_build_report(read, written, report))
     else:
-        _print(read, written, report)
+        _print_report(read, written, report)
 
 
 class _Progress:
@@ -89,7 +89,7 @@ class _Progress:
             click.echo(f"{self._table}: {self._rows} rows", err=True)
 
 
-def _describe(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> Json:
+def _build_report(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> Json:
     return {
         "from": source.describe(),
         "to": target.describe(),
@@ -101,7 +101,7 @@ def _describe(source: "StoreLocation", target: "StoreLocation", report: "CopyRep
     }
 
 
-def _print(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> None:
+def _print_report(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> None:
     from gateway.storage.copying.places import list_missing_secrets
 
     charged = report.charged_nanos / NANOS_PER_USD

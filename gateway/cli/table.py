@@ -92,11 +92,11 @@ def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> N
     from rich.console import Console
 
     console = Console(highlight=False)
-    filled, gap = fit(fill(columns, rows), console.width)
+    filled, gap = fit_columns(fill_columns(columns, rows), console.width)
     draw(console, filled, gap)
 
 
-def fill(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
+def fill_columns(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
     """Read the cells of all columns, and leave out columns with only their usual text."""
     filled = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
     return [one for one in filled if one.column.usual is None or any(cell != one.column.usual for cell in one.cells)]
@@ -109,7 +109,7 @@ def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
     return FilledColumn(column, cells, max(map(cell_len, (column.title, *cells))))
 
 
-def fit(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[list[FilledColumn], int]:
+def fit_columns(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[list[FilledColumn], int]:
     """Return the columns that fit into ``width``, and the gap between columns, which is at least ``least_gap``."""
     if sum(max(one.least, min(one.natural, _WIDE)) for one in filled) + GAP * (len(filled) - 1) <= width:
         return filled, GAP
@@ -131,7 +131,7 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for one, width in zip(filled, spread(filled, console.width - measure(filled, gap)), strict=True):
+    for one, width in zip(filled, find_widths(filled, console.width - measure(filled, gap)), strict=True):
         table.add_column(
             one.column.title,
             justify="right" if one.column.right else "left",
@@ -145,7 +145,7 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
     console.print(table)
 
 
-def spread(filled: Sequence[FilledColumn], room: int) -> list[int]:
+def find_widths(filled: Sequence[FilledColumn], room: int) -> list[int]:
     """Return the width of each column. Columns that may shrink share ``room`` evenly."""
     widths = [one.least for one in filled]
     shrinking = [index for index, one in enumerate(filled) if one.column.shrinks]

@@ -30,7 +30,7 @@ def parse_day_name(text: str, now: datetime) -> date | None:
     return None if days is None else (now + timedelta(days=days)).date()
 
 
-def write_moment(text: str, now: datetime, direction: int) -> str:
+def resolve_moment(text: str, now: datetime, direction: int) -> str:
     """Convert a relative time to the admin API's format; other text stays. ``direction``: -1 past, 1 future."""
     if day := parse_day_name(text, now):
         return day.isoformat()
@@ -50,7 +50,7 @@ def parse_day(text: str, now: datetime) -> date:
 
 def _build_callback(direction: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     def convert(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-        return None if text is None else write_moment(text, datetime.now(UTC), direction)
+        return None if text is None else resolve_moment(text, datetime.now(UTC), direction)
 
     return convert
 

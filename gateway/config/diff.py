@@ -32,14 +32,14 @@ def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> li
         if name not in old:
             lines.append(f"{what} {name!r} added")
         elif old[name] != item:
-            lines.append(f"{what} {name!r} changed: {', '.join(_differences(old[name], item))}")
+            lines.append(f"{what} {name!r} changed: {', '.join(_list_differences(old[name], item))}")
     return lines
 
 
 def describe_section(name: str, before: Any, after: Any) -> list[str]:
     """List the keys of a section whose values differ."""
-    return [f"{name}.{key}" for key in _differences(before, after)]
+    return [f"{name}.{key}" for key in _list_differences(before, after)]
 
 
-def _differences(one: Any, other: Any) -> list[str]:
+def _list_differences(one: Any, other: Any) -> list[str]:
     return [field.name for field in attrs.fields(type(one)) if getattr(one, field.name) != getattr(other, field.name)]

@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 def check_secrets(config: Config, admin_token: str) -> None:
     """Log every weak secret; raise ``ConfigError`` instead if the gateway listens on more than loopback."""
-    found = [f"{where}: {_WEAK}" for where in _find_weak(config, admin_token)]
+    found = [f"{where}: {_WEAK}" for where in _list_weak(config, admin_token)]
     if found and not is_loopback(config.server.host):
         raise ConfigError([f"{problem}, or listen on 127.0.0.1 only (server.host)" for problem in found])
     for problem in found:
@@ -32,7 +32,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _find_weak(config: Config, admin_token: str) -> Iterator[str]:
+def _list_weak(config: Config, admin_token: str) -> Iterator[str]:
     for index, key in enumerate(config.key):
         if key.secret is not None and is_weak(key.secret):
             yield f"key[{index}].secret"

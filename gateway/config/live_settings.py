@@ -55,7 +55,7 @@ class SettingsService:
 
     def list_settings(self) -> list[SettingView]:
         return [
-            self._view(section, field)
+            self._build_view(section, field)
             for section, part in list_sections(self._live.config)
             for field in attrs.fields(type(part))
             if field.repr
@@ -66,24 +66,24 @@ class SettingsService:
         if value is None:
             raise InvalidRequest("value: expected a value; use DELETE to remove one", param="value")
         async with self._reloader.changing:
-            before = self._view(section, field)
+            before = self._build_view(section, field)
             if not before.editable:
                 raise _build_read_only_error(before)
-            audit = self._audit(by, "setting.changed", f"{section}.{key}", {key: before.value}, {key: value})
+            audit = self._build_audit(by, "setting.changed", f"{section}.{key}", {key: before.value}, {key: value})
             await self._put(name_setting(section, key), value, audit)
-            return self._view(section, field)
+            return self._build_view(section, field)
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
         """Remove a stored setting. Raises ``Conflict`` if none is stored and the file or environment sets it."""
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
-            before = self._view(section, field)
+            before = self._build_view(section, field)
             if path in self._live.effective.stored:
                 after = {key: before.default} if before.editable else {key: before.value}
-                await self._delete(path, self._audit(by, "setting.removed", path, {key: before.value}, after))
+                await self._delete(path, self._build_audit(by, "setting.removed", path, {key: before.value}, after))
             elif not before.editable:
                 raise _build_read_only_error(before)
-            return self._view(section, field)
+            return self._build_view(section, field)
 
     def list_groups(self) -> list[GroupView]:
         effective = self._live.effective
@@ -105,7 +105,7 @@ class SettingsService:
             if any(group.name == name for group in self._live.effective.declared.config.group):
                 raise Conflict(f"The configuration file declares the group {name!r}; change it there")
             before = self._find_stored_group(name) or {}
-            await self._put(name_group(name), after, self._audit(by, "group.changed", name, before, after))
+            await self._put(name_group(name), after, self._build_audit(by, "group.changed", name, before, after))
         return next(group for group in self.list_groups() if group.name == name)
 
     async def delete_group(self, name: str, by: Actor) -> None:
@@ -115,7 +115,7 @@ class SettingsService:
             if before is None:
                 declared = any(group.name == name for group in self._live.config.group)
                 raise _build_not_stored_error(f"the group {name!r}", declared=declared)
-            await self._delete(path, self._audit(by, "group.removed", name, before, {}))
+            await self._delete(path, self._build_audit(by, "group.removed", name, before, {}))
 
     def list_prices(self) -> list[PriceView]:
         """List the prices of the file, then the console's, then the built-in prices that are in effect."""
@@ -142,7 +142,9 @@ class SettingsService:
             if (first := _find_precedent(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
             before = self._build_present_price(model, spec.provider)
-            audit = self._audit(by, "price.changed", _name_price(model, spec.provider), before, build_price(price))
+            audit = self._build_audit(
+                by, "price.changed", _name_price(model, spec.provider), before, build_price(price)
+            )
             await self._put(path, table, audit)
         return PriceView(price, "console", in_force=True)
 
@@ -153,7 +155,9 @@ class SettingsService:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
                 raise _build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=known)
             before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
-            await self._delete(path, self._audit(by, "price.removed", _name_price(model, provider), before, after))
+            await self._delete(
+                path, self._build_audit(by, "price.removed", _name_price(model, provider), before, after)
+            )
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         adoptions = self._reloader.adoptions
@@ -196,7 +200,7 @@ class SettingsService:
             raise NotFound(f"There is no setting {path[:MAX_PATH]!r}{did_you_mean(path, known)}")
         return known[path]
 
-    def _view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
+    def _build_view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
         effective = self._live.effective
         source = effective.sources.get(name_setting(section, field.name), "default")
         part, check = getattr(effective.config, section), find_check(field)
@@ -227,7 +231,7 @@ class SettingsService:
                 return build_price(spec.price())
         return _build_shipped_price(model, provider)
 
-    def _audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
+    def _build_audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
         return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 

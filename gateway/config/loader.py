@@ -64,7 +64,7 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     if path:
         _resolve_paths(expanded, path.parent)
     sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
-    from_env = _overlay(expanded, environ, problems)
+    from_env = _apply_environment(expanded, environ, problems)
     _check_client(expanded, problems)
     sources |= dict.fromkeys(from_env, "environment")
     for name in list_tls_proxies(environ):
@@ -76,7 +76,7 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     except ValidationErrors as error:
         # An unset variable has already been reported: skip problems of the empty value that replaced it.
         reported = [where for where, _ in problems]
-        problems += [problem for problem in error.problems if not _contains(problem[0], reported)]
+        problems += [problem for problem in error.problems if not _has_problem_in(problem[0], reported)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # only to report its problems; the word filter reads it again
@@ -108,7 +108,7 @@ def _list_sections() -> set[str]:
     return {field.name for field in attrs.fields(Config) if attrs.has(_strip_none(field.type))}
 
 
-def _contains(where: str, paths: list[str]) -> bool:
+def _has_problem_in(where: str, paths: list[str]) -> bool:
     return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in paths)
 
 
@@ -191,7 +191,7 @@ def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[P
     return _ENV_REFERENCE.sub(look_up, value)
 
 
-def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
     """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw``; return the variable of each set path."""
     tables = _list_sections()
     sources: dict[str, str] = {}

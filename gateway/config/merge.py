@@ -77,7 +77,8 @@ def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> Effe
     config, ignored = declared.config, dict[str, str]()
     overrides = _group_by_section(declared, stored, ignored)
     parts = {
-        section: _overlay(section, getattr(config, section), values, ignored) for section, values in overrides.items()
+        section: _apply_overrides(section, getattr(config, section), values, ignored)
+        for section, values in overrides.items()
     }
     groups = _parse_groups(config, stored, ignored)
     prices = tuple(price for path in stored if is_price(path) for price in _parse_price(path, stored[path], ignored))
@@ -114,17 +115,17 @@ def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> li
         name = find_group(path)
         if name is not None and name not in named:
             table = {**value, "name": name} if isinstance(value, Mapping) else value
-            groups += _parse_part(path, table, GroupSpec, ignored)
+            groups += _parse_item(path, table, GroupSpec, ignored)
     return groups
 
 
-def _overlay(section: str, part: Any, overrides: Mapping[str, Any], ignored: dict[str, str]) -> Any:
+def _apply_overrides(section: str, part: Any, overrides: Mapping[str, Any], ignored: dict[str, str]) -> Any:
     """Return ``part`` with ``overrides`` applied; invalid overrides are dropped and recorded in ``ignored``."""
     while overrides:
         try:
             return parse_table({**_build_table(part), **overrides}, type(part))
         except ValidationErrors as error:
-            wrong = {key: what for key in overrides for where, what in error.problems if _is_of(where, key)}
+            wrong = {key: what for key in overrides for where, what in error.problems if _is_about(where, key)}
             # A rule about two keys may name the key that is not stored: then any of the stored keys may be at fault.
             why = "; ".join(f"{where}: {what}" for where, what in error.problems)
             rejected = wrong or dict.fromkeys(overrides, why)
@@ -133,7 +134,7 @@ def _overlay(section: str, part: Any, overrides: Mapping[str, Any], ignored: dic
     return part
 
 
-def _is_of(where: str, key: str) -> bool:
+def _is_about(where: str, key: str) -> bool:
     """Return whether ``where``, the path of a problem, is that key or an item of its list."""
     return where == key or where.startswith(f"{key}[")
 
@@ -144,14 +145,14 @@ def _build_table(part: Any) -> dict[str, Any]:
 
 
 def _parse_price(path: str, value: Any, ignored: dict[str, str]) -> list[PriceSpec]:
-    specs = _parse_part(path, value, PriceSpec, ignored)
+    specs = _parse_item(path, value, PriceSpec, ignored)
     if specs and name_price(specs[0].model, specs[0].provider) != path:
         ignored[path] = "expected the price that its path names"
         return []
     return specs
 
 
-def _parse_part(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:
+def _parse_item(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:
     try:
         return [parse_table(value, kind)]
     except ValidationErrors as error:

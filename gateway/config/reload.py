@@ -286,14 +286,14 @@ class Reloader:
             raise InvalidRequest(str(error)) from None
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
-        if _declares(self._live.config) and not _declares(declared.config):
+        if _declares_anything(self._live.config) and not _declares_anything(declared.config):
             raise InvalidRequest(
                 "Refused: the new configuration has no channels, keys or accounts. If intended, restart the gateway"
             )
         return declared, words, renewed
 
 
-def _declares(config: Config) -> bool:
+def _declares_anything(config: Config) -> bool:
     """Return whether ``config`` has any channel, account or key; if not, the file may be truncated."""
     return bool(config.channel or config.account or config.key)
 

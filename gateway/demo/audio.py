@@ -15,9 +15,9 @@ from gateway.demo.audio_requests import (
     parse_translation,
 )
 from gateway.demo.forms import DemoForm, FormFile, receive_form
-from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
+from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import Json, RequestError
-from gateway.demo.text import pieces
+from gateway.demo.text import split_pieces
 from gateway.demo.transcripts import DemoTranscript, build_events, build_transcript, hear
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, build_speech_request, find_recording
 from gateway.domain.media import SNIFF_BYTES, sniff_media
@@ -61,7 +61,7 @@ class DemoAudio:
         async for piece in self._stream_samples(speech_request, speech):
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
         input_tokens, output_tokens = (
-            len(pieces(speech_request.text)),
+            len(split_pieces(speech_request.text)),
             -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE),
         )
         usage = {
@@ -87,7 +87,7 @@ class DemoAudio:
     ) -> tuple[TranscriptionRequest, DemoTranscript]:
         async with receive_form(request) as form:
             transcription_request = read(form)
-            files = form.files_of("file")
+            files = form.list_files("file")
             if len(files) != 1 or not files[0].size:
                 raise RequestError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
@@ -111,4 +111,4 @@ def _parse_recording(file: FormFile) -> Recording | None:
 
 
 def _answer(body: Json | str) -> web.Response:
-    return json_reply(body) if isinstance(body, dict) else web.Response(text=body, content_type="text/plain")
+    return build_reply(body) if isinstance(body, dict) else web.Response(text=body, content_type="text/plain")

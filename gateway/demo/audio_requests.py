@@ -4,7 +4,7 @@ from typing import Literal
 
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import SPEECH_MODEL, TRANSCRIPTION_MODEL
-from gateway.demo.requests import Json, RequestError, fields_of, get_typed, one_of
+from gateway.demo.requests import Json, RequestError, get_choice, get_typed, parse_fields
 from gateway.frozen import frozen
 
 TranscriptFormat = Literal["json", "text", "verbose_json"]
@@ -41,7 +41,7 @@ def parse_speech(body: object) -> SpeechRequest:
 
     The default format is WAV, not the OpenAI API's MP3, which needs an encoder library.
     """
-    fields = fields_of(body, SPEECH_MODEL)
+    fields = parse_fields(body, SPEECH_MODEL)
     text = get_typed(fields, "input", str, default="")
     if not text.strip() or len(text) > _MAX_INPUT:
         raise RequestError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
@@ -51,18 +51,18 @@ def parse_speech(body: object) -> SpeechRequest:
         voice=_parse_voice(fields.get("voice")),
         speed=_parse_speed(fields.get("speed")),
         wav=_parse_sound_format(fields) == "wav",
-        events=one_of(fields, "stream_format", ("audio", "sse")) == "sse",
+        events=get_choice(fields, "stream_format", ("audio", "sse")) == "sse",
     )
 
 
 def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     """Parse a transcription request. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
-    stream = form.text("stream") or ""
+    stream = form.get_text("stream") or ""
     if stream not in _FLAGS:
         raise RequestError("'stream' must be true or false.", param="stream")
     return TranscriptionRequest(
-        form=_parse_format(form), language=form.text("language") or "english", stream=_FLAGS[stream]
+        form=_parse_format(form), language=form.get_text("language") or "english", stream=_FLAGS[stream]
     )
 
 
@@ -73,11 +73,11 @@ def parse_translation(form: DemoForm) -> TranscriptionRequest:
 
 
 def _check_model(form: DemoForm) -> None:
-    fields_of({"model": form.text("model")}, TRANSCRIPTION_MODEL)
+    parse_fields({"model": form.get_text("model")}, TRANSCRIPTION_MODEL)
 
 
 def _parse_format(form: DemoForm) -> TranscriptFormat:
-    wanted = form.text("response_format") or "json"
+    wanted = form.get_text("response_format") or "json"
     for one in _FORMATS:
         if one == wanted:
             return one
@@ -103,4 +103,4 @@ def _parse_sound_format(fields: Json) -> str:
     if fields.get("response_format") in _UNSPOKEN:
         wanted = fields["response_format"]
         raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{wanted}'.", param="response_format")
-    return one_of(fields, "response_format", ("wav", "pcm"))
+    return get_choice(fields, "response_format", ("wav", "pcm"))

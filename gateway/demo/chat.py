@@ -7,7 +7,7 @@ import orjson
 
 from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, get_typed
 from gateway.demo.schemas import fill
-from gateway.demo.text import pieces
+from gateway.demo.text import split_pieces
 from gateway.frozen import frozen
 
 _OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
@@ -45,47 +45,50 @@ class DemoAnswer:
         return len(self.pieces) + sum(len(call.fragments) for call in self.calls)
 
 
-def text_of(message: Json) -> str:
+def find_text(message: Json) -> str:
     """Return the text of a message, whose content is a string or a list of parts."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
 
 
-def images_in(message: Json) -> int:
+def count_images(message: Json) -> int:
     """Count the images among a message's content parts."""
     content = message.get("content")
     return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
 
 
-def prompt_tokens(chat_request: DemoChatRequest) -> int:
+def count_prompt_tokens(chat_request: DemoChatRequest) -> int:
     """Count the tokens of words, images and offered tools."""
     messages = sum(
-        len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in chat_request.messages
+        len(split_pieces(find_text(m))) + _IMAGE_TOKENS * count_images(m) + _MESSAGE_TOKENS
+        for m in chat_request.messages
     )
-    offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in chat_request.tools)
+    offered = sum(
+        len(split_fragments(tool.name)) + len(split_fragments(_dumps(tool.parameters))) for tool in chat_request.tools
+    )
     return messages + offered
 
 
-def answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
+def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
     if tools := _choose_tools(chat_request):
-        prompt = text_of(chat_request.messages[-1])
-        flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
+        prompt = find_text(chat_request.messages[-1])
+        flow = [(at, part) for at, tool in enumerate(tools) for part in split_fragments(build_arguments(tool, prompt))]
         kept = flow[: chat_request.limit]
         calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
-    words = pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
+    words = split_pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
     spoken = words[: chat_request.limit]
     return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
 
 
-def fragments(text: str) -> tuple[str, ...]:
+def split_fragments(text: str) -> tuple[str, ...]:
     """Split a tool's arguments into fragments of equal length, regardless of their meaning, as real models do."""
     return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
 
 
-def arguments(tool: DemoTool, prompt: str) -> str:
+def build_arguments(tool: DemoTool, prompt: str) -> str:
     """Return the JSON arguments of a tool call: an object with the required properties."""
     return _dumps(_fill_object(tool.parameters, prompt))
 
@@ -101,7 +104,7 @@ def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     """Return the tools to call: those with full names in the prompt, else partial names, else one if required."""
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
-    text = text_of(chat_request.messages[-1]).lower()
+    text = find_text(chat_request.messages[-1]).lower()
     words = set(_WORD.findall(text)) - _FILLER
     in_full = tuple(t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
     in_part = tuple(t for t in chat_request.tools if words.intersection(_WORD.findall(t.name.lower())))
@@ -114,13 +117,13 @@ def _build_text(chat_request: DemoChatRequest, index: int) -> str:
     kind = chat_request.response_format.get("type")
     if kind == "json_schema":
         form = get_typed(chat_request.response_format, "json_schema", dict, default={})
-        return _dumps(_fill_object(get_typed(form, "schema", dict, default={}), text_of(question)))
+        return _dumps(_fill_object(get_typed(form, "schema", dict, default={}), find_text(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
-        quoted = " and ".join(f'"{_clip(text_of(result))}"' for result in reversed(results))
+        quoted = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))
         text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
-        text = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
+        text = f"{_OPENINGS[index % len(_OPENINGS)]} {_build_echo(question)} {_ABOUT}"
     return _dumps({"answer": text}) if kind == "json_object" else text
 
 
@@ -129,8 +132,8 @@ def _fill_object(schema: Json, prompt: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _echo(question: Json) -> str:
-    text, images = text_of(question).strip(), images_in(question)
+def _build_echo(question: Json) -> str:
+    text, images = find_text(question).strip(), count_images(question)
     requested = f'You asked: "{_clip(text)}".' if text else "You have not asked anything in words yet."
     if not images:
         return requested

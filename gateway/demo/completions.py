@@ -8,17 +8,17 @@ from aiohttp import web
 
 from gateway.demo import chat as talk
 from gateway.demo.models import CHAT_MODEL
-from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
+from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import (
     MAX_CHOICES,
     MAX_TOKENS,
     DemoChatRequest,
     Json,
     RequestError,
-    fields_of,
+    get_integer,
     get_typed,
-    integer,
     parse_chat,
+    parse_fields,
     parse_inputs,
 )
 
@@ -31,14 +31,16 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     """Add the route. ``pace_s``: the pause between two chunks, in seconds."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
-        fields = fields_of(await parse_json(request), CHAT_MODEL)
+        fields = parse_fields(await parse_json(request), CHAT_MODEL)
         asks, echo = _parse_asks(fields), get_typed(fields, "echo", bool, default=False)
-        copies = integer(fields, "n", MAX_CHOICES) or 1
+        copies = get_integer(fields, "n", MAX_CHOICES) or 1
         if len(asks) * copies > MAX_CHOICES:
             raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
-        answers = [(chat_request, talk.answer(chat_request, copy)) for chat_request in asks for copy in range(copies)]
+        answers = [
+            (chat_request, talk.build_answer(chat_request, copy)) for chat_request in asks for copy in range(copies)
+        ]
         if not asks[0].stream:
-            return json_reply(_build_whole(answers, echo=echo))
+            return build_reply(_build_whole(answers, echo=echo))
         chunks = pass_events(_build_chunks(answers, echo=echo))
         return await send_pieces(request, chunks, headers=EVENT_STREAM, pace_s=pace_s)
 
@@ -46,7 +48,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 
 def _parse_asks(fields: Json) -> list[DemoChatRequest]:
-    limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
+    limit = get_integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
     given = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
@@ -56,7 +58,7 @@ def _parse_asks(fields: Json) -> list[DemoChatRequest]:
 
 def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:
     choices = [
-        _build_choice(index, _echoed(chat_request, echo=echo) + "".join(answer.pieces), answer.finish_reason)
+        _build_choice(index, _find_echo(chat_request, echo=echo) + "".join(answer.pieces), answer.finish_reason)
         for index, (chat_request, answer) in enumerate(answers)
     ]
     return {**_build_head(), "choices": choices, "usage": _build_usage(answers)}
@@ -66,7 +68,7 @@ def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, ech
     head, include_usage = _build_head(), answers[0][0].include_usage
     usage = {"usage": None} if include_usage else {}
     for index, (chat_request, answer) in enumerate(answers):
-        for piece in (*filter(None, [_echoed(chat_request, echo=echo)]), *answer.pieces):
+        for piece in (*filter(None, [_find_echo(chat_request, echo=echo)]), *answer.pieces):
             yield build_event({**head, "choices": [_build_choice(index, piece, None)], **usage})
         yield build_event({**head, "choices": [_build_choice(index, "", answer.finish_reason)], **usage})
     if include_usage:
@@ -74,8 +76,8 @@ def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, ech
     yield b"data: [DONE]\n\n"
 
 
-def _echoed(chat_request: DemoChatRequest, *, echo: bool) -> str:
-    return talk.text_of(chat_request.messages[0]) if echo else ""
+def _find_echo(chat_request: DemoChatRequest, *, echo: bool) -> str:
+    return talk.find_text(chat_request.messages[0]) if echo else ""
 
 
 def _build_head() -> Json:
@@ -89,6 +91,6 @@ def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
 
 def _build_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
     """Return the token counts. Each prompt counts once, however many answers it gets."""
-    prompts = {id(chat_request): talk.prompt_tokens(chat_request) for chat_request, _ in answers}
+    prompts = {id(chat_request): talk.count_prompt_tokens(chat_request) for chat_request, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

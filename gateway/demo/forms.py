@@ -29,11 +29,11 @@ class DemoForm:
     fields: Sequence[tuple[str, str]]
     files: Sequence[FormFile]
 
-    def text(self, name: str) -> str | None:
+    def get_text(self, name: str) -> str | None:
         """Return the last text of a field; None if the field is missing."""
         return next((text for field, text in reversed(self.fields) if field == name), None)
 
-    def files_of(self, name: str) -> list[FormFile]:
+    def list_files(self, name: str) -> list[FormFile]:
         return [file for file in self.files if file.name == name]
 
 

@@ -5,8 +5,8 @@ from typing import Literal
 
 from gateway.demo.forms import DemoForm, FormFile
 from gateway.demo.models import IMAGE_MODEL
-from gateway.demo.requests import Json, RequestError, fields_of, get_typed, integer, one_of
-from gateway.demo.text import pieces
+from gateway.demo.requests import Json, RequestError, get_choice, get_integer, get_typed, parse_fields
+from gateway.demo.text import split_pieces
 from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
@@ -40,7 +40,7 @@ class DemoImageRequest:
 
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
         """Return the token usage of ``images`` images. The input counts only with the ``first``."""
-        text = len(pieces(self.prompt)) if first else 0
+        text = len(split_pieces(self.prompt)) if first else 0
         shown = _SOURCE_TOKENS * self.sources if first else 0
         drawn = images * size[0] * size[1] // _PIXELS_PER_TOKEN
         return {
@@ -53,17 +53,17 @@ class DemoImageRequest:
 
 def parse_generation(body: object) -> DemoImageRequest:
     """Parse a JSON request for images. Raises ``RequestError`` for the first wrong field."""
-    return _parse(fields_of(body, IMAGE_MODEL), sources=0)
+    return _parse(parse_fields(body, IMAGE_MODEL), sources=0)
 
 
 def parse_edit(form: DemoForm) -> DemoImageRequest:
     """Parse the form of an image edit. Raises ``RequestError`` for the first wrong field or image."""
-    fields = fields_of({name: _parse_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
-    sources = form.files_of("image")
+    fields = parse_fields({name: _parse_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
+    sources = form.list_files("image")
     if not 1 <= len(sources) <= MAX_SOURCES:
         raise RequestError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
     for number, source in enumerate(sources, 1):
-        if not _KINDS.match(_head_of(source)):
+        if not _KINDS.match(_read_head(source)):
             raise RequestError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
     return _parse(fields, sources=len(sources))
 
@@ -75,23 +75,23 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
     if _BLOCKED.search(prompt):
         message = "The demo's safety system blocked this prompt: it contains the demo's test word."
         raise RequestError(message, param="prompt", code="moderation_blocked")
-    one_of(fields, "output_format", ("png",))
-    one_of(fields, "background", (_AUTO, "opaque"))
+    get_choice(fields, "output_format", ("png",))
+    get_choice(fields, "background", (_AUTO, "opaque"))
     return DemoImageRequest(
         prompt=prompt,
-        count=integer(fields, "n", MAX_IMAGES) or 1,
+        count=get_integer(fields, "n", MAX_IMAGES) or 1,
         size=_parse_size(fields),
-        form="url" if one_of(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
+        form="url" if get_choice(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
         stream=get_typed(fields, "stream", bool, default=False),
-        partials=integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
-        quality=one_of(fields, "quality", _QUALITIES),
+        partials=get_integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
+        quality=get_choice(fields, "quality", _QUALITIES),
         sources=sources,
     )
 
 
 def _parse_size(fields: Json) -> tuple[int, int] | None:
     known = {f"{width}x{height}": (width, height) for width, height in SIZES}
-    return known.get(one_of(fields, "size", (_AUTO, *known)))
+    return known.get(get_choice(fields, "size", (_AUTO, *known)))
 
 
 def _parse_text(name: str, text: str) -> str | int | bool | None:
@@ -101,6 +101,6 @@ def _parse_text(name: str, text: str) -> str | int | bool | None:
     return _FLAGS.get(text, text) if name == "stream" else text or None
 
 
-def _head_of(file: FormFile) -> bytes:
+def _read_head(file: FormFile) -> bytes:
     file.file.seek(0)
     return file.file.read(12)

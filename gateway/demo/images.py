@@ -16,7 +16,7 @@ from aiohttp import web
 from gateway.demo.forms import receive_form
 from gateway.demo.image_requests import DemoImageRequest, parse_edit, parse_generation
 from gateway.demo.png import draw
-from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, send_pieces
+from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_json, send_pieces
 from gateway.demo.requests import Json
 from gateway.frozen import frozen
 
@@ -85,7 +85,7 @@ class DemoImages:
             )
             items.append({**shown, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
         usage = image_request.usage(drawing.size, image_request.count)
-        return json_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
+        return build_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
         image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"

@@ -43,7 +43,7 @@ class DemoRealtime:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         model = request.query.get("model", "")
         if model != models.REALTIME_MODEL:
-            raise asks.model_missing(model)
+            raise asks.make_model_error(model)
         socket = web.WebSocketResponse(protocols=("realtime",), compress=False, max_msg_size=_MAX_FRAME)
         await socket.prepare(request)
         session = _Session(socket, self._pace_s)
@@ -186,9 +186,9 @@ class _Response:
             "max_tokens": limit if isinstance(limit, int) else None,
         }
         chat_request = asks.parse_chat(body)
-        self._prompt = talk.prompt_tokens(chat_request)
+        self._prompt = talk.count_prompt_tokens(chat_request)
         self._heard = session.heard
-        self._pieces = talk.answer(chat_request, 0).pieces
+        self._pieces = talk.build_answer(chat_request, 0).pieces
         self._done: list[str] = []
         self._spoken_samples = 0
         self._id = f"resp_{secrets.token_hex(10)}"

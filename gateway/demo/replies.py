@@ -24,7 +24,7 @@ async def parse_json(request: web.Request) -> object:
     return body
 
 
-def json_reply(body: Json, *, status: int = 200) -> web.Response:
+def build_reply(body: Json, *, status: int = 200) -> web.Response:
     """Respond with JSON."""
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 

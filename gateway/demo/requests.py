@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.demo.models import CHAT_MODEL, EMBEDDING_MODEL
-from gateway.demo.text import features, pieces
+from gateway.demo.text import list_words, split_pieces
 from gateway.frozen import frozen
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ class RequestError(Exception):
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-        self.body = error_body(message, param=param, code=code)
+        self.body = build_error(message, param=param, code=code)
 
 
 @frozen
@@ -61,14 +61,14 @@ class DemoEmbeddingRequest:
     tokens: int
 
 
-def error_body(
+def build_error(
     message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
 ) -> Json:
     """Return the OpenAI API's error object with all four keys."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def model_missing(model: str) -> RequestError:
+def make_model_error(model: str) -> RequestError:
     """Return the error for a model that the demo does not offer at this path."""
     message = f"The model '{model}' does not exist or you do not have access to it."
     return RequestError(message, param="model", code="model_not_found", status=404)
@@ -76,16 +76,16 @@ def model_missing(model: str) -> RequestError:
 
 def parse_chat(body: object) -> DemoChatRequest:
     """Parse a chat request. Raises ``RequestError`` for the first wrong field."""
-    fields = fields_of(body, CHAT_MODEL)
+    fields = parse_fields(body, CHAT_MODEL)
     tools, must_call = _parse_tools(fields)
-    limit = integer(fields, "max_completion_tokens", MAX_TOKENS)
+    limit = get_integer(fields, "max_completion_tokens", MAX_TOKENS)
     return DemoChatRequest(
         messages=_parse_messages(fields.get("messages")),
         tools=tools,
         must_call=must_call,
         parallel=get_typed(fields, "parallel_tool_calls", bool, default=True),
-        choices=integer(fields, "n", MAX_CHOICES) or 1,
-        limit=limit if limit is not None else integer(fields, "max_tokens", MAX_TOKENS),
+        choices=get_integer(fields, "n", MAX_CHOICES) or 1,
+        limit=limit if limit is not None else get_integer(fields, "max_tokens", MAX_TOKENS),
         stops=parse_stops(fields.get("stop")),
         stream=get_typed(fields, "stream", bool, default=False),
         include_usage=get_typed(
@@ -97,22 +97,22 @@ def parse_chat(body: object) -> DemoChatRequest:
 
 def parse_embedding(body: object) -> DemoEmbeddingRequest:
     """Parse an embeddings request. Raises ``RequestError`` for the first wrong field."""
-    fields = fields_of(body, EMBEDDING_MODEL)
-    encoding = one_of(fields, "encoding_format", ("float", "base64"))
+    fields = parse_fields(body, EMBEDDING_MODEL)
+    encoding = get_choice(fields, "encoding_format", ("float", "base64"))
     given = parse_inputs(fields.get("input"))
-    tokens = sum(len(pieces(item)) if isinstance(item, str) else len(item) for item in given)
+    tokens = sum(len(split_pieces(item)) if isinstance(item, str) else len(item) for item in given)
     if tokens > MAX_INPUT_TOKENS:
         message = f"'input' has {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
         raise RequestError(message, param="input", code="context_length_exceeded")
     return DemoEmbeddingRequest(
-        inputs=tuple(features(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
-        dimensions=integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
+        inputs=tuple(list_words(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
+        dimensions=get_integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
         base64=encoding == "base64",
         tokens=tokens,
     )
 
 
-def fields_of(body: object, model: str) -> Json:
+def parse_fields(body: object, model: str) -> Json:
     """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
@@ -120,7 +120,7 @@ def fields_of(body: object, model: str) -> Json:
     if not requested:
         raise RequestError("You must provide a model parameter.", param="model")
     if requested != model:
-        raise model_missing(requested)
+        raise make_model_error(requested)
     return body
 
 
@@ -134,7 +134,7 @@ def get_typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
     return value
 
 
-def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
+def get_integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
     """Return an integer field; None if it is missing or null."""
     value = fields.get(name)
     if value is None:
@@ -144,7 +144,7 @@ def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
     return value
 
 
-def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
+def get_choice(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
     """Return one of the allowed words; the first of them if the field is missing or null."""
     value = get_typed(fields, name, str, default=allowed[0])
     if value not in allowed:

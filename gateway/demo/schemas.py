@@ -52,7 +52,7 @@ class _Filler:
             return schema["const"]
         if isinstance(schema.get("enum"), list) and schema["enum"]:
             return schema["enum"][0]
-        kind = _kind_of(schema)
+        kind = _find_kind(schema)
         if kind == "object":
             return self._fill_object(schema, depth)
         return self._fill_array(schema, depth) if kind == "array" else _fill_leaf(kind, schema, self._words)
@@ -67,8 +67,8 @@ class _Filler:
     def _fill_array(self, schema: Json, depth: int) -> list[Any]:
         places, items = schema.get("prefixItems"), schema.get("items", {})
         first = places if isinstance(places, list) else []
-        minimum = _size(schema, "minItems", depth < _OPTIONAL_DEPTH)
-        maximum = _size(schema, "maxItems", _MOST_VALUES)
+        minimum = _find_size(schema, "minItems", depth < _OPTIONAL_DEPTH)
+        maximum = _find_size(schema, "maxItems", _MOST_VALUES)
         wanted = min(max(minimum, len(first)), maximum)
         return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
 
@@ -112,7 +112,7 @@ class _Filler:
         return merged
 
 
-def _kind_of(schema: Json) -> object:
+def _find_kind(schema: Json) -> object:
     kind = schema.get("type")
     if isinstance(kind, list):
         return next((one for one in kind if one != "null"), "null")
@@ -131,7 +131,7 @@ def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
             return _fill_text(schema, words)
 
 
-def _size(schema: Json, name: str, otherwise: int) -> int:
+def _find_size(schema: Json, name: str, otherwise: int) -> int:
     value = schema.get(name)
     size = int(value) if isinstance(value, int | float) else int(otherwise)
     return max(0, min(size, _MOST_VALUES + 1))
@@ -139,8 +139,8 @@ def _size(schema: Json, name: str, otherwise: int) -> int:
 
 def _fill_number(schema: Json, *, whole: bool) -> float:
     """Return 1, or the nearest number that the schema allows."""
-    step, minimum, maximum = (_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
-    above, below = _number(schema, "exclusiveMinimum"), _number(schema, "exclusiveMaximum")
+    step, minimum, maximum = (_find_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
+    above, below = _find_number(schema, "exclusiveMinimum"), _find_number(schema, "exclusiveMaximum")
     step = step if step and step > 0 else 1 if whole else 0
     low = max((edge for edge in (minimum, above) if edge is not None), default=None)
     high = min((edge for edge in (maximum, below) if edge is not None), default=None)
@@ -155,7 +155,7 @@ def _fill_number(schema: Json, *, whole: bool) -> float:
     return int(value) if whole else value
 
 
-def _number(schema: Json, name: str) -> float | None:
+def _find_number(schema: Json, name: str) -> float | None:
     value = schema.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -165,10 +165,10 @@ def _fill_text(schema: Json, words: Iterator[str]) -> str:
     wanted = schema.get("format")
     if isinstance(wanted, str) and wanted in _FORMATS:
         return _FORMATS[wanted]
-    text, minimum = next(words), _size(schema, "minLength", 0)
+    text, minimum = next(words), _find_size(schema, "minLength", 0)
     while len(text) < minimum:
         text = f"{text} {next(words)}"
-    return text[: max(minimum, _size(schema, "maxLength", len(text)))]
+    return text[: max(minimum, _find_size(schema, "maxLength", len(text)))]
 
 
 def _order_words(prompt: str) -> tuple[str, ...]:

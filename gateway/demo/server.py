@@ -22,7 +22,7 @@ from gateway.demo.audio import DemoAudio
 from gateway.demo.chat import DemoAnswer
 from gateway.demo.images import FILES, DemoImages
 from gateway.demo.realtime import DemoRealtime
-from gateway.demo.replies import EVENT_STREAM, json_reply, parse_json
+from gateway.demo.replies import EVENT_STREAM, build_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
 from gateway.frozen import frozen
@@ -62,10 +62,10 @@ class DemoUpstream:
     async def start(self) -> None:
         app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
         app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/embeddings", _embeddings)
+        app.router.add_post("/v1/embeddings", _serve_embeddings)
         completions.add_routes(app, pace_s=self._pace_s)
-        app.router.add_get("/v1/models", _models)
-        app.router.add_get("/v1/models/{model:.+}", _model)
+        app.router.add_get("/v1/models", _serve_models)
+        app.router.add_get("/v1/models/{model:.+}", _serve_model)
         # One thread: the GIL allows no more, and each stream waits for at most one task.
         executor = ThreadPoolExecutor(1, thread_name_prefix="demo")
         images = DemoImages(executor, pace_s=self._pace_s)
@@ -94,21 +94,21 @@ class DemoUpstream:
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         keyless = request.path.startswith(FILES)  # an image's address cannot be guessed
         if not keyless and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
-            return json_reply(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
+            return build_reply(asks.build_error("Incorrect API key provided.", code="invalid_api_key"), status=401)
         try:
             return await handler(request)
         except RequestError as refusal:
-            return json_reply(refusal.body, status=refusal.status)
+            return build_reply(refusal.body, status=refusal.status)
         except web.HTTPException as error:
             message = f"{error.reason}: {request.method} {request.path}"
             code = "unknown_url" if error.status == web.HTTPNotFound.status_code else None
-            return json_reply(asks.error_body(message, code=code), status=error.status)
+            return build_reply(asks.build_error(message, code=code), status=error.status)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         chat_request = asks.parse_chat(await parse_json(request))
-        response = DemoResponse.to(chat_request)
+        response = DemoResponse.create(chat_request)
         if not chat_request.stream:
-            return json_reply(response.completion())
+            return build_reply(response.build_completion())
         self._streams += 1
         try:
             return await self._stream(request, response)
@@ -119,7 +119,7 @@ class DemoUpstream:
         response = web.StreamResponse(headers=EVENT_STREAM)
         with contextlib.suppress(ConnectionResetError):  # the client has disconnected
             await response.prepare(request)
-            for chunk in provider_response.chunks():
+            for chunk in provider_response.list_chunks():
                 await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
                 await asyncio.sleep(self._pace_s)
             await response.write(b"data: [DONE]\n\n")
@@ -136,25 +136,25 @@ class DemoResponse:
     answers: tuple[DemoAnswer, ...]
 
     @classmethod
-    def to(cls, chat_request: DemoChatRequest) -> "DemoResponse":
-        answers = tuple(talk.answer(chat_request, index) for index in range(chat_request.choices))
+    def create(cls, chat_request: DemoChatRequest) -> "DemoResponse":
+        answers = tuple(talk.build_answer(chat_request, index) for index in range(chat_request.choices))
         return cls(secrets.token_hex(12), int(time.time()), chat_request, answers)
 
-    def completion(self) -> Json:
-        choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
-        return {**self._head("chat.completion"), "choices": choices, "usage": self._usage()}
+    def build_completion(self) -> Json:
+        choices = [self._build_choice(index, answer) for index, answer in enumerate(self.answers)]
+        return {**self._build_head("chat.completion"), "choices": choices, "usage": self._build_usage()}
 
-    def chunks(self) -> Iterator[Json]:
+    def list_chunks(self) -> Iterator[Json]:
         """Yield the answer as the chunks of a stream; several choices alternate."""
-        head = self._head("chat.completion.chunk")
+        head = self._build_head("chat.completion.chunk")
         usage = {"usage": None} if self.chat_request.include_usage else {}
-        turns = (self._deltas(index, answer) for index, answer in enumerate(self.answers))
+        turns = (self._list_deltas(index, answer) for index, answer in enumerate(self.answers))
         for turn in itertools.zip_longest(*turns):
             yield from ({**head, "choices": [choice], **usage} for choice in turn if choice is not None)
         if self.chat_request.include_usage:
-            yield {**head, "choices": [], "usage": self._usage()}
+            yield {**head, "choices": [], "usage": self._build_usage()}
 
-    def _head(self, kind: str) -> Json:
+    def _build_head(self, kind: str) -> Json:
         return {
             "id": f"chatcmpl-{self.id}",
             "object": kind,
@@ -163,8 +163,8 @@ class DemoResponse:
             "system_fingerprint": "fp_demo",
         }
 
-    def _usage(self) -> Json:
-        prompt, completion = talk.prompt_tokens(self.chat_request), sum(answer.tokens for answer in self.answers)
+    def _build_usage(self) -> Json:
+        prompt, completion = talk.count_prompt_tokens(self.chat_request), sum(answer.tokens for answer in self.answers)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -173,7 +173,7 @@ class DemoResponse:
             "completion_tokens_details": {"reasoning_tokens": 0},
         }
 
-    def _choice(self, index: int, answer: DemoAnswer) -> Json:
+    def _build_choice(self, index: int, answer: DemoAnswer) -> Json:
         message: Json = {"role": "assistant", "content": "".join(answer.pieces), "refusal": None}
         if answer.calls:
             message["content"] = None
@@ -187,7 +187,7 @@ class DemoResponse:
             ]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
-    def _deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
+    def _list_deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
         """Yield one choice in steps: its role, its text or tool calls, and its finish reason."""
         yield _build_chunk_choice(
             index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None}
@@ -196,17 +196,17 @@ class DemoResponse:
         for at, call in enumerate(answer.calls):
             opening = {"id": self._call_id(index, at), "type": "function"}
             yield _build_chunk_choice(
-                index, {"tool_calls": [{"index": at, **opening, "function": _function("", name=call.name)}]}
+                index, {"tool_calls": [{"index": at, **opening, "function": _build_function("", name=call.name)}]}
             )
             for fragment in call.fragments:
-                yield _build_chunk_choice(index, {"tool_calls": [{"index": at, "function": _function(fragment)}]})
+                yield _build_chunk_choice(index, {"tool_calls": [{"index": at, "function": _build_function(fragment)}]})
         yield _build_chunk_choice(index, {}, answer.finish_reason)
 
     def _call_id(self, index: int, at: int) -> str:
         return f"call_{self.id}_{index}_{at}"
 
 
-def _function(arguments: str, **name: str) -> Json:
+def _build_function(arguments: str, **name: str) -> Json:
     return {**name, "arguments": arguments}
 
 
@@ -214,9 +214,9 @@ def _build_chunk_choice(index: int, delta: Json, finish_reason: str | None = Non
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-async def _embeddings(request: web.Request) -> web.Response:
+async def _serve_embeddings(request: web.Request) -> web.Response:
     embedding_request = asks.parse_embedding(await parse_json(request))
-    vectors = (words.vector(item, embedding_request.dimensions) for item in embedding_request.inputs)
+    vectors = (words.build_vector(item, embedding_request.dimensions) for item in embedding_request.inputs)
     data = [
         {
             "object": "embedding",
@@ -226,7 +226,7 @@ async def _embeddings(request: web.Request) -> web.Response:
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": embedding_request.tokens, "total_tokens": embedding_request.tokens}
-    return json_reply({"object": "list", "model": models.EMBEDDING_MODEL, "data": data, "usage": usage})
+    return build_reply({"object": "list", "model": models.EMBEDDING_MODEL, "data": data, "usage": usage})
 
 
 def _encode_vector(vector: list[float]) -> str:
@@ -234,15 +234,15 @@ def _encode_vector(vector: list[float]) -> str:
     return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-async def _models(_request: web.Request) -> web.Response:
-    return json_reply({"object": "list", "data": [_build_model(model) for model in models.ALL]})
+async def _serve_models(_request: web.Request) -> web.Response:
+    return build_reply({"object": "list", "data": [_build_model(model) for model in models.ALL]})
 
 
-async def _model(request: web.Request) -> web.Response:
+async def _serve_model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
     if model not in models.ALL:
-        raise asks.model_missing(model)
-    return json_reply(_build_model(model))
+        raise asks.make_model_error(model)
+    return build_reply(_build_model(model))
 
 
 def _build_model(model: str) -> Json:

@@ -10,12 +10,12 @@ _WORD = re.compile(r"[^\W_]+")
 _SLOTS = 8  # coordinates per word: enough to tell two words apart
 
 
-def pieces(text: str) -> tuple[str, ...]:
+def split_pieces(text: str) -> tuple[str, ...]:
     """Split a text into streamed pieces, one token each; joined, they are the text."""
     return tuple(_PIECE.findall(text))
 
 
-def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
+def build_vector(words: tuple[str, ...], dimensions: int) -> list[float]:
     """Return a unit vector. Each word changes the same few coordinates wherever it appears."""
     coordinates = [0.0] * dimensions
     for word in words:
@@ -27,6 +27,6 @@ def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
     return [coordinate / length for coordinate in coordinates]
 
 
-def features(text: str) -> tuple[str, ...]:
+def list_words(text: str) -> tuple[str, ...]:
     """Return the words that determine a text's vector; a text without words counts as one word."""
     return tuple(_WORD.findall(text.lower())) or (text,)

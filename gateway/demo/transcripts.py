@@ -5,7 +5,7 @@ import re
 
 from gateway.demo.audio_requests import TranscriptionRequest
 from gateway.demo.requests import Json
-from gateway.demo.text import pieces
+from gateway.demo.text import split_pieces
 from gateway.demo.wav import Recording
 from gateway.frozen import frozen
 
@@ -50,7 +50,7 @@ def build_transcript(transcription_request: TranscriptionRequest, heard: DemoTra
 
 def build_events(heard: DemoTranscript) -> list[Json]:
     """Build the events of a streamed answer."""
-    events: list[Json] = [{"type": "transcript.text.delta", "delta": piece} for piece in pieces(heard.text)]
+    events: list[Json] = [{"type": "transcript.text.delta", "delta": piece} for piece in split_pieces(heard.text)]
     return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
 
 

@@ -9,7 +9,7 @@ from attrs import field
 
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import VIDEO_MODEL, VIDEO_MODELS
-from gateway.demo.requests import Json, RequestError, get_typed, model_missing, one_of
+from gateway.demo.requests import Json, RequestError, get_choice, get_typed, make_model_error
 from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
@@ -39,10 +39,10 @@ class DemoVideoRequest:
 
 def parse_video(body: object) -> DemoVideoRequest:
     """Parse a request for a video. Raises ``RequestError`` for the first wrong field."""
-    fields = _fields_of(body)
+    fields = _check_object(body)
     model = get_typed(fields, "model", str, default=VIDEO_MODEL)
     if model not in VIDEO_MODELS:
-        raise model_missing(model)
+        raise make_model_error(model)
     prompt = parse_prompt(fields)
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
     lengths = {str(length): length for length in LENGTHS}
@@ -52,8 +52,8 @@ def parse_video(body: object) -> DemoVideoRequest:
     return DemoVideoRequest(
         prompt=prompt,
         model=model,
-        size=sizes[one_of(fields, "size", tuple(sizes))],
-        seconds=lengths[one_of(length, "seconds", tuple(lengths))],
+        size=sizes[get_choice(fields, "size", tuple(sizes))],
+        seconds=lengths[get_choice(length, "seconds", tuple(lengths))],
     )
 
 
@@ -63,7 +63,7 @@ def parse_video_form(form: DemoForm) -> DemoVideoRequest:
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
     if address:
         fields[_REFERENCE] = {"image_url": address}
-    files = form.files_of(_REFERENCE)
+    files = form.list_files(_REFERENCE)
     if len(files) > 1:
         raise RequestError("A video can start from one image.", param=_REFERENCE)
     for file in files:
@@ -74,7 +74,7 @@ def parse_video_form(form: DemoForm) -> DemoVideoRequest:
 
 def parse_remix(body: object) -> str:
     """Parse the prompt of a remix. Raises ``RequestError`` for an invalid prompt."""
-    return parse_prompt(_fields_of(body))
+    return parse_prompt(_check_object(body))
 
 
 def parse_remix_form(form: DemoForm) -> str:
@@ -93,7 +93,7 @@ def parse_prompt(fields: Json) -> str:
     return str(prompt)
 
 
-def _fields_of(body: object) -> Json:
+def _check_object(body: object) -> Json:
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
     return body

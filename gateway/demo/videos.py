@@ -20,7 +20,7 @@ from attrs import field
 from gateway.demo import models
 from gateway.demo.forms import receive_form
 from gateway.demo.png import draw
-from gateway.demo.replies import json_reply, parse_json
+from gateway.demo.replies import build_reply, parse_json
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.video_requests import (
     SIZES,
@@ -132,7 +132,7 @@ class DemoVideos:
         self._deleted[job.id] = None
         if len(self._deleted) > _MAX_DELETED:
             del self._deleted[next(iter(self._deleted))]
-        return json_reply({"id": job.id, "object": "video.deleted", "deleted": True})
+        return build_reply({"id": job.id, "object": "video.deleted", "deleted": True})
 
     async def _show(self, request: web.Request) -> web.Response:
         job = self._find(request)
@@ -159,7 +159,7 @@ class DemoVideos:
             )
 
     def _answer(self, job: Job, **more: str | None) -> web.Response:
-        response = json_reply({**describe(job, self._clock(), self._factor), **more})
+        response = build_reply({**describe(job, self._clock(), self._factor), **more})
         left_s = max(job.created_ms / 1000 + find_duration(job, self._factor) - self._clock(), 0)
         response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _SOONEST_MS), _LATEST_MS))
         return response

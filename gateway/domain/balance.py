@@ -99,7 +99,7 @@ class PeriodWindow:
     current: SpendCounter = attrs.Factory(SpendCounter)
     previous: SpendCounter | None = None
 
-    def at(self, start_s: int) -> SpendCounter:
+    def get_counter(self, start_s: int) -> SpendCounter:
         if self.current.start_s != start_s:
             back = self.previous
             self.previous = self.current
@@ -140,28 +140,28 @@ class Balance:
         """Whether the balance is one gateway's part of a limit shared by several."""
         return False
 
-    def use(self, quota: Quota, day: UtcDay) -> None:
+    def set_quota(self, quota: Quota, day: UtcDay) -> None:
         """Apply ``quota`` from now on. An excess over a lowered limit becomes an overrun."""
         if quota is not self.quota:
             self.quota = quota
             self._cap_nanos = quota.limit_nanos if quota.capped else None
-            self.turn_to(day)
+            self.begin_day(day)
             self._recount_overrun()
 
-    def turn_to(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
+    def begin_day(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
         """Switch to ``day``. Return the counters of the day and of its month."""
         self._day = day
-        self._today, self._month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
+        self._today, self._month = self.daily.get_counter(day.start_s), self.monthly.get_counter(day.month_start_s)
         before, period = self._capped, self.quota.period
         self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
         if self._capped is not before:
             self._record_overrun()  # the new period has the reservations but not yesterday's credit: it may be exceeded
         return self._today, self._month
 
-    def tally(self, day: UtcDay) -> SpendCounter:
+    def find_counter(self, day: UtcDay) -> SpendCounter:
         """Return the counter of the period that the quota limits, or the lifetime counter."""
         if self._day is not day:
-            self.turn_to(day)
+            self.begin_day(day)
         return self._capped
 
     def find_room(self, day: UtcDay) -> int | None:
@@ -169,27 +169,27 @@ class Balance:
         cap = self._cap_nanos
         if cap is None:
             return None
-        tally = self._capped if self._day is day else self.tally(day)
-        return cap + tally.credit_nanos - tally.spent_nanos - self.held_nanos
+        find_counter = self._capped if self._day is day else self.find_counter(day)
+        return cap + find_counter.credit_nanos - find_counter.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
         """Return when the quota's period ends, in Unix seconds. None unless the period is a day or a month."""
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
 
-    def reserve(self, nanos: int) -> None:
+    def hold(self, nanos: int) -> None:
         self.held_nanos += nanos
 
     def restore(self, nanos: int, day: UtcDay) -> None:
         """Reserve ``nanos`` again after a restart. An excess over the current limit becomes an overrun."""
-        self.reserve(nanos)
-        self.tally(day)
+        self.hold(nanos)
+        self.find_counter(day)
         self._record_overrun()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
         """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
         if self._day is not day:
-            self.turn_to(day)  # the reservation moves to the new period before it is released
+            self.begin_day(day)  # the reservation moves to the new period before it is released
         self.held_nanos -= held_nanos
         self.lifetime.spent_nanos += cost_nanos
         self._today.spent_nanos += cost_nanos
@@ -199,13 +199,13 @@ class Balance:
 
     def add_credit(self, nanos: int, day: UtcDay) -> None:
         """Add a credit for the lifetime, this month and today. A negative amount lowers the balance."""
-        for tally in (self.lifetime, *self.turn_to(day)):
+        for tally in (self.lifetime, *self.begin_day(day)):
             tally.credit_nanos += nanos
         self._recount_overrun()
 
     def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
         """Add amounts that only the ledger has: spent and credited this month, then spent and credited today."""
-        today, month = self.turn_to(day)
+        today, month = self.begin_day(day)
         month.add(*spent_credited[:2])
         today.add(*spent_credited[2:])
         self._recount_overrun()
@@ -247,7 +247,7 @@ class Reservation:
         charge: the result of ``settle``; None before.
         left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
-        beyond: for each balance, the amount that ``cover`` has reserved in addition to ``nanos``.
+        beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
     """
 
@@ -281,7 +281,7 @@ class Reservation:
         left = [(each, each.find_room(day)) for each in self.balances]
         return [each for each, room in left if room is not None and room < missing]
 
-    def cover(self, nanos: int, day: UtcDay) -> None:
+    def extend_each(self, nanos: int, day: UtcDay) -> None:
         """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it."""
         missing = max(0, nanos - self.nanos)
         left = [balance.find_room(day) for balance in self.balances]

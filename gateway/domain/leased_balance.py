@@ -120,12 +120,12 @@ class LeasedBalance(Balance):
         """Return whether ``nanos`` may be reserved without asking the store."""
         return not self.leased or (not self.lease_unknown and self.room_nanos >= nanos)
 
-    def use(self, quota: Quota, day: UtcDay) -> None:
+    def set_quota(self, quota: Quota, day: UtcDay) -> None:
         """Apply ``quota`` from now on. Spending without a limit is not part of any lease."""
         if quota is self.quota:
             return
         before = self.leased
-        super().use(quota, day)
+        super().set_quota(quota, day)
         self.refusal = None
         if self.leased and not before:
             self.beyond_nanos = max(0, -self.room_nanos)
@@ -187,10 +187,10 @@ class LeasedBalance(Balance):
     def describe(self, day: UtcDay) -> Balance:
         """Return the whole balance as of the last refusal, with the reservations of all nodes."""
         whole, refusal = Balance(self.owner), self.refusal
-        whole.use(self.quota, day)
+        whole.set_quota(self.quota, day)
         left = self.room_nanos if refusal is None else refusal.left_nanos
         whole.held_nanos = self.held_nanos + (0 if refusal is None else refusal.held_nanos)
-        whole.tally(day).spent_nanos = (self.quota.limit_nanos or 0) - whole.held_nanos - left
+        whole.find_counter(day).spent_nanos = (self.quota.limit_nanos or 0) - whole.held_nanos - left
         return whole
 
     def _record_overrun(self) -> int:

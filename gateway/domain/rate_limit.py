@@ -135,7 +135,7 @@ class GcraBucket:
         self.tat = self.before = now
         self.limit = limit
 
-    def use(self, limit: int, now: float) -> None:
+    def set_limit(self, limit: int, now: float) -> None:
         if limit != self.limit:
             self.tat = change_limit(self.tat, self.limit, limit, now)
             self.limit = limit

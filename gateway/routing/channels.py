@@ -134,8 +134,8 @@ class ChannelService:
         before = {channel.name: channel for channel in self._catalog.channels}
         # Unchanged channels keep their object, because a listing of their models may be under way.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
-        self._catalog.use(channels)
-        self._load_balancer.use(channels)
+        self._catalog.set_channels(channels)
+        self._load_balancer.set_channels(channels)
         for channel, listing in listings:
             if listing is not None:
                 self._catalog.apply_listing(channel, listing)

@@ -102,7 +102,7 @@ class LoadBalancer:
             for state in self.channels.values()
         )
 
-    def use(self, channels: Iterable[Channel]) -> None:
+    def set_channels(self, channels: Iterable[Channel]) -> None:
         """Replace the channels. A known channel keeps its state unless its base URL or provider has changed."""
         self.changes += 1
         channel_states: dict[str, ChannelState] = {}

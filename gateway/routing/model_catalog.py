@@ -45,7 +45,7 @@ class ModelCatalog:
     def channels(self) -> tuple[Channel, ...]:
         return self._channels
 
-    def use(self, channels: Iterable[Channel]) -> None:
+    def set_channels(self, channels: Iterable[Channel]) -> None:
         """Replace the channels. A known channel keeps its model list unless its server or declared models changed."""
         self.state = object()
         before = {channel.name: channel for channel in self._channels}

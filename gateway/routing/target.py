@@ -111,12 +111,12 @@ class Target:
         """Return the cost of ``usage``, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
 
-    def reserve(self, inference: InferenceRequest) -> int:
+    def find_reservation(self, inference: InferenceRequest) -> int:
         """Return the highest possible cost of ``inference`` on this channel, in nano-USD, to reserve it."""
         return self.find_most(bound_details(self.bound(inference), inference, self.price))
 
     def charge(self, answered: str, usage: Usage, inference: InferenceRequest) -> int:
-        """Return the charge for ``usage``, in nano-USD: the result of ``cost_of``, or the cost the provider reports.
+        """Return the charge for ``usage``, in nano-USD: the result of ``find_cost``, or the cost the provider reports.
 
         A reported cost is limited to ``_MOST_TIMES`` the highest cost at the listed price. It may exceed the listed
         price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
@@ -124,9 +124,9 @@ class Target:
         """
         reported = usage.details.cost_nanos if usage.details is not None and self.reports_cost else None
         if reported is None or not (self.price is None or self.price.built_in):
-            return self.cost_of(answered, usage)
+            return self.find_cost(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
-        return cost if self.price is None else min(cost, _MOST_TIMES * self.reserve(inference))
+        return cost if self.price is None else min(cost, _MOST_TIMES * self.find_reservation(inference))
 
     def find_most(self, usage: Usage) -> int:
         """Return the cost of ``usage`` at the most expensive of the models that the request names, in nano-USD."""
@@ -134,7 +134,7 @@ class Target:
             return self.cost(usage)
         return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
 
-    def cost_of(self, answered: str, usage: Usage) -> int:
+    def find_cost(self, answered: str, usage: Usage) -> int:
         """Return the cost of ``usage``, in nano-USD, at the higher price of the requested and the ``answered`` model.
 
         A requested name with a date appended is the same model. If the provider named no model (``""``), the most

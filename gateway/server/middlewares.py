@@ -177,7 +177,7 @@ async def _find_caller(request: web.Request) -> Caller:
 async def delay_unknown_key(request: web.Request) -> None:
     """Delay the response to an unknown key if the client's address has sent many unknown keys."""
     if any(name in request.headers for name in _KEY_HEADERS) or "key" in request.query:
-        await request.app[SERVICES].auth.unknown_keys.note(find_client_ip(request))
+        await request.app[SERVICES].auth.unknown_keys.delay_request(find_client_ip(request))
 
 
 def _find_authorization(request: web.Request) -> str | None:

@@ -11,7 +11,7 @@ from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import COMMIT_DELAY_S, NODE_COMMIT_DELAY_S, LedgerFlusher
 from gateway.billing.quota import QuotaService
-from gateway.billing.recovery import open_bank, recover
+from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
@@ -121,7 +121,7 @@ async def _recover(
 
     if credit is None:
         await _recover_alone(options, storage.database, post_left)
-        return await open_bank(ledger, options.clock, await _list_existing(storage.database))
+        return await load_balances(ledger, options.clock, await _list_existing(storage.database))
     await credit.open(storage.database, post_left)
     credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
     return credit.balances

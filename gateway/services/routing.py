@@ -70,7 +70,7 @@ async def open_routing(
         discover=discovery.find,
         clock=options.clock,
         leads=base.storage.deployment.leads,
-        note_listing=None if lists is None else lists.note,
+        note_listing=None if lists is None else lists.store_answer,
         demo=discovery.describe_demo(live_config.find_demo_mode, RequestLogRepository(base.storage.database)),
     )
     try:

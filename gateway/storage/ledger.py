@@ -216,7 +216,7 @@ class LedgerRepository:
 
     async def _charge(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
         if self._notes is not None:
-            await self._notes.keep_refused(connection, row, reason)
+            await self._notes.store_refused(connection, row, reason)
         if await post_charge(connection, row) and self._database.credit is not None:
             await self._database.credit.post(connection, [row])
 

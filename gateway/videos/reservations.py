@@ -48,13 +48,13 @@ class JobReservations:
         self._open: Counter[int] = Counter()
         self._last_open = 0
 
-    def reserve(self, job: VideoJob, held: Reservation) -> None:
+    def keep(self, job: VideoJob, held: Reservation) -> None:
         """Keep the reservation of a new job until the job ends."""
         self._held[job.id] = held
         self._open[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
-        self.reserve(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
+        self.keep(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
 
     async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
         """Store a new job, and keep its reservation until the job ends; in a cluster the store keeps it.
@@ -64,7 +64,7 @@ class JobReservations:
         """
         if self.count_open(job.account_id) >= most:
             raise _refuse_more(most)
-        self.reserve(job, held)
+        self.keep(job, held)
         async with self._balances.hand_over(held):
             if not await self.store.create(job, most):
                 raise _refuse_more(most)

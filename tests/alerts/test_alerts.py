@@ -79,18 +79,18 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
         await look(gateway, receiver, [])
         balances = gateway.app[SERVICES].billing.balances
         key_id, balance = balances.list_balances("key")[0]
-        spent = balance.tally(balances.today).spent_nanos
+        spent = balance.find_counter(balances.today).spent_nanos
         assert spent > 0
         key = await gateway.app[SERVICES].auth.accounts.get_key_noun(key_id)
         for percent, expected in ((79, []), (80, ["budget_80"]), (81, []), (100, ["budget_100"]), (101, [])):
             limit = -(-spent * 100 // percent) if percent < 100 else spent * 100 // percent
             quota = type(key.quota)(limit, "monthly")
-            balance.use(quota, balances.today)
+            balance.set_quota(quota, balances.today)
             await look(gateway, receiver, expected)
         body = reported(receiver, "budget_100")
         assert body["subject"] == "key acme/test"
         assert "its monthly budget of $" in body["message"]
-        balance.use(type(key.quota)(spent * 10, "monthly"), balances.today)
+        balance.set_quota(type(key.quota)(spent * 10, "monthly"), balances.today)
         await look(gateway, receiver, [])
 
 

@@ -71,14 +71,14 @@ async def test_a_value_is_removed_once(values: ShortLived, clock: Clock) -> None
 
 
 async def test_values_are_counted_by_key(values: ShortLived, clock: Clock) -> None:
-    assert await values.measure("a", 1) == (0, 0, 0)
+    assert await values.count_values("a", 1) == (0, 0, 0)
     for number, key_id in enumerate((1, 1, 2)):
         await values.put("a", bytes([number]), b"", clock.ms + 2000 - 500 * number, key_id)
     await values.put("b", b"name", b"", clock.ms + 1, 1)
-    assert await values.measure("a", 1) == (2, 3, clock.ms + 1500)
-    assert await values.measure("a", 3) == (0, 3, clock.ms + 1000)
+    assert await values.count_values("a", 1) == (2, 3, clock.ms + 1500)
+    assert await values.count_values("a", 3) == (0, 3, clock.ms + 1000)
     clock.now_s += 1.5
-    assert await values.measure("a", 1) == (1, 1, clock.ms + 500)
+    assert await values.count_values("a", 1) == (1, 1, clock.ms + 500)
 
 
 async def test_a_value_is_sealed_and_bound_to_its_name(database: Database, clock: Clock) -> None:

@@ -27,7 +27,7 @@ class Time:
 
 
 async def show(keys: UnknownKeys, address: str, count: int) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(keys.note(address)) for _ in range(count)]
+    tasks = [asyncio.create_task(keys.delay_request(address)) for _ in range(count)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return tasks
@@ -41,12 +41,12 @@ async def test_twenty_a_minute_are_answered_at_once_and_more_are_held_back() -> 
     assert not any(task.done() for task in held)
     assert time.slept == [DELAY_S] * MAX_DELAYED
     with pytest.raises(RateLimited) as caught:
-        await keys.note(HOME)
+        await keys.delay_request(HOME)
     assert caught.value.retry_after_s == WINDOW_S
     assert all(task.done() for task in await show(keys, AWAY, FREE))
     time.waking.set()
     await asyncio.gather(*held)
-    await keys.note(HOME)
+    await keys.delay_request(HOME)
 
 
 async def test_a_minute_later_all_is_forgotten() -> None:
@@ -61,10 +61,10 @@ async def test_an_address_of_ipv6_is_its_64_bits() -> None:
     time = Time()
     keys = UnknownKeys(time, time.sleep)
     for number in range(FREE):
-        await keys.note(f"2001:db8::{number:x}")
+        await keys.delay_request(f"2001:db8::{number:x}")
     (task,) = await show(keys, "2001:db8::ffff:1", 1)
     assert not task.done()
-    await keys.note("2001:db8:0:1::1")
+    await keys.delay_request("2001:db8:0:1::1")
     time.waking.set()
     await task
 
@@ -73,5 +73,5 @@ async def test_what_is_remembered_is_bounded() -> None:
     time = Time()
     keys = UnknownKeys(time, time.sleep)
     for number in range(MAX_ADDRESSES + 100):
-        await keys.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+        await keys.delay_request(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(keys) == MAX_ADDRESSES

@@ -109,13 +109,13 @@ async def test_a_node_that_was_declared_dead_changes_nothing_of_a_batch_that_ano
     taken = await stores[1].claim_batch(left)
     assert taken is not None
     later = ResultFiles(folder, batch.id, moves=taken.moves)
-    later.take_over()
+    later.copy_former()
     before.add(make_result(batch, 2))
     for _ in range(2):
         with pytest.raises(BatchMoved):
             await before.mark_sent(3)
     files.append([make_result(batch, 5)])  # however late
-    later.take_over()
+    later.copy_former()
     assert later.recover()[0] == {"c1"}
     assert await stores[1].save_batch(attrs.evolve(taken, claimed=4))
     writer.cancel()

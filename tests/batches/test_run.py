@@ -37,7 +37,7 @@ async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tm
     sending = []
     for request in requests:
         slot = Slot(slots)
-        assert await slot.take(asyncio.Event())
+        assert await slot.acquire(asyncio.Event())
         assert await run._own_slots.acquire(asyncio.Event())
         sending.append(asyncio.create_task(run._send(1, line, request, slot)))  # type: ignore[arg-type]
     await asyncio.sleep(0)  # nothing writes its journal: the database is away

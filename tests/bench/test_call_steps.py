@@ -92,7 +92,7 @@ def pay() -> Callable[[], Any]:
     """Out of two purses that have been used today, as they mostly are."""
     balances = tuple(Balance(owner) for owner in OWNERS)
     for balance in balances:
-        balance.use(Quota(10**15, "monthly"), DAY)
+        balance.set_quota(Quota(10**15, "monthly"), DAY)
     reserve_all(balances, 1_000, DAY, NOW_S).settle(100, DAY)
     return lambda: reserve_all(balances, 1_000, DAY, NOW_S).settle(100, DAY)
 

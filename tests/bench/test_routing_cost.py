@@ -42,8 +42,8 @@ class RoutingScenario:
             ModelCatalog(clock=time.time),
             LoadBalancer(time.monotonic, settings=DEFAULT_SETTINGS, shared=None),
         )
-        catalog.use(configured)
-        self.load_balancer.use(configured)
+        catalog.set_channels(configured)
+        self.load_balancer.set_channels(configured)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
         self.router = Router(catalog, self.load_balancer, PricingPolicy(prices), models=())
 

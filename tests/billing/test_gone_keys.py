@@ -144,5 +144,5 @@ def test_balances_of_deleted_keys_are_not_loaded() -> None:
     assert count(balances)[:2] == (1, 1)
     account = balances.find_balance("account", 1)
     assert (account.lifetime.spent_nanos, account.lifetime.credit_nanos) == (7 * MANY, 11)
-    assert account.turn_to(day)[0].spent_nanos == 3 * MANY
+    assert account.begin_day(day)[0].spent_nanos == 3 * MANY
     assert balances.find_balance("key", 1).lifetime.credit_nanos == 100

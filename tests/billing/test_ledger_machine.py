@@ -411,7 +411,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert len({row.id for row in rows}) == len(rows)
         for place in self.quotas:
             balance = self.billing.balances.find_balance(*place)
-            tally = balance.tally(self.billing.balances.today)
+            tally = balance.find_counter(self.billing.balances.today)
             spent = sum(row.cost_nanos for row in rows if place in {("key", row.key_id), ("account", row.account_id)})
             assert balance.lifetime.spent_nanos == spent == self.sum_up(place, "spent", "lifetime")
             assert balance.held_nanos == self.find_held(place)

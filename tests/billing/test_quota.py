@@ -522,7 +522,10 @@ def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     sums = {}
     for owner in ("account", "key"):
         for owner_id, balance in balances.list_balances(owner):
-            month, day = balance.monthly.at(balances.today.month_start_s), balance.daily.at(balances.today.start_s)
+            month, day = (
+                balance.monthly.get_counter(balances.today.month_start_s),
+                balance.daily.get_counter(balances.today.start_s),
+            )
             tallies = (balance.lifetime, month, day)
             sums[owner, owner_id] = [(tally.spent_nanos, tally.credit_nanos) for tally in tallies]
     assert sums == {
@@ -555,7 +558,7 @@ def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_l
     balances.load([Spending(1, 7, 130)], balances.today)
     with pytest.raises(QuotaExceeded):
         balances.reserve_now(caller_of(key=capped(100)), 1)
-    assert balances.find_balance("key", 7).tally(balances.today).overrun_nanos == 30
+    assert balances.find_balance("key", 7).find_counter(balances.today).overrun_nanos == 30
     assert not balances.reservations
 
 

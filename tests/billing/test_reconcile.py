@@ -152,7 +152,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         "key 99: credited is 5, its entries say 0",
     ),
     "money that is held for nobody": (
-        lambda billing: billing.balances.find_balance("key", 7).reserve(3),
+        lambda billing: billing.balances.find_balance("key", 7).hold(3),
         "key 7: 3 held, its holds say 0",
     ),
     "a hold that was lost": (
@@ -259,7 +259,7 @@ class HeldVideos:
         """A job that goes on."""
         job, held = self.propose(number, nanos)
         await self.store.create(job)
-        self.videos.reservations.reserve(job, held)
+        self.videos.reservations.keep(job, held)
         return job
 
 
@@ -375,7 +375,7 @@ async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_n
 ) -> None:
     job, held = held_videos.propose(1, 30)
     await held_videos.store.create(job)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.reserve, job, held)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.keep, job, held)
     assert await problems(billing) == []
     assert held_videos.videos.reservations.list_held() == {"video_1": 30}
 

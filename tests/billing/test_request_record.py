@@ -73,8 +73,8 @@ def attempt_over(name: str) -> Attempt:
         ModelCatalog(clock=lambda: 0.0),
         LoadBalancer(lambda: 0.0, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None),
     )
-    catalog.use([channel])
-    switchboard.use([channel])
+    catalog.set_channels([channel])
+    switchboard.set_channels([channel])
     return Router(catalog, switchboard, PricingPolicy(), models=()).route(caller_of(), CALL).start("1", 0)
 
 

@@ -22,7 +22,7 @@ from rich.cells import cell_len
 from gateway.cli.main import main
 from gateway.cli.options import Amount
 from gateway.cli.output_billing import fill_days, find_decimals, fit_usage, format_bars, format_cost, list_usage_columns
-from gateway.cli.table import fill
+from gateway.cli.table import fill_columns
 from gateway.cli.text import clean, format_usd
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.ledger import LedgerRepository
@@ -397,7 +397,7 @@ def test_columns_and_bars_fit_whatever_is_counted(label: str, count: int, width:
     line = {"requests": count, "prompt_tokens": count, "completion_tokens": 0, "cached_tokens": count}
     lines = [{"model": name, "cost_usd": 0.0001, **line} for name in (label, "total")]
     numbers = {"REQUESTS": f"{count:,}", "IN": f"{count:,}", "OUT": "0", "CACHED": f"{count:,}", "COST": "$0.0001"}
-    filled, bar = fit_usage(fill(list_usage_columns("model", 4), lines), width)
+    filled, bar = fit_usage(fill_columns(list_usage_columns("model", 4), lines), width)
     columns = [one.column.title for one in filled]
     assert columns[0] == "MODEL"
     assert columns[-1] == "COST"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from gateway.cli.table import Column, draw, fill, find_color, fit, format_line, print_table
+from gateway.cli.table import Column, draw, fill_columns, find_color, fit_columns, format_line, print_table
 from tests.support.table_rows import table_rows
 
 WORDS = st.lists(st.text("abc1日", min_size=1, max_size=30), min_size=1, max_size=6).map(" ".join)
@@ -28,7 +28,7 @@ COLUMNS = (
 
 def render(rows: list[dict[str, Any]], width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    filled, gap = fit(fill(COLUMNS, rows), width)
+    filled, gap = fit_columns(fill_columns(COLUMNS, rows), width)
     draw(console, filled, gap)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()

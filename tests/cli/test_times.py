@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import click
 import pytest
 
-from gateway.cli.times import parse_day, write_moment
+from gateway.cli.times import parse_day, resolve_moment
 from tests.support.table_rows import table_rows
 
 NOW = datetime(2027, 3, 1, 12, 30, 15, 999, tzinfo=UTC)
@@ -30,12 +30,12 @@ NOW = datetime(2027, 3, 1, 12, 30, 15, 999, tzinfo=UTC)
     ],
 )
 def test_a_relative_time_becomes_one_that_the_admin_api_reads(text: str, direction: int, written: str) -> None:
-    assert write_moment(text, NOW, direction) == written
+    assert resolve_moment(text, NOW, direction) == written
 
 
 def test_a_time_that_no_calendar_has_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="'999999w' is too far away"):
-        write_moment("999999w", NOW, 1)
+        resolve_moment("999999w", NOW, 1)
 
 
 @table_rows(

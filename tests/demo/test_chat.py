@@ -85,7 +85,7 @@ def function(name: str, parameters: dict[str, Any] | None = None) -> dict[str, A
 
 
 def answered(body: dict[str, Any], index: int = 0) -> talk.DemoAnswer:
-    return talk.answer(asks.parse_chat(body), index)
+    return talk.build_answer(asks.parse_chat(body), index)
 
 
 def text(body: dict[str, Any], index: int = 0) -> str:
@@ -101,12 +101,12 @@ def cosine(one: str, other: str) -> float:
 
 
 def vector_of(text: str, dimensions: int = 256) -> list[float]:
-    return words.vector(words.features(text), dimensions)
+    return words.build_vector(words.list_words(text), dimensions)
 
 
 @given(st.text())
 def test_the_pieces_of_any_text_join_to_that_text(whole: str) -> None:
-    assert "".join(words.pieces(whole)) == whole
+    assert "".join(words.split_pieces(whole)) == whole
 
 
 @given(st.text(), st.integers(1, 120))
@@ -143,8 +143,8 @@ def test_images_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     text = [{"type": "text", "text": "What is this?"}]
     seen = asks.parse_chat(body(text + [image] * count))
-    assert phrase in "".join(talk.answer(seen, 0).pieces)
-    assert talk.prompt_tokens(seen) == talk.prompt_tokens(asks.parse_chat(body(text))) + 85 * count
+    assert phrase in "".join(talk.build_answer(seen, 0).pieces)
+    assert talk.count_prompt_tokens(seen) == talk.count_prompt_tokens(asks.parse_chat(body(text))) + 85 * count
 
 
 def test_a_very_long_question_is_quoted_only_in_part() -> None:
@@ -348,7 +348,7 @@ def test_a_schema_too_deep_to_write_is_refused() -> None:
     for _ in range(400):
         deep = {"a": deep}
     with pytest.raises(asks.RequestError, match="too deep"):
-        talk.prompt_tokens(asks.parse_chat(body(tools=[function("a", deep)])))
+        talk.count_prompt_tokens(asks.parse_chat(body(tools=[function("a", deep)])))
 
 
 @given(st.text(), st.integers(1, 2048))
@@ -361,7 +361,7 @@ def test_any_text_has_a_unit_vector_of_the_size_asked(words: str, dimensions: in
 def test_words_that_cancel_out_still_have_a_unit_vector() -> None:
     """Over every pair of a few dozen words on one coordinate, many pull it equally far both ways."""
     pairs = itertools.combinations(map(str, range(40)), 2)
-    assert {abs(words.vector(pair, 1)[0]) for pair in pairs} == {1.0}
+    assert {abs(words.build_vector(pair, 1)[0]) for pair in pairs} == {1.0}
 
 
 def test_texts_that_share_words_are_more_similar() -> None:

@@ -37,7 +37,7 @@ def balance_of(
     limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any
 ) -> Balance:
     balance = Balance(owner)
-    balance.use(Quota(limit, period if limit is not None else "none", **more), TODAY)
+    balance.set_quota(Quota(limit, period if limit is not None else "none", **more), TODAY)
     return balance
 
 
@@ -103,12 +103,12 @@ def test_months_have_their_length(year: int, month: int, day: int, month_days: i
 
 def test_a_window_keeps_the_period_it_runs_in_and_the_one_before() -> None:
     window = PeriodWindow()
-    window.at(1).spent_nanos = 10
-    window.at(2).spent_nanos = 20
-    assert [window.at(start).spent_nanos for start in (2, 1, 2, 1)] == [20, 10, 20, 10]
-    window.at(2)
-    assert window.at(3).spent_nanos == 0
-    assert window.at(2).spent_nanos == 20
+    window.get_counter(1).spent_nanos = 10
+    window.get_counter(2).spent_nanos = 20
+    assert [window.get_counter(start).spent_nanos for start in (2, 1, 2, 1)] == [20, 10, 20, 10]
+    window.get_counter(2)
+    assert window.get_counter(3).spent_nanos == 0
+    assert window.get_counter(2).spent_nanos == 20
 
 
 # what fits
@@ -132,7 +132,7 @@ def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
 @table_rows("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
 def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
     balance = Balance("key")
-    balance.use(quota, TODAY)
+    balance.set_quota(quota, TODAY)
     assert not quota.capped
     assert hold([balance], 10**18).settle(10**18, TODAY) == Charge(10**18, 0)
     assert (balance.find_room(TODAY), balance.find_balance(TODAY)) == (None, None)
@@ -171,8 +171,8 @@ def test_days_and_months_are_counted_whatever_the_cap_was(before: QuotaPeriod, a
     spend(balance, 1, parse_day(TODAY.month_start_s - 1))
     spend(balance, 20, parse_day(TODAY.start_s - 1))
     spend(balance, 300, TODAY)
-    balance.use(Quota(1_000, after), TODAY)
-    assert balance.tally(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
+    balance.set_quota(Quota(1_000, after), TODAY)
+    assert balance.find_counter(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
 
 
 def test_a_clock_that_is_set_back_over_midnight_finds_the_day_as_it_was() -> None:
@@ -199,7 +199,7 @@ def test_what_is_spent_beyond_the_cap_is_on_record(cost: int, overrun: int) -> N
     balance = balance_of(100)
     spend(balance, 50)
     assert hold([balance], 50).settle(cost, TODAY) == Charge(cost, overrun)
-    assert balance.tally(TODAY).overrun_nanos == overrun
+    assert balance.find_counter(TODAY).overrun_nanos == overrun
     assert balance.find_room(TODAY) == 50 - cost
 
 
@@ -207,14 +207,14 @@ def test_an_overrun_is_recorded_once_and_only_its_increase_is_the_next_ones() ->
     balance = balance_of(100)
     assert [spend(balance, 130), spend(balance, 5), spend(balance, 0)] == [30, 5, 0]
     balance.add_credit(40, TODAY)
-    assert (balance.tally(TODAY).overrun_nanos, balance.find_room(TODAY)) == (0, 5), "it is covered now"
+    assert (balance.find_counter(TODAY).overrun_nanos, balance.find_room(TODAY)) == (0, 5), "it is covered now"
     assert spend(balance, 35) == 30, "nor does what was covered hide the next one"
 
 
 def test_of_two_balances_the_larger_overrun_is_the_charges() -> None:
     balances = [balance_of(10), balance_of(4, "daily", "account"), balance_of()]
     assert hold(balances, 0).settle(12, TODAY) == Charge(12, 8)
-    assert [balance.tally(TODAY).overrun_nanos for balance in balances] == [2, 8, 0]
+    assert [balance.find_counter(TODAY).overrun_nanos for balance in balances] == [2, 8, 0]
 
 
 def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
@@ -222,7 +222,7 @@ def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
     other = hold([balance], 60)
     assert hold([balance], 40).settle(50, TODAY) == Charge(50, 10)
     assert other.settle(60, TODAY) == Charge(60, 0)
-    assert balance.tally(TODAY).overrun_nanos == 10
+    assert balance.find_counter(TODAY).overrun_nanos == 10
 
 
 @table_rows(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
@@ -245,12 +245,16 @@ def test_a_key_that_has_too_little_does_not_let_its_account_run_over() -> None:
         if account.find_room(TODAY):
             made.append(hold([key, account], 2))
             made[-1].extend(40)
-            made[-1].cover(40, TODAY)
+            made[-1].extend_each(40, TODAY)
     assert [each.nanos for each in made] == [10, 10, 10]
     assert [key.held_nanos for key in keys[:4]] == [10, 10, 10, 0]
     assert account.held_nanos == 90
     assert [each.settle(40, TODAY).overrun_nanos for each in made] == [30, 30, 30]
-    assert (account.held_nanos, account.tally(TODAY).spent_nanos, account.tally(TODAY).overrun_nanos) == (0, 120, 30)
+    assert (account.held_nanos, account.find_counter(TODAY).spent_nanos, account.find_counter(TODAY).overrun_nanos) == (
+        0,
+        120,
+        30,
+    )
 
 
 def test_without_a_cap_nothing_more_is_held() -> None:
@@ -272,7 +276,7 @@ def test_a_hold_over_the_end_of_the_month_is_spent_in_the_month_it_ends() -> Non
     balance = balance_of(100, "monthly")
     made = hold([balance], 80)
     made.settle(70, NEXT_MONTH)
-    assert (balance.find_room(NEXT_MONTH), balance.tally(NEXT_MONTH).spent_nanos) == (30, 70)
+    assert (balance.find_room(NEXT_MONTH), balance.find_counter(NEXT_MONTH).spent_nanos) == (30, 70)
     assert balance.lifetime.spent_nanos == 70
 
 
@@ -281,7 +285,7 @@ def test_what_yesterdays_credit_let_through_is_above_todays_cap_and_on_record() 
     balance.add_credit(50, TODAY)
     hold([balance], 150)
     assert balance.find_room(TOMORROW) == -50
-    assert balance.tally(TOMORROW).overrun_nanos == 50
+    assert balance.find_counter(TOMORROW).overrun_nanos == 50
 
 
 # changing a cap, and credits
@@ -291,20 +295,20 @@ def test_a_lowered_cap_leaves_an_overrun_on_record_and_no_room() -> None:
     balance = balance_of(100)
     spend(balance, 50)
     made = hold([balance], 40)
-    balance.use(Quota(30, "lifetime"), TODAY)
-    assert (balance.find_room(TODAY), balance.tally(TODAY).overrun_nanos) == (-60, 60)
+    balance.set_quota(Quota(30, "lifetime"), TODAY)
+    assert (balance.find_room(TODAY), balance.find_counter(TODAY).overrun_nanos) == (-60, 60)
     refuse([balance], 1)
     assert made.settle(40, TODAY) == Charge(40, 0)
-    balance.use(Quota(91, "lifetime"), TODAY)
+    balance.set_quota(Quota(91, "lifetime"), TODAY)
     hold([balance], 1)
 
 
 def test_the_same_cap_again_changes_nothing() -> None:
     balance = balance_of(100)
     spend(balance, 130)
-    before = attrs.evolve(balance.tally(TODAY))
-    balance.use(Quota(100, "lifetime"), TODAY)
-    assert balance.tally(TODAY) == before
+    before = attrs.evolve(balance.find_counter(TODAY))
+    balance.set_quota(Quota(100, "lifetime"), TODAY)
+    assert balance.find_counter(TODAY) == before
 
 
 @table_rows("period", PERIODS)
@@ -319,7 +323,11 @@ def test_money_that_is_taken_away_leaves_what_is_held_above_the_cap() -> None:
     balance = balance_of(100)
     hold([balance], 80)
     balance.add_credit(-30, TODAY)
-    assert (balance.find_room(TODAY), balance.find_balance(TODAY), balance.tally(TODAY).overrun_nanos) == (-10, 70, 10)
+    assert (balance.find_room(TODAY), balance.find_balance(TODAY), balance.find_counter(TODAY).overrun_nanos) == (
+        -10,
+        70,
+        10,
+    )
 
 
 def test_a_balance_is_what_is_left_held_or_not() -> None:
@@ -348,10 +356,10 @@ def test_at_every_moment_what_is_spent_and_held_is_covered(
             balance.add_credit(amount, day)
         elif step == "limit":
             limit = max(0, amount)
-            balance.use(Quota(limit, period), day)
+            balance.set_quota(Quota(limit, period), day)
         elif step == "roll":
             day = parse_day(day.end_s)
-        tally = balance.tally(day)
+        tally = balance.find_counter(day)
         assert tally.spent_nanos >= 0
         assert balance.held_nanos == sum(made.nanos for made in held)
         assert tally.spent_nanos + balance.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
@@ -378,7 +386,7 @@ def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
         if step == "hold" and 0 <= amount <= (balance.find_room(day) or 0):
             held.append(hold([balance], amount, day))
         elif step == "settle" and held and amount >= 0:
-            tally, made = balance.tally(day), held.pop()
+            tally, made = balance.find_counter(day), held.pop()
             covered = (quota.limit_nanos or 0) + tally.credit_nanos + tally.overrun_nanos
             above = max(0, tally.spent_nanos + amount + balance.held_nanos - made.nanos - covered)
             assert made.settle(amount, day) == Charge(amount, above)
@@ -390,11 +398,11 @@ def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
             sums[day.start_s, "credit"] += amount
         elif step == "quota":
             quota = Quota(max(0, amount), period)
-            balance.use(quota, day)
+            balance.set_quota(quota, day)
         start = day.start_s if quota.period == "daily" else 0  # both days are of one month
         left = (quota.limit_nanos or 0) + sums[start, "credit"] - sums[start, "spent"]
         assert (balance.find_balance(day), balance.held_nanos) == (left, sum(made.nanos for made in held))
-        assert (balance.find_room(day) or 0) + balance.tally(day).overrun_nanos >= 0
+        assert (balance.find_room(day) or 0) + balance.find_counter(day).overrun_nanos >= 0
 
 
 # who is told, and what

@@ -146,7 +146,7 @@ def relay(
         inference = parse_chat_inference({**HELLO, "stream": True})
         ctx = make_context(caller_of(), inference)
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
-        load_balancer.use(
+        load_balancer.set_channels(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
         )
@@ -258,7 +258,7 @@ def test_a_comment_never_lands_inside_an_event() -> None:
 def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
     async def scene() -> int:
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
-        load_balancer.use([Channel("up", "custom", "http://up.invalid/v1")])
+        load_balancer.set_channels([Channel("up", "custom", "http://up.invalid/v1")])
         inference = parse_chat_inference({**HELLO, "stream": True})
         route = Route([Target(load_balancer.channels["up"], CHAT, "m")], inference, load_balancer)
         ctx = make_context(caller_of(), inference, route=route)
@@ -273,7 +273,7 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
 def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundred() -> None:
     async def scene(crowd: int) -> tuple[int, float]:
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
-        load_balancer.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
+        load_balancer.set_channels([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
         load_balancer.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
         load_balancer.retrying = 10**6  # it is never anybody's turn
         inference = parse_chat_inference(HELLO)

@@ -26,7 +26,7 @@ IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1)
 
 def make_attempt() -> Attempt:
     board = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
-    board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
+    board.set_channels([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
     target = Target(board.channels["up"], Endpoint("openai_chat", "/chat/completions"), "m")
     slot = board.acquire(target.state, target.endpoint_key, 1, retry=False)
     return Attempt(target, target.channel, slot, make_translator(CALL, "openai_chat", IDENTITY))

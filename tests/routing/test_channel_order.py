@@ -104,7 +104,7 @@ class Board(LoadBalancer):
     def __init__(self) -> None:
         self.time = 50.0
         super().__init__(lambda: self.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None)
-        self.use([DECLARED])
+        self.set_channels([DECLARED])
 
     def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> ChannelSlot:
         slot = self.acquire(self.channels["filed"], ("openai_chat", "m"), 1, retry=False)
@@ -172,7 +172,7 @@ async def test_only_the_last_calls_make_the_figures_and_all_are_counted() -> Non
 def test_a_channel_that_is_changed_keeps_its_figures_and_one_that_leads_elsewhere_begins_anew() -> None:
     board = Board()
     board.call(first_byte_s=0.1)
-    board.use([attrs.evolve(DECLARED, priority=3)])
+    board.set_channels([attrs.evolve(DECLARED, priority=3)])
     assert board.channels["filed"].calls == 1
-    board.use([attrs.evolve(DECLARED, base_url="http://127.0.0.1:8/v1")])
+    board.set_channels([attrs.evolve(DECLARED, base_url="http://127.0.0.1:8/v1")])
     assert board.channels["filed"].calls == 0

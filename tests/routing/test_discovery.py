@@ -79,7 +79,7 @@ def test_a_keys_blanks_are_no_part_of_it() -> None:
 def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_model_yet() -> None:
     catalog = ModelCatalog(clock=lambda: 0.0)
     mine = Channel("mine", "custom", "http://mine/v1", models=("m",))
-    catalog.use([*find_keyed({"OPENAI_API_KEY": "k"}), mine])
+    catalog.set_channels([*find_keyed({"OPENAI_API_KEY": "k"}), mine])
     assert [channel.name for channel in catalog.channels] == ["openai", "mine"]
     assert [(channel.name, sure) for channel, sure in catalog.list_serving("m")] == [("openai", False), ("mine", True)]
     assert catalog.list_models()[0].id == "m"

@@ -31,7 +31,7 @@ class Board(LoadBalancer):
     def __init__(self, *channels: Channel, **more: Any) -> None:
         self.time = START
         super().__init__(lambda: self.time, lambda: 0.5, settings=RetrySettings(RULES, **more), shared=None)
-        self.use(channels or [channel()])
+        self.set_channels(channels or [channel()])
 
     def call(
         self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any
@@ -427,7 +427,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
         board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
     line = running.state
-    board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
+    board.set_channels([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.channels["up"] is line
     assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling_down", 10.0))
     assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
@@ -438,7 +438,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
 def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
-    board.use([attrs.evolve(channel(), **change)])
+    board.set_channels([attrs.evolve(channel(), **change)])
     assert board.obstacle() is None
     assert board.channels["up"].breaker.trips == 0
 
@@ -446,7 +446,7 @@ def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> N
 def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
     board = Board(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with a"))
-    board.use([channel("up", "c", "b", "a")])
+    board.set_channels([channel("up", "c", "b", "a")])
     assert turn(board, 4) == ["c", "b", "c", "b"]
 
 
@@ -454,7 +454,7 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
     board = Board(channel("up", "bad"))
     board.meet(errors.ProviderAuthError("no"))
     assert board.obstacle() is not None
-    board.use([channel("up", "good")])
+    board.set_channels([channel("up", "good")])
     assert turn(board, 1) == ["good"]
 
 
@@ -471,7 +471,7 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
 def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[Channel]) -> None:
     board = Board(channel("up", max_concurrency=5))
     line, slots = board.channels["up"], [board.call(retry=True) for _ in range(3)]
-    board.use(after)
+    board.set_channels(after)
     assert (board.running, board.retrying) == (3, 3)
     for slot, end in zip(slots, (broken(), errors.ProviderAuthError("no"), None), strict=True):
         if end is None:
@@ -486,7 +486,7 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
 def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
     board = Board(channel("up"))
     slots = [board.call() for _ in range(3)]
-    board.use([channel("up", max_concurrency=2)])
+    board.set_channels([channel("up", max_concurrency=2)])
     assert board.obstacle() == ("full", FULL_WAIT_S)
     board.release(slots[0])
     board.release(slots[1])
@@ -496,7 +496,7 @@ def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
 def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> None:
     board = Board()
     slots = [board.call() for _ in range(5)]
-    board.use([attrs.evolve(channel(), base_url="http://elsewhere")])
+    board.set_channels([attrs.evolve(channel(), base_url="http://elsewhere")])
     for slot in slots:
         board.record_failure(slot, broken())
         board.release(slot)
@@ -506,29 +506,29 @@ def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> 
 def test_a_raised_rate_is_of_use_at_once() -> None:
     board = Board(channel(rpm=1))
     board.succeed()
-    board.use([channel(rpm=6_000)])
+    board.set_channels([channel(rpm=6_000)])
     assert board.obstacle() is None
 
 
 def test_a_lifted_rate_is_no_obstacle() -> None:
     board = Board(channel(rpm=1))
     board.succeed()
-    board.use([channel()])
+    board.set_channels([channel()])
     assert board.obstacle() is None
 
 
 def test_channels_are_offered_as_they_were_given() -> None:
     board = Board(channel("a"), channel("b"))
-    board.use([channel("b"), channel("c")])
+    board.set_channels([channel("b"), channel("c")])
     assert list(board.channels) == ["b", "c"]
 
 
 def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
     board = Board(channel(headers=(("x-key", "wrong"),)))
     board.meet(errors.ProviderAuthError("no"))
-    board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
+    board.set_channels([channel(headers=(("x-key", "wrong"),), priority=3)])
     assert board.obstacle() == ("refused", REFUSED_S)
-    board.use([channel(headers=(("x-key", "right"),))])
+    board.set_channels([channel(headers=(("x-key", "right"),))])
     assert board.obstacle() is None
 
 
@@ -536,7 +536,7 @@ def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewh
     board = Board(channel("a"), channel("b"), channel("c"), channel("d"))
     channels = dict(board.channels)
     elsewhere = attrs.evolve(channel("d"), base_url="http://elsewhere")
-    board.use([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
+    board.set_channels([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
     assert {name for name, line in channels.items() if line.offered} == {"a"}
 
 
@@ -556,7 +556,7 @@ def test_one_channel_that_may_be_well_is_enough() -> None:
 
 def test_without_channels_nothing_is_open() -> None:
     board = Board()
-    board.use([])
+    board.set_channels([])
     assert not board.any_open
 
 
@@ -683,7 +683,7 @@ class Exchange(RuleBasedStateMachine):
     @rule(data=st.data())
     def reload(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(CHANNELS), unique_by=lambda one: one.name))
-        self.board.use(chosen)
+        self.board.set_channels(chosen)
 
     @invariant()
     def what_runs_is_what_was_not_ended(self) -> None:

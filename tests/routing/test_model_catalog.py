@@ -20,7 +20,7 @@ NOW = 1_000
 
 def catalog_of(*channels: Channel) -> ModelCatalog:
     catalog = ModelCatalog(clock=lambda: float(NOW))
-    catalog.use(channels)
+    catalog.set_channels(channels)
     return catalog
 
 
@@ -78,11 +78,11 @@ def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_yo
     """A list that changes with every look would never have the same entity tag."""
     now = [1_000.0]
     catalog, up = ModelCatalog(clock=lambda: now[0]), channel("up", "m", ours="unlisted")
-    catalog.use([up])
+    catalog.set_channels([up])
     tag = build_etag(catalog.list_models())
     now[0] += 60
     assert build_etag(catalog.list_models()) == tag
-    catalog.use([attrs.evolve(up, weight=2)])
+    catalog.set_channels([attrs.evolve(up, weight=2)])
     assert build_etag(catalog.list_models()) == tag
 
 
@@ -258,7 +258,7 @@ def test_a_change_that_leads_to_the_same_server_keeps_what_is_known_of_its_model
     catalog.note_failure(up, "not now")
     known = catalog.find_synced(up)
     after = attrs.evolve(up, **change)
-    catalog.use([after])
+    catalog.set_channels([after])
     assert catalog.channels == (after,)
     assert offers(catalog) == ["a", "b"]
     assert catalog.find_synced(after) == known
@@ -273,7 +273,7 @@ def test_a_change_that_leads_elsewhere_forgets_what_is_known_of_its_models(chang
     catalog = catalog_of(up)
     catalog.apply_listing(up, listed("a", "b"))
     after = attrs.evolve(up, **change)
-    catalog.use([after])
+    catalog.set_channels([after])
     assert offers(catalog, after.name) == (None if after.sync else ["a"])
     assert catalog.find_synced(after) == SyncStatus()
 
@@ -283,9 +283,9 @@ def test_a_narrower_filter_holds_at_once_and_a_wider_one_from_the_next_listing_o
     catalog = catalog_of(up)
     catalog.apply_listing(up, listed("gpt-1", "gpt-2", "tts-1"))
     narrow = attrs.evolve(up, models=("gpt-*",))
-    catalog.use([narrow])
+    catalog.set_channels([narrow])
     assert (ids(catalog), serving(catalog, "tts-1")) == (["gpt-1", "gpt-2"], {})
-    catalog.use([up])
+    catalog.set_channels([up])
     assert ids(catalog) == ["gpt-1", "gpt-2"]
     catalog.apply_listing(up, listed("gpt-1", "gpt-2", "tts-1"))
     assert ids(catalog) == ["gpt-1", "gpt-2", "tts-1"]
@@ -294,7 +294,7 @@ def test_a_narrower_filter_holds_at_once_and_a_wider_one_from_the_next_listing_o
 def test_a_changed_list_of_declared_models_holds_at_once() -> None:
     up = channel("up", "a", "b")
     catalog = catalog_of(up)
-    catalog.use([attrs.evolve(up, models=("b", "c"))])
+    catalog.set_channels([attrs.evolve(up, models=("b", "c"))])
     assert ids(catalog) == ["b", "c"]
 
 
@@ -304,7 +304,7 @@ def test_absences_are_counted_over_a_change() -> None:
     catalog.apply_listing(up, listed("a", "b"))
     catalog.apply_listing(up, listed("b"))
     after = attrs.evolve(up, weight=5)
-    catalog.use([after])
+    catalog.set_channels([after])
     assert catalog.apply_listing(after, listed("b")) == (set(), {"a"})
 
 
@@ -312,9 +312,9 @@ def test_a_declared_model_keeps_its_age_over_a_change_of_something_else() -> Non
     now = [1_000.0]
     catalog = ModelCatalog(clock=lambda: now[0])
     up = channel("up", "m")
-    catalog.use([up])
+    catalog.set_channels([up])
     now[0] = 2_000.0
-    catalog.use([attrs.evolve(up, weight=2), channel("new", "n")])
+    catalog.set_channels([attrs.evolve(up, weight=2), channel("new", "n")])
     assert {model.id: model.created_s for model in catalog.list_models()} == {"m": 1_000, "n": 2_000}
 
 
@@ -322,10 +322,10 @@ def test_a_channel_that_went_is_forgotten_even_if_it_comes_again() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
     catalog.apply_listing(up, listed("a"))
-    catalog.use([])
+    catalog.set_channels([])
     assert (catalog.channels, ids(catalog), catalog.find_channel("up")) == ((), [], None)
     assert catalog.find_synced(up) == SyncStatus()
-    catalog.use([up])
+    catalog.set_channels([up])
     assert offers(catalog) is None
 
 
@@ -333,7 +333,7 @@ def test_channels_in_another_order_are_offered_in_it_and_keep_their_models() -> 
     one, two = channel("one", sync=True), channel("two", sync=True)
     catalog = catalog_of(one, two)
     catalog.apply_listing(one, listed("a"))
-    catalog.use(iter([two, one]))
+    catalog.set_channels(iter([two, one]))
     assert (catalog.channels, offers(catalog, "one"), offers(catalog, "two")) == ((two, one), ["a"], None)
 
 
@@ -345,7 +345,7 @@ def test_a_listing_of_a_channel_that_was_changed_meanwhile_is_not_taken_in() -> 
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
     assert (offers(catalog), catalog.find_synced(after)) == (None, SyncStatus())
-    catalog.use([])
+    catalog.set_channels([])
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
 
@@ -354,7 +354,7 @@ def test_a_listing_of_a_channel_that_was_only_read_anew_meanwhile_is_taken_in() 
     """As a stored one is whenever another is added or changed."""
     up = channel(sync=True)
     catalog = catalog_of(up)
-    catalog.use([attrs.evolve(up), channel("other", "m")])
+    catalog.set_channels([attrs.evolve(up), channel("other", "m")])
     catalog.note_failure(up, "not now")
     assert catalog.find_synced(up).error == "not now"
     assert catalog.apply_listing(up, listed("a")) == ({"a"}, set())
@@ -372,7 +372,7 @@ def test_of_a_channel_that_was_never_asked_nothing_is_known() -> None:
 def test_what_the_last_change_was_stays_known_over_listings_that_change_nothing() -> None:
     now = [1_000.0]
     catalog, up = ModelCatalog(clock=lambda: now[0]), channel(sync=True)
-    catalog.use([up])
+    catalog.set_channels([up])
     reported = []
     for names in (["b", "a"], ["b", "a"], ["b", "c"], ["b", "c"], ["b", "c"]):
         catalog.apply_listing(up, listed(*names))

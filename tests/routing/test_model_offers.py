@@ -21,7 +21,7 @@ ALIAS = Price("theirs", 30)
 @pytest.fixture
 def catalog() -> ModelCatalog:
     made = ModelCatalog(clock=lambda: 7.0)
-    made.use([OPEN, LAB, CLOSED, OFF])
+    made.set_channels([OPEN, LAB, CLOSED, OFF])
     return made
 
 
@@ -74,5 +74,5 @@ def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog
 
 def test_a_price_is_found_by_the_callers_name_or_the_providers() -> None:
     catalog = ModelCatalog(clock=lambda: 7.0)
-    catalog.use([Channel("up", "custom", "http://up/v1", models=("theirs",), model_map=(("ours", "theirs"),))])
+    catalog.set_channels([Channel("up", "custom", "http://up/v1", models=("theirs",), model_map=(("ours", "theirs"),))])
     assert see(catalog, PricingPolicy(PriceList([ALIAS])), None)["ours"] == (["up"], ALIAS, 1_000_000)

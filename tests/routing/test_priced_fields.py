@@ -116,16 +116,16 @@ def test_the_charge_follows_the_model_that_answered_where_that_is_dearer() -> No
         (CHEAP, cheap), (EXPENSIVE, expensive), (f"{CHEAP}-2025-08-07", cheap), (f"{CHEAP}:free", cheap),
         ("who/knows", cheap), ("", expensive),
     ):  # fmt: skip
-        assert target.cost_of(answered, USED) == cost
+        assert target.find_cost(answered, USED) == cost
     (other,) = ask(Floor(router(), prices=PRICES), model=EXPENSIVE)
-    assert other.cost_of(CHEAP, USED) == other.cost(USED) == expensive
+    assert other.find_cost(CHEAP, USED) == other.cost(USED) == expensive
 
 
 def test_a_router_may_answer_with_another_model_unasked() -> None:
     """An automatic choice, or a fallback of the provider's own: nobody has named the model, and it is paid for."""
     (target,) = ask(Floor(router(), prices=PRICES))
     assert target.find_price is not None
-    assert target.cost_of(EXPENSIVE, USED) > target.cost(USED) == target.cost_of("", USED)
+    assert target.find_cost(EXPENSIVE, USED) > target.cost(USED) == target.find_cost("", USED)
 
 
 def test_elsewhere_the_model_that_was_asked_for_is_paid() -> None:
@@ -230,7 +230,7 @@ def test_the_model_that_answered_is_found_in_what_was_told(reported: bytes, mode
 def test_a_price_of_nothing_is_not_followed() -> None:
     (target,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[EXPENSIVE])
     assert target.named == {EXPENSIVE: None}
-    assert target.cost_of(EXPENSIVE, USED) == target.cost(USED)
+    assert target.find_cost(EXPENSIVE, USED) == target.cost(USED)
     assert isinstance(target.price, Price)
 
 

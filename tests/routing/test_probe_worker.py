@@ -47,8 +47,8 @@ class ProbeScenario:
         return await fetch_models(self.upstream, channel, now_s=1, timeout_s=0.2)
 
     def use(self, *channels: Channel) -> None:
-        self.catalog.use(channels)
-        self.board.use(channels)
+        self.catalog.set_channels(channels)
+        self.board.set_channels(channels)
 
     def line(self, name: str = "closed") -> ChannelState:
         return self.board.channels[name]
@@ -337,8 +337,8 @@ def test_it_looks_every_second_for_ever() -> None:
             LoadBalancer(loop.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None),
         )
         board.settings = RetrySettings(RULES)
-        catalog.use([UP])
-        board.use([UP])
+        catalog.set_channels([UP])
+        board.set_channels([UP])
 
         async def fetch(_channel: Channel) -> Sequence[ModelInfo]:
             asked_at.append(loop.time() - began)

@@ -42,7 +42,7 @@ def target(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
     fields = {name: more.pop(name) for name in tuple(more) if name in {"headers", "base_url", "proxy", "timeouts"}}
     channel = Channel("up", provider, fields.pop("base_url", "http://up/v1"), ("key-of-up",), ("m",), **fields)
     board = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
-    board.use([channel])
+    board.set_channels([channel])
     endpoint = PROVIDERS[provider].find_endpoint((wire,), model)  # type: ignore[arg-type]
     assert endpoint is not None
     return Target(board.channels["up"], endpoint, model, **more)

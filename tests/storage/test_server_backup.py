@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.reconcile import reconcile
-from gateway.billing.recovery import open_bank, recover
+from gateway.billing.recovery import load_balances, recover
 from gateway.billing.write_queue import WriteQueue
 from gateway.storage import schema
 from gateway.storage.backup import BackupSource, write_backup
@@ -54,7 +54,7 @@ async def settle(folder: Path, url: str) -> tuple[set[str], dict[str, Any]]:
     ledger, journal = LedgerRepository(database), RequestJournal(folder / JOURNAL)
     await recover(journal.leftovers, ledger, journal, on_crash="release", now_ms=NOON_MS)
     journal.close()
-    report = await reconcile(await open_bank(ledger, now), ledger, WriteQueue(), None, now)
+    report = await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None, now)
     ids = {row.id for row in await database.read(select(schema.requests.c.id))}
     await database.close()
     return ids, report

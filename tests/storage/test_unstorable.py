@@ -11,7 +11,7 @@ import pytest
 
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.reconcile import reconcile
-from gateway.billing.recovery import open_bank, recover
+from gateway.billing.recovery import load_balances, recover
 from gateway.billing.write_queue import WriteQueue
 from gateway.doctor.folder_checks import check_unstorable
 from gateway.domain.request_log import RequestRecord
@@ -54,7 +54,7 @@ def journal(tmp_path: Path) -> Iterator[RequestJournal]:
 
 async def audit(database: Database) -> dict[str, Any]:
     ledger = LedgerRepository(database)
-    return await reconcile(await open_bank(ledger, now), ledger, WriteQueue(), None, now)
+    return await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None, now)
 
 
 @pytest.mark.parametrize("how", ["value", "missing"])

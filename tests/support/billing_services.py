@@ -17,7 +17,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.billing.recovery import open_bank, recover
+from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
@@ -208,7 +208,7 @@ class BillingServices:
         self._open()
         left = self.journal.leftovers
         await recover(left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000))
-        self._build(await open_bank(self.disk, lambda: self.now))
+        self._build(await load_balances(self.disk, lambda: self.now))
 
     async def set_clock(self, now: float) -> None:
         """The machine's clock is set; returns when the purses know what was spent on that day."""

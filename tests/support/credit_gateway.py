@@ -102,7 +102,7 @@ class LeasedGateway:
         )
         self.workers = JobRunner()
 
-    def reach(self, at_s: float) -> None:
+    def advance_to(self, at_s: float) -> None:
         """As the clock of a node."""
         self.least_s = max(self.least_s, at_s)
         self.now = max(self.now, at_s)

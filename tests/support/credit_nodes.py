@@ -185,12 +185,12 @@ class Node:
         """Apply the current limit."""
         lease, quota = self.leases[balance], self.world.limits[balance]
         if quota is not lease.quota:
-            lease.use(quota, self.world.day)
+            lease.set_quota(quota, self.world.day)
             self.world.done["heard"] += 1
 
     def _reserve(self, balance: BalanceId, nanos: int) -> None:
         lease = self.leases[balance]
-        lease.reserve(nanos)
+        lease.hold(nanos)
         if not lease.leased and self.world.limits[balance].capped:
             self.world.beside[balance] += nanos
             self.world.done["late"] += 1

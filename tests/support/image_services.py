@@ -196,8 +196,8 @@ def image_services(
         ModelCatalog(clock=lambda: 0.0),
         LoadBalancer(lambda: asyncio.get_running_loop().time(), settings=DEFAULT_SETTINGS, shared=None),
     )
-    catalog.use([channel])
-    board.use([channel])
+    catalog.set_channels([channel])
+    board.set_channels([channel])
     router = Router(catalog, board, PricingPolicy(), models=())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})

@@ -57,8 +57,8 @@ class Floor(Router):
         return next(self.throws)
 
     def use(self, *channels: Channel) -> None:
-        self.catalog.use(channels)
-        self.board.use(channels)
+        self.catalog.set_channels(channels)
+        self.board.set_channels(channels)
 
     def options(self, inference: InferenceRequest | None = None, caller: Caller = CALLER) -> Sequence[Target]:
         return self.route(caller, inference or call_of()).targets

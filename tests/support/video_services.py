@@ -406,8 +406,8 @@ class VideoServices:
 
     def use(self, *channels: Channel) -> None:
         """These are the channels now."""
-        self.catalog.use(channels)
-        self.board.use(channels)
+        self.catalog.set_channels(channels)
+        self.board.set_channels(channels)
 
     def clock(self) -> float:
         return EPOCH_S + self.loop.time()

@@ -76,7 +76,7 @@ class LeasedBalances(Balances):
         if not self._list_refusing(short, nanos - reservation.nanos):
             await self._wait_for(reservation, short, nanos)
         if reservation.list_short(nanos, self._day):
-            self._refuse_second(reservation, short, nanos)
+            self._raise_exceeded(reservation, short, nanos)
 
     async def _wait_for(
         self,
@@ -106,7 +106,7 @@ class LeasedBalances(Balances):
         self._keeper.end_overdrafts([each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)])
         super()._end_overdrafts(reservation)
 
-    def _describe(self, balances: Collection[Balance]) -> list[Balance]:
+    def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
         return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
 
     def check(self, caller: Caller) -> None:
@@ -140,7 +140,7 @@ class LeasedBalances(Balances):
             finally:
                 if not stored:
                     for balance in balances:
-                        balance.reserve(reservation.nanos)
+                        balance.hold(reservation.nanos)
                     self._keeper.reread_leases()
         self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)

@@ -53,7 +53,7 @@ class NodeCredit:
             unposted,
             today=self._find_today,
             now=time.monotonic,
-            reach=node.clock.reach,
+            reach=node.clock.advance_to,
             wait_s=wait_s,
         )
         self.balances = LeasedBalances(clock, self.keeper)

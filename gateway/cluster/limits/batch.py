@@ -29,7 +29,7 @@ class LimitBatch:
     def report(self, name: str, running: int) -> None:
         self._running[name] = running
 
-    def add_fix(self, name: str, what: int, units: int, limit: int) -> None:
+    def add_correction(self, name: str, what: int, units: int, limit: int) -> None:
         self._running.setdefault(name, -1)
         self._fixes.append((name, what, units, limit))
 

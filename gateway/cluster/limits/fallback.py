@@ -5,7 +5,7 @@ from typing import Literal
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.cluster.limits.batch import REQUESTS, TOKENS
-from gateway.cluster.limits.subject import SharedCaller, SharedSubject, find_part
+from gateway.cluster.limits.subject import SharedCaller, SharedSubject, divide_limit
 from gateway.domain.rate_limit import (
     FULL_WAIT_S,
     MINUTE_S,
@@ -107,7 +107,7 @@ class LocalFallbackLimiter:
         recent = self._clock() < self._since + RECENT_S
         for subject, shared in zip(caller.subjects, caller.shared, strict=True):
             whole = subject.limits.max_concurrency
-            most = find_part(whole, self._count())
+            most = divide_limit(whole, self._count())
             if whole is None or most is None:
                 continue
             if shared.mine >= most - spare(most) or (recent and shared.buckets.running >= whole - spare(whole)):

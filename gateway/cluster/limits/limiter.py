@@ -105,9 +105,9 @@ class SharedRateLimiter:
         now = self._clock()
         for subject, limits in zip(caller.shared, caller.named, strict=True):
             rpm, tpm = limits[1].rpm, limits[1].tpm
-            if rpm is not None and not subject.requests.has(1, rpm, now):
+            if rpm is not None and not subject.requests.covers(1, rpm, now):
                 return None
-            if tpm is not None and not subject.tokens.has(tokens, tpm, now):
+            if tpm is not None and not subject.tokens.covers(tokens, tpm, now):
                 return None
         return self._take_ahead(caller, tokens, now)
 
@@ -214,7 +214,7 @@ class SharedRateLimiter:
         self._asked, self._waiting = self._waiting, []
         reported, self._reports = self._reports, set()
         for fix in (*self._fixes, *self._alone.list_unreported()):
-            batch.add_fix(*fix)
+            batch.add_correction(*fix)
         self._fixes = []
         self._wishes = {}
         for waiting in self._asked:
@@ -227,8 +227,8 @@ class SharedRateLimiter:
                     (REQUESTS, subject.requests, limits.rpm or 0, burst),
                     (TOKENS, subject.tokens, limits.tpm or 0, limits.tpm or 0),
                 ):
-                    if units := ahead.give_up(now):
-                        batch.add_fix(name, what, -units, ahead.limit)
+                    if units := ahead.return_units(now):
+                        batch.add_correction(name, what, -units, ahead.limit)
                     if not limit or waiting.kind != FULL or caller.crowded or ahead in self._wishes:
                         continue
                     cost = waiting.tokens if what == TOKENS else 1
@@ -284,7 +284,7 @@ class SharedRateLimiter:
         caller, kind, (now, there) = waiting.caller, waiting.kind, clocks
         states = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         for subject, (requests, tokens, running) in zip(caller.shared, states, strict=True):
-            subject.learn(requests, tokens, int(running))
+            subject.update(requests, tokens, int(running))
         outcome = waiting.outcome
         if outcome.done() and not outcome.cancelled():  # too late; the server's places are released
             self._reports.update([subject for subject, _ in caller.crowded])
@@ -344,7 +344,7 @@ class SharedRateLimiter:
         if shared is None:
             shared = self._subjects[who] = SharedSubject(subject)
         elif shared.buckets.limits != subject.limits:
-            shared.buckets.use(subject.limits, self._clock() + self._ahead_of_clock)
+            shared.buckets.set_limits(subject.limits, self._clock() + self._ahead_of_clock)
             self._callers.clear()
         return shared
 

@@ -22,7 +22,7 @@ class SharedSubject:
         self.tokens = UnitsAhead(self.buckets.tokens)
         self.mine = 0
 
-    def learn(self, requests: float, tokens: float, running: int) -> None:
+    def update(self, requests: float, tokens: float, running: int) -> None:
         self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
 
 
@@ -67,11 +67,14 @@ class PermitHolder:
 def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:
     limits = subject.limits
     share = Limits(
-        find_part(limits.rpm, gateways), find_part(limits.tpm, gateways), None, find_part(limits.burst, gateways)
+        divide_limit(limits.rpm, gateways),
+        divide_limit(limits.tpm, gateways),
+        None,
+        divide_limit(limits.burst, gateways),
     )
     return RateLimitSubject(subject.kind, subject.id, share)
 
 
-def find_part(limit: int | None, gateways: int) -> int | None:
+def divide_limit(limit: int | None, gateways: int) -> int | None:
     """Return the share of a limit for one of ``gateways``: at least one."""
     return None if limit is None else max(1, limit // gateways)

@@ -25,7 +25,7 @@ class UnitsAhead:
         self.until = self.reported = 0.0
         self._per_s = self._seen = 0.0
 
-    def has(self, cost: int, limit: int, now: float) -> bool:
+    def covers(self, cost: int, limit: int, now: float) -> bool:
         """Return whether ``cost`` units taken under ``limit`` are available. ``now`` is the gateway's own clock."""
         return self.units >= cost and self.until > now and self.limit == limit
 
@@ -42,6 +42,6 @@ class UnitsAhead:
     def put(self, units: int, limit: int, now: float) -> None:
         self.units, self.limit, self.until = units, limit, now + KEPT_S
 
-    def give_up(self, now: float) -> int:
+    def return_units(self, now: float) -> int:
         units, self.units = self.units, 0
         return units if self.until > now else 0

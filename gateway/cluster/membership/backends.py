@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from gateway.storage.postgres.address import NODE
 
 SPACE, LEADER = 7130, 0
-"""First key of the nodes' advisory locks, and second key of the leader's lock; ``number_node`` returns the others."""
+"""``SPACE``: first key of advisory locks. ``LEADER``: second key of the leader's; ``find_lock_number``: of a node's."""
 
 _END_NODE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -37,7 +37,7 @@ Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which is untyped."""
 
 
-def number_node(node: str) -> int:
+def find_lock_number(node: str) -> int:
     """Return the number of the lock of a node's process. It is never ``LEADER``; -1 if the id is not hexadecimal."""
     try:
         return int(node[:7], 16) + 1
@@ -56,7 +56,7 @@ async def end_leader(connection: Connection, pid: int) -> None:
 
 
 async def find_leader(connection: Connection) -> tuple[int, int] | None:
-    """Return the server process of the leader's connection and the leader's ``number_node``; None without a leader."""
+    """Return the server process id of the leader's connection and its lock number; None without a leader."""
     row = await connection.fetchrow(_FIND_LEADER)
     return None if row is None else (row["pid"], row["objid"])
 

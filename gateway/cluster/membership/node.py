@@ -298,7 +298,7 @@ class ClusterNode:
 
     async def _update_leadership(self) -> None:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
-        leads = await self._session.lead() and not self._outdated
+        leads = await self._session.try_lead() and not self._outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.process)
         self.leadership.begin() if leads else self.leadership.end()

@@ -15,7 +15,15 @@ import structlog
 from sqlalchemy import Executable, text
 
 from gateway.cluster.credit.rows import LIMITS_LOCK
-from gateway.cluster.membership.backends import LEADER, SPACE, end_leader, end_node, end_stuck, find_leader, number_node
+from gateway.cluster.membership.backends import (
+    LEADER,
+    SPACE,
+    end_leader,
+    end_node,
+    end_stuck,
+    find_leader,
+    find_lock_number,
+)
 from gateway.cluster.membership.times import TIMES, ClusterTimes
 from gateway.domain.node import Change, Heartbeat, Node
 from gateway.errors import StoreUnavailable
@@ -187,7 +195,7 @@ class NodeSession:
             await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
         self.node = attrs.evolve(self.node, config_digest=config_digest)
 
-    async def lead(self) -> bool:
+    async def try_lead(self) -> bool:
         """Become the leader of the cluster if it has no leader. Return whether this node leads."""
         async with self._own.exclusive(self.times.statement_s) as connection:
             if not self._leads:
@@ -228,7 +236,7 @@ class NodeSession:
     async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
         """End the connection of the ``leader`` unless it is one of the ``alive`` nodes; return whether it was ended."""
         pid, number = leader
-        if number in map(number_node, alive):
+        if number in map(find_lock_number, alive):
             return False
         async with self._own.exclusive(self.times.statement_s) as connection:
             await end_leader(connection, pid)
@@ -312,7 +320,7 @@ class NodeSession:
             raise DatabaseInUse(
                 f"A gateway without cluster.enabled uses the database {self.address.name}. Stop it first"
             )
-        number = number_node(self.node.id)
+        number = find_lock_number(self.node.id)
         if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, number):
             raise DatabaseInUse(
                 f"Another process runs as the node {self.node.id} on the database {self.address.name}. If this data "

@@ -39,7 +39,7 @@ class StoreClock:
         if self._wanted_s is None or abs(began_s - self._began_s) > STEP_S:
             self._began_s = began_s
         else:
-            self._approach(now_s)
+            self._slew(now_s)
         self._wanted_s, self._since_s = began_s, now_s
 
     def now(self) -> float:
@@ -47,14 +47,14 @@ class StoreClock:
             return max(self._base(), self._least_s)
         now_s = self._steady()
         if self._began_s != self._wanted_s:
-            self._approach(now_s)
+            self._slew(now_s)
         return max(self._began_s + now_s, self._least_s)
 
-    def reach(self, at_s: float) -> None:
+    def advance_to(self, at_s: float) -> None:
         """Never return a time before ``at_s`` from now on, because another node has already begun that day."""
         self._least_s = max(self._least_s, at_s)
 
-    def _approach(self, now_s: float) -> None:
+    def _slew(self, now_s: float) -> None:
         if self._wanted_s is not None:
             most_s = (now_s - self._since_s) * _SLEW
             self._began_s += max(-most_s, min(self._wanted_s - self._began_s, most_s))

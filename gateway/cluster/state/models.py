@@ -82,7 +82,7 @@ class SharedModelLists:
         if listed.error is not None:
             self._catalog.note_failure(channel, listed.error)
 
-    def note(self, channel: Channel, answer: Answer) -> None:
+    def store_answer(self, channel: Channel, answer: Answer) -> None:
         now_ms = int(self._clock() * 1000)
         self._asked_ms[channel.name] = now_ms
         if channel.origin in _OWN:
@@ -99,10 +99,10 @@ class SharedModelLists:
 
     async def run(self, sync: Sync) -> None:
         while True:
-            await self.ask(sync)
+            await self.sync_due(sync)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def ask(self, sync: Sync) -> None:
+    async def sync_due(self, sync: Sync) -> None:
         await asyncio.gather(*map(sync, self._list_due()))
 
     async def sweep(self) -> None:

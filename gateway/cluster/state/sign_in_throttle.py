@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from gateway.auth.login_throttle import MOST, OF_ADDRESS, OF_NAME, OF_PAIR, make_name, refuse
+from gateway.auth.login_throttle import MOST, OF_ADDRESS, OF_NAME, OF_PAIR, check_wait, make_counter_key
 from gateway.auth.short_lived import ShortLived
 from gateway.cluster.state.failed_sign_ins import Counts, FailedSignIns
 from gateway.domain.ip_address import find_subnet
@@ -37,8 +37,8 @@ class SharedThrottle:
         """Run the block as one attempt, as ``LoginThrottle.attempt`` does. Raises ``RateLimited``."""
         network = find_subnet(address)
         parts = ((self._space, name, network), (self._space, "name", name), (self._space, "address", network))
-        pair, named, placed = names = tuple(make_name(*each) for each in parts)
-        refuse(self._refused.get(pair, 0.0) - self._clock())
+        pair, named, placed = names = tuple(make_counter_key(*each) for each in parts)
+        check_wait(self._refused.get(pair, 0.0) - self._clock())
         at_home = await self._values.find(_HOME, pair) is not None
         paces = {pair: OF_PAIR} if at_home else {pair: OF_PAIR, named: OF_NAME, placed: OF_ADDRESS}
 
@@ -48,7 +48,7 @@ class SharedThrottle:
                 for key, pace in paces.items()
                 if (found := counts.get(key)) is not None
             )
-            self._refuse(pair, max(until_s, default=0.0))
+            self._raise_if_waiting(pair, max(until_s, default=0.0))
 
         judge(await self._failures.find(names, self._now_ms()))  # a refused attempt needs no write
         counted_ms = self._now_ms()
@@ -65,13 +65,13 @@ class SharedThrottle:
         if is_whole:
             await self._record_known(pair, at_home=at_home)
 
-    def _refuse(self, pair: bytes, until_s: float) -> None:
+    def _raise_if_waiting(self, pair: bytes, until_s: float) -> None:
         wait_s = until_s - self._clock()
         if wait_s > 0:
             self._refused[pair] = until_s
             if len(self._refused) > MOST:
                 self._refused.popitem(last=False)
-        refuse(wait_s)
+        check_wait(wait_s)
 
     async def _take_back(self, names: tuple[bytes, ...], before: Counts, counted_ms: int) -> None:
         with suppress(StoreUnavailable):  # otherwise the attempt counts as failed for some minutes

@@ -54,7 +54,7 @@ class SharedValues:
     async def remove(self, kind: str, name: bytes) -> bool:
         return bool(await self._database.change(_REMOVE.bindparams(kind=kind, name=name, now_ms=self._now_ms())))
 
-    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+    async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
         statement = _MEASURE.bindparams(kind=kind, key_id=key_id, now_ms=self._now_ms())
         (found,) = await self._database.read(statement)
         return found.own, found.total, found.first_ms

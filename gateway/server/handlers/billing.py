@@ -33,7 +33,7 @@ async def get_subscription(request: web.Request) -> web.Response:
     balance, day = accounting.find_stricter(caller.key, caller.account)
     limit_usd: float = NO_LIMIT_USD
     if balance.quota.limit_nanos is not None and balance.quota.capped:
-        limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
+        limit_usd = (balance.quota.limit_nanos + balance.find_counter(day).credit_nanos) / NANOS_PER_USD
     return _respond(
         {
             "object": "billing_subscription",
@@ -69,7 +69,7 @@ async def get_usage(request: web.Request) -> web.Response:
     await services.billing.flusher.store_waiting()
     lines = await services.billing.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
-    total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())
+    total_nanos = balance.find_counter(day).spent_nanos if balance.quota.capped else sum(costs.values())
     return _respond(
         {
             "object": "list",

@@ -39,7 +39,7 @@ class Cluster:
             clock=lambda: self.now_s,
             start=self._start,
         )
-        services = ChannelServices(catalog=catalog, note_listing=lists.note)
+        services = ChannelServices(catalog=catalog, note_listing=lists.store_answer)
         services.vendors.lists["up"] = models
         services.channel_service.leads = lambda: leads
         await services.channel_service.declare(channels)
@@ -59,7 +59,7 @@ class Node:
         """How often the provider is asked by this node, so much later."""
         self.cluster.now_s += after_s
         before = len(self.services.vendors.asked)
-        await self.lists.ask(self.services.channel_service.sync)
+        await self.lists.sync_due(self.services.channel_service.sync)
         await asyncio.gather(*self.cluster.putting)
         return len(self.services.vendors.asked) - before
 

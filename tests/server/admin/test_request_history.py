@@ -36,7 +36,7 @@ class Room:
             ModelCatalog(clock=lambda: 0.0),
             LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None),
         )
-        catalog.use([UP])
+        catalog.set_channels([UP])
         pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
         router = Router(catalog, load_balancer, pricing, models=())
         self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)

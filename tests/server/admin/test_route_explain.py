@@ -57,8 +57,8 @@ class RouteScenario:
         self.board = LoadBalancer(lambda: self.time, lambda: 0.5, settings=DEFAULT_SETTINGS, shared=None)
         self.board.settings = RetrySettings(RULES)
         self.catalog = ModelCatalog(clock=lambda: 0.0)
-        self.catalog.use(channels)
-        self.board.use(channels)
+        self.catalog.set_channels(channels)
+        self.board.set_channels(channels)
         self.router = Router(
             self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced), models=()
         )
