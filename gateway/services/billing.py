@@ -146,7 +146,9 @@ def _find_credit(
     from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
     wait_s = (options.cluster_times or TIMES).credit_wait_s
-    return NodeCredit(node, node.address, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
+    credit = NodeCredit(node, node.address, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
+    node.call_when_fenced(credit.keeper.end_waits)
+    return credit
 
 
 async def _recover_alone(options: AppOptions, database: Database, recover: Callable[[], Awaitable[None]]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
 
 import structlog
 
@@ -149,6 +150,13 @@ class CreditKeeper:
                 return await answer
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
+
+    def end_waits(self) -> None:
+        """Refuse every waiting request, because the node has lost touch with the store."""
+        waiting: list[asyncio.Future[Any]] = [request.answer for request in self._queue.list_waiting()]
+        for answer in (*waiting, *(answer for _, answer in self._wanted_overdrafts)):
+            if not answer.done():
+                answer.set_exception(StoreUnavailable("The gateway has lost touch with its store", retry_after_s=2))
 
     def end_overdrafts(self, balances: Iterable[BalanceId]) -> None:
         self._ended_overdrafts.update(balances)

@@ -80,18 +80,18 @@ class CreditQueue:
     def awaits_unknown_lease(self) -> bool:
         """Whether a request waits for a balance whose lease is unknown to the node."""
         return any(
-            balance.leased and balance.lease_unknown for request in self._list_waiting() for balance in request.balances
+            balance.leased and balance.lease_unknown for request in self.list_waiting() for balance in request.balances
         )
 
     def find_balances(self) -> set[LeasedBalance]:
-        return {balance for request in self._list_waiting() for balance in request.balances}
+        return {balance for request in self.list_waiting() for balance in request.balances}
 
     def find_next_s(self) -> float | None:
-        return min((request.after_s for request in self._list_waiting()), default=None)
+        return min((request.after_s for request in self.list_waiting()), default=None)
 
     def serve(self) -> None:
         """Make every reservation that the balances have room for, oldest first."""
-        for request in self._list_waiting():
+        for request in self.list_waiting():
             try:
                 reservation = request.reserve()
             except GatewayError as error:
@@ -99,14 +99,17 @@ class CreditQueue:
                 continue
             if reservation is not None:
                 request.answer.set_result(reservation)
-        self._waiting = list(self._list_waiting())
+        self._waiting = list(self.list_waiting())
+
+    def list_waiting(self) -> Iterator[WaitingRequest]:
+        return (request for request in self._waiting if not request.answer.done())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
-        return [request for request in self._list_waiting() if request.after_s <= now_s]
+        return [request for request in self.list_waiting() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
         """Ask for the requests of ``balances`` at once, because other nodes have answered."""
-        for request in self._list_waiting():
+        for request in self.list_waiting():
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
 
@@ -144,9 +147,6 @@ class CreditQueue:
             return False
         answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
         return answered or request.recalls == len(self._pauses_s)
-
-    def _list_waiting(self) -> Iterator[WaitingRequest]:
-        return (request for request in self._waiting if not request.answer.done())
 
 
 def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:

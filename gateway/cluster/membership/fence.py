@@ -3,7 +3,9 @@
 By then another node may have revoked a key, or declared this node dead.
 """
 
+import asyncio
 import time
+from collections.abc import Callable
 
 from gateway.billing.write_queue import MAX_WAITING, WriteQueue
 from gateway.cluster.membership.times import TIMES, ClusterTimes
@@ -21,21 +23,29 @@ def read_boot_time() -> float:
 
 
 class FencedWriteQueue(WriteQueue):
-    """The write queue of a node. It refuses requests after ``valid_until_s`` (by ``read_boot_time``)."""
+    """The write queue of a node. It refuses requests after ``valid_until_s`` (by ``read_boot_time``).
+
+    Attributes:
+        when_fenced: functions to call as soon as the node is fenced.
+    """
 
     def __init__(self, most: int = MAX_WAITING, times: ClusterTimes = TIMES) -> None:
         self._failing_since_s: float | None = None
         self._ride_through_s = times.ride_through_s
         super().__init__(most)
         self.valid_until_s = 0.0
+        self.when_fenced: list[Callable[[], object]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def open_until(self, until_s: float) -> None:
         """Move the fence: take requests until then, by ``read_boot_time``."""
         self.valid_until_s = until_s
+        self._watch()
 
     def close(self) -> None:
         """Take no requests until ``open_until``."""
         self.valid_until_s = 0.0
+        self._watch()
 
     @property
     def fenced(self) -> bool:
@@ -68,6 +78,18 @@ class FencedWriteQueue(WriteQueue):
         if self.fenced:
             raise StoreUnavailable("The gateway has lost touch with its store", retry_after_s=_RETRY_AFTER_S)
         super().check_room()
+
+    def _watch(self) -> None:
+        """Call ``when_fenced`` when the node is fenced, unless the fence moves before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        left_s = self.valid_until_s - read_boot_time()
+        if left_s > 0:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._watch)
+            return
+        for call in self.when_fenced:
+            call()
 
     @property
     def _is_failing_long(self) -> bool:

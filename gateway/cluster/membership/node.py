@@ -105,6 +105,10 @@ class ClusterNode:
             config_digest=self._session.node.config_digest,
         )
 
+    def call_when_fenced(self, call: Callable[[], object]) -> None:
+        """Call ``call`` each time that this node stops taking requests because it has lost touch with the store."""
+        self._queue.when_fenced.append(call)
+
     def learn_timeline(self, text: str) -> None:
         """Take no more requests if another node knows a newer timeline, until this node reaches a server with it."""
         if self.address.timeline.learn(text):

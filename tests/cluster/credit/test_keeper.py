@@ -297,6 +297,18 @@ async def test_a_store_that_does_not_answer_is_an_error_in_time(credit: MemoryCr
     assert node.authority.asked == []
 
 
+async def test_at_the_fence_every_wait_ends_and_nothing_is_reserved_or_asked_for(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    waiting = [node.begin(CAPPED, 10) for _ in range(3)]
+    overdraft = asyncio.ensure_future(node.keeper.take_overdrafts([KEY]))
+    await asyncio.sleep(0)
+    node.keeper.end_waits()
+    ended = await asyncio.gather(*waiting, overdraft, return_exceptions=True)
+    assert [type(each) for each in ended] == [StoreUnavailable] * 4
+    await node.step()
+    assert (node.authority.asked, node.balances.reservations) == ([], set())
+
+
 async def test_what_a_provider_charges_above_a_reservation_is_an_overrun_of_the_lease(credit: MemoryCredit) -> None:
     node = MemoryNode(credit, "a", live=10)
     first = node.begin(CAPPED, 100)

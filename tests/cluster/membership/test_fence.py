@@ -1,5 +1,6 @@
 """Behind the fence no request begins; in front of it rows may wait for a while."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -55,6 +56,21 @@ def test_rows_that_cannot_be_stored_for_long_end_new_work(monkeypatch: pytest.Mo
     monkeypatch.setattr("gateway.cluster.membership.fence.read_boot_time", lambda: later_s)
     queue.failing = True  # the next batch fails, too
     assert queue.full
+
+
+async def test_a_node_is_told_once_when_its_fence_passes_and_when_it_closes() -> None:
+    queue, fenced = FencedWriteQueue(), asyncio.Event()
+    queue.when_fenced += [fenced.set, lambda: states.append(queue.fenced)]
+    states: list[bool] = []
+    queue.open_until(read_boot_time() + 1000)
+    queue.open_until(read_boot_time() + 0.01)  # the fence is moved: only the last position counts
+    assert states == []
+    async with asyncio.timeout(30):
+        await fenced.wait()
+    assert states == [True]
+    queue.open_until(read_boot_time() + 1000)
+    queue.close()
+    assert states == [True, True]
 
 
 class Times:
