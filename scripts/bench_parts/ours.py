@@ -129,7 +129,17 @@ def start_ours(place: Place, name: str) -> Relay:
         more = variant.prepare(place, folder, stack)
         base = GATEWAY.format(upstream=place.upstream)
         config.write_text(more + base[base.index("[[account]]") :] if variant.tls else base + more)
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--data", str(data)]
+        command = [
+            *place.prefix,
+            sys.executable,
+            "-m",
+            "gateway",
+            "serve",
+            "--config",
+            str(config),
+            "--data",
+            str(data),
+        ]
         began = time.monotonic()
         process = place.launch(command, log, place.before if variant.before else place.tree, _ALONE)
 

@@ -37,6 +37,7 @@ class Place:
         files: descriptors that each may have.
         tree: of the gateway's source.
         before: of another gateway's, to be measured beside it.
+        prefix: words before the command of each relay that is in Python, such as those of an instrument.
     """
 
     folder: Path
@@ -46,6 +47,7 @@ class Place:
     files: int
     tree: Path = ROOT
     before: Path = ROOT
+    prefix: tuple[str, ...] = ()
 
     def make_folder(self, name: str) -> Path:
         """Make a folder that no relay has had: one may be started many times in a run."""
@@ -109,11 +111,13 @@ class Relay:
             stop()
 
 
-def start_python(name: str, words: list[str], core: int | None, others: int | None) -> Relay:
+def start_python(
+    name: str, words: list[str], core: int | None, others: int | None, prefix: tuple[str, ...] = ()
+) -> Relay:
     """A module in a process of its own, at the port that it prints."""
     pin(core)
     try:
-        process = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, cwd=ROOT)
+        process = subprocess.Popen([*prefix, sys.executable, "-m", *words], stdout=subprocess.PIPE, cwd=ROOT)
     finally:
         pin(others)
     line = process.stdout.readline() if process.stdout else b""

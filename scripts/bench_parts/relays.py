@@ -81,7 +81,7 @@ def start_nginx(place: Place) -> Relay:
 def start_bare(place: Place) -> Relay:
     """The bare relay."""
     words, began = ["scripts.bench_parts.bare", f"http://127.0.0.1:{place.upstream}"], time.monotonic()
-    relay = start_python("bare", words, place.core, place.others)
+    relay = start_python("bare", words, place.core, place.others, place.prefix)
     relay.on = "aiohttp on both sides and nothing else"
     return await_answer(relay, place.folder, began)
 
