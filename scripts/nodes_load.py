@@ -35,39 +35,11 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gateway.storage.data_folder import find_holder
-from scripts.bench_parts import meter, processes
+from scripts.bench_parts import meter, ours, processes
 from scripts.bench_parts.load import Load, WholeLine
-from scripts.bench_parts.wire import KEY, MODEL, Address
+from scripts.bench_parts.wire import Address
 
 ROOT = Path(__file__).parents[1]
-CONFIG = f"""
-[server]
-port = 0
-log_format = "json"
-[[account]]
-name = "bench"
-quota_usd = 1000000
-{{limits}}
-[[key]]
-name = "bench"
-account = "bench"
-secret = "{KEY}"
-quota_usd = 1000000
-quota_period = "daily"
-{{limits}}
-[[price]]
-model = "{MODEL}"
-input_usd_per_million = 2.5
-output_usd_per_million = 10
-[[channel]]
-name = "bench"
-provider = "custom"
-base_url = "http://127.0.0.1:{{upstream}}/v1"
-api_key = "provider-key-of-the-bench"
-models = ["{MODEL}"]
-"""
-LIMITS = "rpm = 100000000\ntpm = 1000000000\nmax_concurrency = 100000"
 MASTER_KEY = "5a" * 32
 ARRANGEMENTS = (
     ("SQLite", 1, False, False),
@@ -144,7 +116,7 @@ async def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         upstream = processes.start_python("upstream", ["scripts.bench_parts.upstream"], cores[1], cores[1])
         stack.callback(upstream.stop)
-        config = stack.enter_context(write_config(upstream.port, LIMITS if options.limited else ""))
+        config = stack.enter_context(write_config(upstream.port, ours.LIMITS if options.limited else ""))
         async with make_databases(options.server, 3) as urls:
             arrangements = [
                 stack.enter_context(
@@ -170,7 +142,7 @@ def write_config(upstream: int, limits: str) -> Iterator[Path]:
     """Yield the path of a configuration in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "gateway.toml")
-        config.write_text(CONFIG.format(limits=limits, upstream=upstream))
+        config.write_text(ours.GATEWAY.format(limits=limits, upstream=upstream))
         yield config
 
 
@@ -195,19 +167,19 @@ def start(
 ) -> Iterator[Arrangement]:
     """Run the gateways of one arrangement on the first of ``cores``; this process stays on the second."""
     environ = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ}
-    environ |= {"GATEWAY_DISCOVER": "0", "GATEWAY_STORE__URL": url} if url else {"GATEWAY_DISCOVER": "0"}
+    environ |= ours.ALONE | ({"GATEWAY_STORE__URL": url} if url else {})
     if cluster:
         environ |= {"GATEWAY_CLUSTER__ENABLED": "true", "GATEWAY_STORE__MASTER_KEY": MASTER_KEY}
     processes, ports = [], []
     try:
         for number in range(count):
             data = config.parent / f"{name}-{number}"
-            command = [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--data", str(data)]
+            command = ours.build_command(config, data)
             with Path(f"{data}.log").open("wb") as log:
                 meter.pin(cores[0])
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environ))
                 meter.pin(cores[1])
-            ports.append(_find_port(data, processes[-1], Path(f"{data}.log")))
+            ports.append(_await_port(data, processes[-1], Path(f"{data}.log")))
         yield Arrangement(name, processes, ports)
     finally:
         for process in processes:
@@ -216,12 +188,11 @@ def start(
             process.wait(30)
 
 
-def _find_port(data: Path, process: subprocess.Popen[bytes], log: Path) -> int:
+def _await_port(data: Path, process: subprocess.Popen[bytes], log: Path) -> int:
     until = time.monotonic() + processes.START_S
     while process.poll() is None and time.monotonic() < until:
-        url = str((find_holder(data) or {}).get("url", "")) if data.exists() else ""
-        if url:
-            return int(url.rpartition(":")[2].rstrip("/"))
+        if port := ours.find_port(data):
+            return port
         time.sleep(0.05)
     sys.exit(f"A gateway did not start:\n{log.read_text(errors='replace')[-2000:]}")
 

@@ -8,7 +8,7 @@ import attrs
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
-from gateway.formats.registry import count_losses, is_translated
+from gateway.formats.chat.translation import count_losses, is_translated
 from gateway.formats.wire.json_values import list_objects
 from gateway.routing.target import Target
 

@@ -12,7 +12,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
-from gateway.formats.registry import is_translated
+from gateway.formats.chat.translation import is_translated
 from gateway.providers.base import Provider
 from gateway.providers.hosted_tools import TOOLS, must_call
 from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced

@@ -16,7 +16,7 @@ from gateway.server.client_ip import find_set_url
 from gateway.server.context import BillingServices, HttpSettings, RoutingServices
 from gateway.services.base import BaseServices, RequestTracking
 from gateway.services.media import MIB
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.membership.node import ClusterNode
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # its driver is an extra
 
 
 def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
-    return (lambda: "") if node is None else (lambda: node.process)
+    return find_no_process if node is None else (lambda: node.process)
 
 
 def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:

@@ -12,7 +12,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.context import BillingServices, MediaServices, Services, VideoServices
 from gateway.services.base import BaseServices
 from gateway.services.media_store import sweep_store
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.startup_state import StartupState
@@ -141,5 +141,5 @@ def _open_cleanup(services: Services) -> RecordCleanup:
         services.storage.retention_clock.now,
         owners=routing.response_owners,
         kept=routing.kept_responses,
-        batches=BatchRepository(database),
+        batches=BatchRepository(database, find_no_process),
     )

@@ -17,10 +17,15 @@ from gateway.storage.schema import batches, requests
 _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed"})
 
 
-class BatchRepository:
-    """The ``batches`` table. ``find_process`` returns this process's name in claims; empty for a single one."""
+def find_no_process() -> str:
+    """Return the name in claims of a process that is not in a cluster: none."""
+    return ""
 
-    def __init__(self, database: Database, find_process: Callable[[], str] = lambda: "") -> None:
+
+class BatchRepository:
+    """The ``batches`` table. ``find_process`` returns this process's name in claims; see ``find_no_process``."""
+
+    def __init__(self, database: Database, find_process: Callable[[], str]) -> None:
         self._database = database
         self._find_process = find_process
 

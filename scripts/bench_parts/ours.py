@@ -5,6 +5,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -24,9 +25,7 @@ log_format = "json"
 name = "bench"
 quota_usd = 1000000
 quota_period = "monthly"
-rpm = 100000000
-tpm = 1000000000
-max_concurrency = 100000
+{{limits}}
 [[key]]
 name = "bench"
 account = "bench"
@@ -34,9 +33,7 @@ secret = "{KEY}"
 quota_usd = 1000000
 quota_period = "daily"
 models = ["bench-*"]
-rpm = 100000000
-tpm = 1000000000
-max_concurrency = 100000
+{{limits}}
 [[price]]
 model = "{MODEL}"
 input_usd_per_million = 2.5
@@ -47,8 +44,9 @@ provider = "custom"
 base_url = "http://127.0.0.1:{{upstream}}/v1"
 api_key = "provider-key-of-the-bench"
 models = ["{MODEL}"]
-max_concurrency = 100000
 """
+LIMITS = "rpm = 100000000\ntpm = 1000000000\nmax_concurrency = 100000"
+CHANNEL_LIMIT = "max_concurrency = 100000\n"
 OBSERVED = """
 [tracing]
 endpoint = "http://127.0.0.1:{observer}"
@@ -65,7 +63,7 @@ POSTGRES = """
 [store]
 url = "{url}"
 """
-_ALONE = {"GATEWAY_DISCOVER": "0"}
+ALONE = {"GATEWAY_DISCOVER": "0"}
 """It does not look for model servers on this machine."""
 Prepare = Callable[[Place, Path, contextlib.ExitStack], str]
 """Place, folder, what stops at the end -> the end of the configuration file."""
@@ -121,33 +119,29 @@ VARIANTS = {
 }
 
 
+def build_command(config: Path, data: Path) -> list[str]:
+    """Return the command that serves with the configuration file ``config`` and the data folder ``data``."""
+    return [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--data", str(data)]
+
+
+def find_port(data: Path) -> int:
+    """Return the port of the gateway that serves with this data folder; 0 if there is none yet."""
+    url = str((find_holder(data) or {}).get("url", "")) if data.exists() else ""
+    return int(url.rpartition(":")[2].rstrip("/")) if url else 0
+
+
 def start_ours(place: Place, name: str) -> Relay:
     """A variant of the gateway. Raises ``NoRelay``."""
     variant, folder = VARIANTS[name], place.make_folder(name)
     config, data, log = folder / "gateway.toml", folder / "data", folder / "log"
     with contextlib.ExitStack() as stack:
         more = variant.prepare(place, folder, stack)
-        base = GATEWAY.format(upstream=place.upstream)
+        base = GATEWAY.format(upstream=place.upstream, limits=LIMITS) + CHANNEL_LIMIT
         config.write_text(more + base[base.index("[[account]]") :] if variant.tls else base + more)
-        command = [
-            *place.prefix,
-            sys.executable,
-            "-m",
-            "gateway",
-            "serve",
-            "--config",
-            str(config),
-            "--data",
-            str(data),
-        ]
         began = time.monotonic()
-        process = place.launch(command, log, place.before if variant.before else place.tree, _ALONE)
-
-        def find() -> int:
-            url = str((find_holder(data) or {}).get("url", "")) if data.exists() else ""
-            return int(url.rpartition(":")[2].rstrip("/")) if url else 0
-
-        port = await_found(process, log, find)
+        tree = place.before if variant.before else place.tree
+        process = place.launch([*place.prefix, *build_command(config, data)], log, tree, ALONE)
+        port = await_found(process, log, partial(find_port, data))
         relay = Relay(name, process.pid, port, process, variant.format, variant.tls, variant.on, log)
         await_answer(relay, log, began)
         relay.beside.append(stack.pop_all().close)

@@ -14,7 +14,7 @@ from gateway.domain.account import Account
 from gateway.domain.batch import Batch, LineResult
 from gateway.errors import StoreUnavailable
 from gateway.formats.batches.openai import build_answer_line, build_unsent_line
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.file_folder import FileFolder, make_client_id
 from gateway.storage.schema import batches
 from tests.support.repositories import Repositories
@@ -23,7 +23,7 @@ from tests.support.repositories import Repositories
 async def open_journal(folder: Path) -> tuple[BatchJournal, BatchRepository, ResultFiles]:
     books = Repositories()
     account = await books.add_account(Account(0, "acme"))
-    store, batch_id = BatchRepository(books.database), make_client_id("batch_")
+    store, batch_id = BatchRepository(books.database, find_no_process), make_client_id("batch_")
     batch = Batch(batch_id, account.id, 1, 1, 2, "/v1/embeddings", "file-1", "in_progress", total=9)
     await store.add_batch(batch)
     files = ResultFiles(FileFolder(folder), batch.id)

@@ -9,7 +9,7 @@ from gateway.batches.run import BatchRun, BatchServices
 from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import Batch, BatchLine
 from gateway.domain.price import ONE_PPM
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.file_folder import FileFolder, make_client_id
 from tests.support.repositories import Repositories
 
@@ -28,7 +28,7 @@ class AdmittedLine:
 
 
 async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tmp_path: Path) -> None:
-    slots, store = LineSlots(lambda: 2), BatchRepository(Repositories().database)
+    slots, store = LineSlots(lambda: 2), BatchRepository(Repositories().database, find_no_process)
     files: Any = SimpleNamespace(folder=FileFolder(tmp_path))
     lines: Any = SimpleNamespace(gate=SimpleNamespace(open=True))
     services = BatchServices(store, files, lines, slots, 1_000, lambda: ONE_PPM, lambda: 1.0)

@@ -6,7 +6,7 @@ from gateway.batches.result_files import ResultFiles
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus
 from gateway.formats.batches.openai import build_unsent_line
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.client_files import ClientFileRepository
 from gateway.storage.file_folder import FileFolder, make_client_id
 from tests.support.repositories import Repositories
@@ -20,7 +20,7 @@ def make_batch(account_id: int, status: BatchStatus, created_ms: int = OLD_MS) -
 
 async def test_old_batches_that_have_ended_are_deleted() -> None:
     books = Repositories()
-    store, account = BatchRepository(books.database), await books.add_account(Account(0, "acme"))
+    store, account = BatchRepository(books.database, find_no_process), await books.add_account(Account(0, "acme"))
     old, young = make_batch(account.id, "completed"), make_batch(account.id, "completed", OLD_MS + 1)
     running = make_batch(account.id, "cancelling")
     for batch in (old, young, running):
@@ -31,7 +31,7 @@ async def test_old_batches_that_have_ended_are_deleted() -> None:
 
 async def test_results_stay_while_their_batch_runs(tmp_path: Path) -> None:
     books = Repositories()
-    store, account = BatchRepository(books.database), await books.add_account(Account(0, "acme"))
+    store, account = BatchRepository(books.database, find_no_process), await books.add_account(Account(0, "acme"))
     later = FileFolder(tmp_path / "files", clock=lambda: 4e9)  # everything is old
     running, ended = make_batch(account.id, "in_progress"), make_batch(account.id, "completed")
     for batch in (running, ended):

@@ -30,7 +30,8 @@ from gateway.formats.chat.anthropic.request import parse_messages_inference
 from gateway.formats.chat.gemini.request import parse_generate_inference
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.chat.responses.responses import parse_responses_inference
-from gateway.formats.registry import is_translated, make_translator
+from gateway.formats.chat.translation import is_translated
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini

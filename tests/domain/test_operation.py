@@ -6,7 +6,7 @@ from typing import get_args
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import OUTPUT_LIMITS
 from gateway.domain.operation import OPERATIONS, Operation
-from gateway.formats.registry import CLIENT_FORMATS
+from gateway.formats.chat.translation import CLIENT_FORMATS
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 

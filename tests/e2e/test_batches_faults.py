@@ -11,7 +11,7 @@ import pytest
 from openai.types import Batch
 
 from gateway.server.context import SERVICES
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.file_folder import name_file
 from tests.support.batch_calls import ask, await_end, await_requests, limited, make_line, read_results, start
 from tests.support.fast_provider import Reaction, SwiftUpstream, failing, hanging, slow, well
@@ -142,7 +142,7 @@ async def test_a_cancelled_batch_sends_nothing_after_a_restart(
         client = sdk(first)
         batch = await start(client, [ask(number) for number in range(9)])
         await await_requests(up, 2)
-        store = BatchRepository(first.app[SERVICES].storage.database)
+        store = BatchRepository(first.app[SERVICES].storage.database, find_no_process)
         await client.batches.cancel(batch.id)
         up.die()
         await await_end(client, batch)
@@ -178,7 +178,7 @@ async def test_a_batch_that_was_killed_while_it_wrote_its_files_is_completed(
         client = sdk(first)
         batch = await await_end(client, await start(client, [ask(number) for number in range(3)]))
         services, file_id = first.app[SERVICES], str(batch.output_file_id)
-        store = BatchRepository(services.storage.database)
+        store = BatchRepository(services.storage.database, find_no_process)
         found = await store.find_batch(batch.id, 1)
         assert found is not None
         times = {name: value for name, value in found.times.items() if name != "completed_at"}

@@ -7,7 +7,7 @@ from gateway.domain.batch import Batch
 from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.setting import Setting
 from gateway.storage.accounts import AccountRepository
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.database import Database
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.settings import SettingRepository
@@ -41,7 +41,7 @@ async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None
 
 
 async def test_a_batch_is_seen_until_it_has_ended(database: Database) -> None:
-    store = BatchRepository(database)
+    store = BatchRepository(database, find_no_process)
     account = await AccountRepository(database).add_account(Account(0, "acme"))
     batch = Batch("batch_1", account.id, 1, NOW, NOW, "/v1/embeddings", "file-1", "in_progress")
     await store.add_batch(batch)

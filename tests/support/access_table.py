@@ -17,7 +17,7 @@ from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.request_context import RequestContext
 from gateway.server.context import SERVICES
-from gateway.storage.batches import BatchRepository
+from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.file_folder import make_client_id
 from tests.support.console import FROGS, add_member
 from tests.support.contexts import make_context
@@ -155,7 +155,7 @@ class Site:
         caller, batch_id, file_id = self._find_caller(), make_client_id(prefix), await self.make_file()
         batch = Batch(batch_id, caller.account.id, caller.key.id, 0, 0, endpoint, file_id, "completed")
         batch = attrs.evolve(batch, output_file_id=file_id)
-        await BatchRepository(self.services.storage.database).add_batch(batch)
+        await BatchRepository(self.services.storage.database, find_no_process).add_batch(batch)
         return batch_id
 
     def _find_caller(self) -> Caller:

@@ -1,6 +1,7 @@
-"""Restore the client's tool names in an answer's tool calls, and replace ids that the chat already uses."""
+"""Convert the tool calls of an answer: to the client's tool names, to unused ids, and to one call if it wants one."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import attrs
 
@@ -80,14 +81,26 @@ class CallConverter:
         return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
 
 
+def takes_one_call(body: dict[str, Any]) -> bool:
+    """Return whether a chat body, in any API format, forbids parallel tool calls."""
+    choice = body.get("tool_choice")
+    one = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True  # Anthropic's field
+    return one or body.get("parallel_tool_calls") is False
+
+
+def keep_first_call(events: Iterable[Event]) -> list[Event]:
+    """Drop every tool call of a choice except the first."""
+    return [event for event in events if not (isinstance(event, ToolCallStart | ToolCallDelta) and event.index)]
+
+
 class ConvertingParser:
-    """A ``StreamParser`` that applies a ``CallConverter`` to the events of ``inner``, another parser."""
+    """A ``StreamParser`` that converts the events of ``inner``, another parser."""
 
-    __slots__ = ("_fitter", "_inner")
+    __slots__ = ("_convert", "_inner")
 
-    def __init__(self, inner: StreamParser, fitter: CallConverter) -> None:
+    def __init__(self, inner: StreamParser, convert: Callable[[list[Event]], list[Event]]) -> None:
         self._inner = inner
-        self._fitter = fitter
+        self._convert = convert
 
     @property
     def held_bytes(self) -> int:
@@ -98,7 +111,7 @@ class ConvertingParser:
         return self._inner.noise
 
     def feed(self, data: bytes) -> list[Event]:
-        return self._fitter.fit(self._inner.feed(data))
+        return self._convert(self._inner.feed(data))
 
     def finish(self) -> list[Event]:
-        return self._fitter.fit(self._inner.finish())
+        return self._convert(self._inner.finish())

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from gateway.formats.chat.anthropic.request import parse_messages_inference
-from gateway.formats.chat.one_call import takes_one_call
+from gateway.formats.chat.call_conversion import takes_one_call
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
