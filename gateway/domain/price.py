@@ -355,6 +355,11 @@ class PriceLayer:
         return None
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The models that this list names exactly, rather than by a glob."""
+        return frozenset(model for model, _ in self.prices if not is_glob(model))
+
+    @cached_property
     def _spellings(self) -> tuple[Mapping[PriceKey, list[PriceKey]], Mapping[PriceKey, list[PriceKey]]]:
         """The price keys of exact names, by normalized name and by normalized name without its date."""
         spelled: dict[PriceKey, list[PriceKey]] = {}
@@ -410,8 +415,9 @@ class PriceList:
     def list_prices(self) -> list[Price]:
         return [price for layer in self.layers for price in layer.prices.values()]
 
-    def list_models(self) -> Iterator[str]:
-        return (model for layer in self.layers for model, _ in layer.prices)
+    def is_named(self, model: str) -> bool:
+        """Return whether a list names ``model`` exactly."""
+        return any(model in layer.names for layer in self.layers)
 
     def has_free_model(self, providers: frozenset[str]) -> bool:
         """Return whether any of ``providers`` may have a model with a price of 0."""

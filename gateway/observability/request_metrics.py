@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from gateway.domain.model_name import is_glob
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.error_status import STATUS
@@ -93,17 +92,19 @@ class ModelNames:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: frozenset[str] = frozenset()
-        self._source: tuple[object, object] = (None, None)
+        self._offered: frozenset[str] = frozenset()
+        self._state: object = None
 
     def find_label(self, model: str) -> str:
         """Return ``model`` if it may be a label, else ``other``; empty if the request's body was never read."""
-        catalog, pricing = self._router.catalog, self._router.pricing
-        if self._source[0] is not catalog.state or self._source[1] is not pricing:
-            priced = {model for model in pricing.prices.list_models() if not is_glob(model)}
-            self._known = frozenset(priced.union(model.id for model in catalog.list_models()))
-            self._source = catalog.state, pricing
-        return model if model in self._known or not model else OTHER
+        router = self._router
+        if not model or router.pricing.prices.is_named(model):
+            return model
+        catalog = router.catalog
+        if self._state is not catalog.state:
+            self._offered = frozenset(offered.id for offered in catalog.list_models())
+            self._state = catalog.state
+        return model if model in self._offered else OTHER
 
 
 class RequestMetrics:
