@@ -11,6 +11,7 @@ from gateway.alerts.conditions import (
     find_budgets,
     find_channels,
     find_expiring_keys,
+    find_replaced,
     find_store_problem,
     find_unpriced,
 )
@@ -21,6 +22,7 @@ from gateway.domain.account import Account, ApiKey
 from gateway.domain.alert import Findings, Subject
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.balance import Owner
+from gateway.domain.lost_change import ReplacedStore
 from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -36,6 +38,7 @@ class AlertConditions:
     Attributes:
         list_unpriced: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
+        read_replaced: returns the last replacement of the store; None for a single gateway.
         leads: returns whether to check conditions that are not specific to this process.
     """
 
@@ -46,7 +49,9 @@ class AlertConditions:
     list_unpriced: Callable[[], Iterable[str]]
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
+    read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
     leads: Callable[[], bool] = lambda: True
+    _replaced: ReplacedStore = attrs.Factory(ReplacedStore)
     _keys: tuple[ApiKey, ...] = ()
     _owners: tuple[Account, ...] = ()
     _names: dict[int, str] = attrs.Factory(dict)
@@ -62,12 +67,14 @@ class AlertConditions:
         if problem is None:
             await self._read_keys(now_s)
             await self._read_budgets()
+            await self._read_replaced()
         channels = find_channels(self.load_balancer)
         conditions = chain(
             own,
             channels.conditions,
             find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
             find_unpriced(self.list_unpriced()),
+            find_replaced(self._replaced, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
         )
         well = channels.well if problem else channels.well | {_STORE}
@@ -96,6 +103,11 @@ class AlertConditions:
         with suppress(StoreUnavailable):
             owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
             await self.accounting.refresh(*(each for each in owners if each.quota.capped))
+
+    async def _read_replaced(self) -> None:
+        if self.read_replaced is not None:
+            with suppress(StoreUnavailable):
+                self._replaced = await self.read_replaced()
 
     def _name_owners(self) -> dict[tuple[Owner, int], str]:
         names: dict[tuple[Owner, int], str] = {("account", number): name for number, name in self._names.items()}

@@ -7,8 +7,10 @@ from typing import get_args
 from gateway.billing.accounting import AccountingService
 from gateway.config.certificate import WARN_DAYS, Certificate
 from gateway.domain.account import ApiKey
+from gateway.domain.account_spec import build_time
 from gateway.domain.alert import Condition, Findings, Subject
 from gateway.domain.balance import Balance, Owner, UtcDay
+from gateway.domain.lost_change import ReplacedStore
 from gateway.domain.price import NANOS_PER_USD
 from gateway.routing.channel_health import ChannelKeyView, describe_state
 from gateway.routing.load_balancer import LoadBalancer
@@ -123,6 +125,20 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
             f"The gateway cannot store requests: {_end_sentence(problem)} New requests are refused until it can. Check "
             "the disk of the data folder, and run: gateway doctor",
         )
+
+
+def find_replaced(replaced: ReplacedStore, now_s: float) -> Iterator[Condition]:
+    """Yield the condition that another server replaced the store within the last day."""
+    if not replaced.found_ms or now_s - replaced.found_ms / 1000 > _DAY_S:
+        return
+    lost = [change for change in replaced.changes if change.found_ms == replaced.found_ms]
+    again = sum(change.applied != "{}" for change in lost)
+    yield Condition(
+        "store_replaced",
+        build_time(replaced.found_ms // 1000),
+        f"Another server, or an older state, has replaced the database; it lacked {len(lost)} of the last changes. "
+        f"What took rights away was applied again, in {again} of them. See: gateway nodes lost-changes",
+    )
 
 
 def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:

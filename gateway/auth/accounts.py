@@ -111,7 +111,7 @@ class AccountService:
     async def _edit_account(self, name: str, fields: Fields, by: Actor) -> Account:
         account = await self.get_account_noun(name, by)
         _check_editable(account.declared, f"account {name!r}")
-        changed = _parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
+        changed = parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
         self._check_groups(set(changed.groups) - set(account.groups), "groups")
         if account.status == "active" and changed.status != "active":
             await self._rules.check_account_may_go(account.id)
@@ -184,7 +184,7 @@ class AccountService:
         key = await self.get_key_noun(key_id, by)
         _check_editable(key.declared, f"key {key_id}")
         account = await self.register.get_owner(key)
-        spec = _parse_change(build_key_fields(key, account.name), fields, KeySpec)
+        spec = parse_change(build_key_fields(key, account.name), fields, KeySpec)
         if by.scope is not None:
             await self.get_account_noun(spec.account, by)
         if spec.account != account.name or spec.secret is not None:
@@ -333,7 +333,8 @@ def make_secret() -> str:
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
 
 
-def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
+def parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
+    """Return the specification of an account or key with the fields ``before``, after the fields of ``change``."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":

@@ -15,7 +15,8 @@ from gateway.cli.text import ABSENT, format_change, format_moment, format_usd, f
 _PAIR = 2
 
 
-def _format_detail(row: Json) -> str:
+def format_detail(row: Json) -> str:
+    """Format the changed fields in the ``detail`` of ``row``, which the audit log has with their values."""
     return "; ".join(_format_change(*change) for change in row["detail"].items()) or ABSENT
 
 
@@ -37,7 +38,7 @@ CHANGES = (
     Column("FROM", "address", usual=ABSENT, drop=1),
     Column("WHAT", "action"),
     Column("OF", "subject", shrinks=True, width=12),
-    Column("CHANGE", _format_detail, usual=ABSENT, shrinks=True, width=20),
+    Column("CHANGE", format_detail, usual=ABSENT, shrinks=True, width=20),
 )
 
 

@@ -7,10 +7,11 @@ from typing import Literal
 import click
 
 from gateway.cli.admin_client import CliContext, Json, call
+from gateway.cli.audit_log import format_detail
 from gateway.cli.options import ListByDefault, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import format_duration, format_moment, format_usd
+from gateway.cli.text import ABSENT, format_duration, format_moment, format_usd
 
 
 def _format_state(node: Json) -> str:
@@ -34,6 +35,18 @@ NODES = (
 )
 
 
+LOST = (
+    Column("TIME", lambda change: format_moment(change["at"])),
+    Column("BY", lambda change: change["actor"] or change["actor_kind"], shrinks=True, width=8),
+    Column("WHAT", "action"),
+    Column("OF", "subject", shrinks=True, width=12),
+    Column("CHANGE", format_detail, usual=ABSENT, shrinks=True, width=20),
+    Column("APPLIED AGAIN", lambda change: format_detail({"detail": change["applied"]}), shrinks=True, width=20),
+    Column("OPEN", "reason", shrinks=True, width=20, drop=1),
+    Column("FOUND", lambda change: format_moment(change["found_at"]), drop=2),
+)
+
+
 @click.group(cls=ListByDefault, short_help="List the gateways on the same database.")
 def nodes() -> None:
     """List the gateways that use the same database, and settle what a lost one had.
@@ -47,6 +60,7 @@ def nodes() -> None:
       gateway nodes
       gateway nodes --json
       gateway nodes forget 0123456789abcdef --release
+      gateway nodes lost-changes
     """
 
 
@@ -62,6 +76,26 @@ def list_nodes(context: CliContext) -> None:
 
 def _print_nodes(listed: Sequence[Json]) -> None:
     print_table(NODES, listed, "This gateway is the only one on its database.")
+
+
+@nodes.command("lost-changes")
+@running_command
+def list_lost_changes(context: CliContext) -> None:
+    """List the changes that the database had lost when another server replaced it. Newest last.
+
+    What took rights away was applied again at once: see APPLIED AGAIN. OPEN says why the rest of a change was not: make
+    such a change again if you still want it.
+
+    \b
+    Examples:
+      gateway nodes lost-changes
+      gateway nodes lost-changes --json
+    """
+    print_answer(context, call(context, "GET", "nodes", "lost-changes"), _print_lost)
+
+
+def _print_lost(changes: Sequence[Json]) -> None:
+    print_table(LOST, changes[::-1], "The database has lost no changes.")
 
 
 @nodes.command("forget")

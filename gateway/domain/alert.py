@@ -15,6 +15,7 @@ AlertKind = Literal[
     "model_unpriced",
     "store_not_writable",
     "store_recovered",
+    "store_replaced",
     "certificate_expiring",
     "key_expiring",
     "key_expired",

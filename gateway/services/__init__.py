@@ -344,7 +344,7 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
         start=services.background.start,
     )
     node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
-    await node.follow(follower.apply, follower.reload, follower.restore)
+    await node.follow(follower.apply, follower.reload, follower.restore, follower.note)
 
 
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:

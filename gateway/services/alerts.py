@@ -20,6 +20,7 @@ from gateway.observability.request_metrics import RequestMetrics
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.services.base import BaseServices
 from gateway.storage.alerts import AlertRepository
+from gateway.storage.lost_changes import LostChangeRepository
 
 
 def open_alerts(
@@ -48,6 +49,7 @@ def open_alerts(
         list_unpriced=lambda: _list_unpriced(metrics, clock),
         check_store=storage.check_writable,
         clock=clock,
+        read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
         leads=storage.deployment.leads,
     )
     watcher = AlertWatcher(conditions.collect, AlertRepository(storage.database), targets, clock)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.nodes import _print_nodes
+from gateway.cli.nodes import _print_lost, _print_nodes
 
 NODE: dict[str, Any] = {
     "id": "0123456789abcdef",
@@ -32,3 +32,25 @@ def test_another_configuration_is_seen_however_narrow_the_terminal_is(capsys: py
     _, first, second = capsys.readouterr().out.splitlines()
     assert "live (this one, leader) " in first
     assert "live (configuration differs) " in second
+
+
+def test_a_lost_change_is_shown_with_what_was_applied_again_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    change = {
+        "found_at": "2026-11-28T02:09:46Z",
+        "at": "2026-11-28T02:08:46Z",
+        "actor_kind": "token",
+        "actor": "",
+        "action": "key.edited",
+        "subject": "acme/k",
+        "detail": {"rpm": [60, 6], "name": ["k", "l"]},
+        "applied": {"rpm": [60, 6]},
+        "reason": "its other fields take no right away",
+    }
+    _print_lost([change])
+    _, shown = capsys.readouterr().out.splitlines()
+    for text in ("token", "key.edited", "acme/k", "rpm 60 → 6; name k → l", "its other fields take no right away"):
+        assert text in shown
+    assert shown.count("rpm 60 → 6") == 2

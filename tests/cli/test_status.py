@@ -90,3 +90,4 @@ async def test_a_gateway_that_is_alone_has_no_nodes(gateway_with: StartGateway) 
     operator = await sit_down(gateway_with)
     assert "This gateway is the only one on its database." in (await operator.type("nodes")).output
     assert (await operator.ask("nodes"))["data"] == []
+    assert "The database has lost no changes." in (await operator.type("nodes", "lost-changes")).output

@@ -84,3 +84,46 @@ async def has_stored(node: GatewayProcess, rows: int) -> bool:
 
 async def serves(node: GatewayProcess, secret: str) -> bool:
     return await call(node, secret) == 200
+
+
+async def test_revocations_are_applied_again_once_and_all_else_is_listed(
+    tmp_path: Path, shared_postgres: SharedPostgres
+) -> None:
+    server = await shared_postgres.get_server()
+    url = await server.make_database()
+    name = url.rpartition("/")[2]
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}]}
+        async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+            ask = nodes[0].ask
+            kept, revoked, gone = [await ask("keys", {"name": each, "account": "acme"}) for each in "abc"]
+            await replace(server, name, keep=f"{name}_before")
+            await eventually(lambda: are_ready(*nodes), 30)
+            await ask(f"keys/{revoked['id']}", {"status": "disabled", "rpm": 6}, "PATCH")
+            await ask(f"keys/{gone['id']}", method="DELETE")
+            await ask("keys", {"name": "lost", "account": "acme"})
+            await ask(f"keys/{kept['id']}", {"webhook_url": "https://example.org/hook"}, "PATCH")
+            await replace(server, name, by=f"{name}_before")
+            await eventually(lambda: asyncio.sleep(0, all(node.read_log("changes_lost") for node in nodes)), 30)
+            await eventually(lambda: are_ready(*nodes), 30)
+            for node in nodes:
+                assert [await call(node, key["secret"]) for key in (kept, revoked, gone)] == [200, 401, 401]
+            lost = (await nodes[1].ask("nodes/lost-changes"))["data"]
+            assert [(each["action"], each["subject"]) for each in lost] == [
+                ("key.edited", "acme/a"),
+                ("key.created", "acme/lost"),
+                ("key.deleted", "acme/c"),
+                ("key.edited", "acme/b"),
+            ]
+            assert [bool(each["applied"]) for each in lost] == [False, False, True, True]
+            shown = await ask(f"keys/{revoked['id']}")
+            assert (shown["status"], shown["rpm"]) == ("disabled", 6)
+            audited = (await ask("audit-trail?action=key"))["data"]
+            assert [each["action"] for each in audited if "reapplied_at" in each["detail"]] == [
+                "key.deleted",
+                "key.edited",
+            ]
+
+
+async def are_ready(*nodes: GatewayProcess) -> bool:
+    return all([(await node.probe())[0] == 200 for node in nodes])

@@ -345,6 +345,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /links/use": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /session": Row(apart=True, body=sign_in),
     "GET /nodes": Row(),
+    "GET /nodes/lost-changes": Row(),
     "POST /nodes/{id}/forget": Row(404, body={"leases": "release"}),
     "GET /alerts": Row(),
     "POST /alerts/test": Row(404),

@@ -59,6 +59,7 @@ class ClusterNode:
         self._apply: Apply | None = None
         self._reload: Callable[[], Awaitable[None]] | None = None
         self._restore: Callable[[], Awaitable[None]] | None = None
+        self._note: Callable[[], Awaitable[None]] | None = None
         self._generation = ""
         self._seen = 0
         self._stale = self._outdated = False
@@ -81,6 +82,11 @@ class ClusterNode:
     @property
     def address(self) -> Address:
         return self._session.address
+
+    @property
+    def generation(self) -> str:
+        """See ``read_generation``."""
+        return self._session.generation
 
     @property
     def process(self) -> str:
@@ -135,7 +141,11 @@ class ClusterNode:
         self._jobs.start("send_rings", partial(self.notifications.run, self._session.notify))
 
     async def follow(
-        self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
+        self,
+        apply: Apply,
+        reload: Callable[[], Awaitable[None]],
+        restore: Callable[[], Awaitable[None]] | None = None,
+        note: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Apply the changes since ``open``, and all later ones. Until the first are applied, no request is accepted.
 
@@ -144,11 +154,12 @@ class ClusterNode:
             reload: the same for everything that may have changed; the node may no longer own its credit.
             restore: stores again the rows stored recently, because another server has replaced the store, or a backup
                 was restored. May raise ``StoreUnavailable``.
+            note: called with each beat, to remember what the store has. May raise ``StoreUnavailable``.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
-        self._apply, self._reload, self._restore = apply, reload, restore
+        self._apply, self._reload, self._restore, self._note = apply, reload, restore, note
         self._session.woken.set()
         try:
             async with asyncio.timeout(self.times.fence_s):
@@ -159,6 +170,10 @@ class ClusterNode:
     def start_alone(self) -> AbstractAsyncContextManager[None]:
         """Keep other nodes from starting and from declaring their files' accounts and keys during the block."""
         return self._session.start_alone()
+
+    def bring_back_alone(self) -> AbstractAsyncContextManager[None]:
+        """Keep other nodes from bringing back lost changes during the block."""
+        return self._session.bring_back_alone()
 
     async def put_digest(self, config_digest: str) -> None:
         await self._session.put_digest(config_digest)
@@ -208,6 +223,8 @@ class ClusterNode:
             return
         follows = self._apply is not None
         seen = await self._catch_up()
+        if self._note is not None and self._session.generation == self._generation:
+            await self._note()
         asked_s = read_boot_time()
         heartbeat = await self._session.heartbeat(seen, self._describe())
         if heartbeat is None:

@@ -7,7 +7,7 @@ the server: behind a pooler that shares sessions, locks and notifications are lo
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 
 import attrs
@@ -38,7 +38,7 @@ FREE_S = 10.0
 """Time limit of the statements that free a node's claims, which may be many rows, in seconds."""
 START_S = 60.0
 """How long a starting node waits for another node's start, in seconds."""
-_START_LOCK = 7_130_002
+_START_LOCK, _BRING_BACK_LOCK = 7_130_002, 7_130_004
 _PAUSE_S = 0.1
 _MOST_CHANGES = 10_000
 KEPT_DAYS = 30
@@ -267,15 +267,22 @@ class NodeSession:
         self._log.close()
         self._own.close()
 
+    def start_alone(self) -> AbstractAsyncContextManager[None]:
+        return self._hold(_START_LOCK)
+
+    def bring_back_alone(self) -> AbstractAsyncContextManager[None]:
+        return self._hold(_BRING_BACK_LOCK)
+
     @asynccontextmanager
-    async def start_alone(self) -> AsyncIterator[None]:
+    async def _hold(self, lock: int) -> AsyncIterator[None]:
+        """Hold a lock that one node has at a time."""
         try:
             connection = await self.address.connect(lock_timeout=f"{START_S:.0f}s")
         except FAILURES as error:
             raise describe(error) from error
         try:
             try:
-                await connection.execute("SELECT pg_advisory_lock($1)", _START_LOCK)
+                await connection.execute("SELECT pg_advisory_lock($1)", lock)
             except FAILURES as error:
                 raise describe(error) from error
             yield

@@ -1,11 +1,16 @@
 """Admin API: the nodes of a cluster."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
-from gateway.answer_fields import Count, Moment
-from gateway.domain.audit_log import build_change
+import orjson
+
+from gateway.answer_fields import Count, Moment, Shaped
+from gateway.domain.account_spec import build_time
+from gateway.domain.audit_log import KINDS, build_change
 from gateway.domain.ledger import OnCrash
+from gateway.domain.lost_change import LostChange
 from gateway.domain.node import Node, NodeState
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
@@ -14,6 +19,8 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_change
+from gateway.server.openapi import schema as s
+from gateway.storage.lost_changes import LostChangeRepository
 from gateway.storage.nodes import list_nodes as read_nodes
 
 
@@ -38,6 +45,25 @@ class NodeView:
     active_requests: Count
     outstanding_usd: float
     outstanding_nanos: int
+
+
+@frozen(kw_only=True)
+class LostChangeView:
+    """A change that the database had lost when another server replaced it.
+
+    ``detail``: as in the audit log. ``applied``: the fields that were changed again, with their values before and
+    after. ``reason``: why nothing more was; empty if all was.
+    """
+
+    found_at: Moment
+    at: Moment
+    actor_kind: Annotated[str, Shaped(s.one_of(*KINDS))]
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+    applied: Mapping[str, Any]
+    reason: str
 
 
 @frozen(kw_only=True)
@@ -69,6 +95,33 @@ async def list_nodes(request: AdminRequest) -> list[NodeView]:
     nodes = await read_nodes(storage.database)
     usual = find_usual_digest(nodes)
     return [_build_node(node, own, usual) for node in nodes]
+
+
+@admin_operation()
+async def list_lost_changes(request: AdminRequest) -> list[LostChangeView]:
+    """List the changes that the database had lost when another server replaced it, the newest first.
+
+    After a failover to a standby that lags, nodes compare the changes of the last ten minutes with the database. What
+    took rights away is applied again at once: disabled, deleted and rotated keys, disabled accounts and members, ended
+    sessions, lowered limits, removed models and groups. All else is only listed here.
+    """
+    replaced = await LostChangeRepository(request.services.storage.database).read()
+    return [_build_lost(change) for change in reversed(replaced.changes)]
+
+
+def _build_lost(change: LostChange) -> LostChangeView:
+    row = change.row
+    return LostChangeView(
+        found_at=build_time(change.found_ms // 1000),
+        at=build_time(row.at_ms // 1000),
+        actor_kind=row.actor_kind,
+        actor=row.actor,
+        action=row.action,
+        subject=row.subject,
+        detail=orjson.loads(row.detail),
+        applied=orjson.loads(change.applied),
+        reason=change.reason,
+    )
 
 
 def find_usual_digest(nodes: Iterable[Node]) -> str:

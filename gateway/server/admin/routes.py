@@ -31,6 +31,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("POST", "/reload", "server.admin.channels:reload", "administrator"),
     ("GET", "/health", "server.admin.health:get_health", "administrator"),
     ("GET", "/nodes", "server.admin.nodes:list_nodes", "administrator"),
+    ("GET", "/nodes/lost-changes", "server.admin.nodes:list_lost_changes", "administrator"),
     ("POST", "/nodes/{id}/forget", "server.admin.nodes:forget_node", "administrator"),
     ("POST", "/session", "server.admin.sessions:sign_in", "anyone"),
     ("GET", "/session", "server.admin.sessions:get_session", "viewer"),

@@ -171,6 +171,7 @@ SEEN = (
     Call("admin_test_alert", path={"name": "nobody"}, status=404),
     Call("admin_list_alerts"),
     Call("admin_list_nodes"),
+    Call("admin_list_lost_changes"),
     Call("admin_forget_node", path={"id": "0" * 16}, body={"leases": "release"}, status=404),
     Call("admin_list_running", keep=keep_first("running")),
     Call("admin_get_running_events", endless=True),

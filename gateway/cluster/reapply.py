@@ -1,0 +1,245 @@
+"""Applies lost changes again, as far as they take rights away. Each is audited with its actor and its time."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.auth.accounts import parse_change
+from gateway.auth.last_administrator import check_account_may_go
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.account_spec import AccountSpec, KeySpec, build_account_fields, build_key_fields, build_time
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.lost_change import LostChange, find_edits, find_taken
+from gateway.domain.member import Member, may
+from gateway.errors import GatewayError, NotFound, StoreUnavailable
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.database import Database
+from gateway.storage.members import MemberRepository
+from gateway.storage.passkeys import PasskeyRepository
+
+Fields = dict[str, Any]
+
+GONE = "what it changed is not in the store"
+LISTED = "changes of this kind are not applied again"
+NOTHING = "it takes no right away, or is in force already"
+PARTLY = "its other fields take no right away"
+FORMER_PHRASE = "the former passphrase is valid again: let the member change it"
+FORMER_KEY = "the former secret is valid again: rotate the key"
+"""Why a lost change, or a part of it, was not applied again."""
+_DELETED: Fields = {"deleted": [False, True]}
+
+
+class Reapplication:
+    """Applies lost changes in their order. ``find_caller``: a key as this process knew it before the loss."""
+
+    def __init__(self, database: Database, find_caller: Callable[[int], Caller | None], now_ms: int) -> None:
+        self._accounts = AccountRepository(database)
+        self._keys = ApiKeyRepository(database)
+        self._members = MemberRepository(database)
+        self._passkeys = PasskeyRepository(database)
+        self._find_caller = find_caller
+        self._now_ms = now_ms
+        self._renamed: dict[tuple[str, int], str] = {}
+        """The names of objects after lost changes of their names, by noun and id: later changes go by them."""
+        self._appliers: Mapping[str, Callable[[AuditRow, Fields], Awaitable[Fields]]] = {
+            "key.edited": self._edit_key,
+            "key.rotated": self._rotate_key,
+            "key.deleted": self._delete_key,
+            "account.edited": self._edit_account,
+            "account.deleted": self._delete_account,
+            "member.edited": self._edit_member,
+            "member.deleted": self._delete_member,
+            "member.signed_out": self._end_sessions,
+            "member.passphrase_changed": self._end_sessions,
+            "session.ended": self._end_sessions,
+            "member.passkey_removed": self._delete_passkey,
+            "link.deleted": self._delete_link,
+        }
+
+    async def run(self, lost: Sequence[AuditRow]) -> list[LostChange]:
+        """Return what became of each change. Raises ``StoreUnavailable``: run all of them again."""
+        return [await self._apply(row, _find_last_word(row, lost[index + 1 :])) for index, row in enumerate(lost)]
+
+    async def _apply(self, row: AuditRow, detail: Fields) -> LostChange:
+        apply = self._appliers.get(row.action)
+        applied: Fields = {}
+        try:
+            applied = {} if apply is None else await apply(row, detail)
+            reason = LISTED if apply is None else _find_reason(row, applied)
+        except StoreUnavailable:
+            raise
+        except NotFound:
+            reason = GONE
+        except GatewayError as error:
+            reason = error.message
+        return LostChange(row, orjson.dumps(applied).decode(), reason, self._now_ms)
+
+    def _audit(self, row: AuditRow, applied: Fields) -> AuditRow:
+        """Return the audit row of a change that is applied again: the original one, named as such."""
+        detail = applied | {"reapplied_at": [None, build_time(self._now_ms // 1000)]}
+        return attrs.evolve(row, sequence=0, detail=orjson.dumps(detail).decode())
+
+    # --- keys
+
+    async def _find_key(self, row: AuditRow) -> tuple[ApiKey, Account]:
+        """Return the key that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
+        account = await self._find_account(row)
+        found = [
+            (len(name), key)
+            for key in await self._keys.list_keys()
+            if key.account_id == account.id and key.created_ms <= row.at_ms
+            for name in (self._renamed.get(("key", key.id), key.name),)
+            if row.subject.endswith(f"/{name}")
+        ]
+        if not found:
+            raise NotFound(GONE)
+        return max(found, key=lambda each: each[0])[1], account
+
+    async def _edit_key(self, row: AuditRow, detail: Fields) -> Fields:
+        key, account = await self._find_key(row)
+        self._note_name("key", key.id, detail)
+        stored = build_key_fields(key, account.name)
+        taken = find_taken(stored, detail)
+        if not taken:
+            return {}
+        after = parse_change(stored, {name: value for name, value in taken.items() if name != "locked"}, KeySpec)
+        edited = attrs.evolve(after.apply(key), locked=tuple(taken.get("locked", key.locked)))
+        applied = {name: [stored[name], value] for name, value in taken.items()}
+        await self._keys.put_key(edited, self._audit(row, applied), before=key)
+        return applied
+
+    async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
+        """Give the key the secret that this process knows, so that the former one ends as its owner wanted."""
+        key, _account = await self._find_key(row)
+        known = self._find_caller(key.id)
+        if known is None or known.key.digest == key.digest or known.key.created_ms != key.created_ms:
+            return {}
+        names = ("digest", "last4", "former_digest", "former_until_s")
+        rotated = attrs.evolve(key, **{name: getattr(known.key, name) for name in names})
+        applied = {"secret": "changed"}
+        await self._keys.put_key(rotated, self._audit(row, applied), before=key)
+        return applied
+
+    async def _delete_key(self, row: AuditRow, _: Fields) -> Fields:
+        key, _account = await self._find_key(row)
+        await self._keys.delete_key(key.id, self._audit(row, _DELETED))
+        return _DELETED
+
+    # --- accounts
+
+    async def _find_account(self, row: AuditRow) -> Account:
+        """Return the account of ``row``, unless it was created afterwards. Raises ``NotFound``."""
+        found = await self._accounts.find_accounts([row.account_id or 0])
+        if not found or found[0].created_ms > row.at_ms:
+            raise NotFound(GONE)
+        return found[0]
+
+    async def _edit_account(self, row: AuditRow, detail: Fields) -> Fields:
+        account = await self._find_account(row)
+        stored = build_account_fields(account)
+        taken = find_taken(stored, detail)
+        if not taken:
+            return {}
+        if "status" in taken:
+            await check_account_may_go(self._members, self._accounts, account.id)
+        applied = {name: [stored[name], value] for name, value in taken.items()}
+        edited = parse_change(stored, taken, AccountSpec).apply(account)
+        await self._accounts.put_account(edited, self._audit(row, applied), before=account)
+        return applied
+
+    async def _delete_account(self, row: AuditRow, _: Fields) -> Fields:
+        account = await self._find_account(row)
+        await check_account_may_go(self._members, self._accounts, account.id)
+        await self._accounts.delete_account(account.id, self._audit(row, _DELETED))
+        return _DELETED
+
+    # --- members
+
+    async def _find_member(self, row: AuditRow) -> Member:
+        """Return the member that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
+        for member in await self._members.list_members():
+            name = self._renamed.get(("member", member.id), member.name)
+            if name == row.subject and member.account_id == row.account_id and member.created_ms <= row.at_ms:
+                return member
+        raise NotFound(GONE)
+
+    async def _edit_member(self, row: AuditRow, detail: Fields) -> Fields:
+        member, edits = await self._find_member(row), find_edits(detail)
+        self._note_name("member", member.id, detail)
+        taken: Fields = {}
+        if edits.get("status", ("", ""))[1] == "disabled" != member.status:
+            taken["status"] = "disabled"
+        role = edits.get("role", ("", member.role))[1]
+        if role != member.role and may(member.role, role):
+            taken["role"] = role
+        if not taken:
+            return {}
+        applied = {name: [getattr(member, name), value] for name, value in taken.items()}
+        edited, audit = attrs.evolve(member, **taken), self._audit(row, applied)
+        await self._members.put_member(member, edited, audit, end_sessions=True)
+        return applied
+
+    async def _delete_member(self, row: AuditRow, _: Fields) -> Fields:
+        member = await self._find_member(row)
+        await self._members.delete_member(member.id, self._audit(row, _DELETED))
+        return _DELETED
+
+    async def _end_sessions(self, row: AuditRow, _: Fields) -> Fields:
+        """End the sessions that the member had: the row does not say which of them ended."""
+        member = await self._find_member(row)
+        sessions = await self._members.list_sessions(member.id)
+        digests = [session.digest for session in sessions if session.created_ms <= row.at_ms]
+        applied: Fields = {"sessions": [len(digests), 0]}
+        return applied if await self._members.delete_sessions(digests, self._audit(row, applied)) else {}
+
+    async def _delete_passkey(self, row: AuditRow, detail: Fields) -> Fields:
+        member = await self._find_member(row)
+        for passkey in await self._passkeys.list_passkeys(member.id):
+            if passkey.name == detail.get("passkey") and passkey.created_ms <= row.at_ms:
+                applied: Fields = {"passkey": [passkey.name, None]}
+                await self._passkeys.delete_passkey(passkey, self._audit(row, applied))
+                return applied
+        raise NotFound(GONE)
+
+    async def _delete_link(self, row: AuditRow, _: Fields) -> Fields:
+        for link in await self._members.list_links():
+            if link.id == row.subject and await self._members.delete_link(link.digest, self._audit(row, _DELETED)):
+                return _DELETED
+        raise NotFound(GONE)
+
+    def _note_name(self, noun: str, number: int, detail: Fields) -> None:
+        edit = find_edits(detail).get("name")
+        if edit is not None:
+            self._renamed[noun, number] = edit[1]
+
+
+def _find_reason(row: AuditRow, applied: Fields) -> str:
+    """Return why not all of a change was applied again; empty if all of it was."""
+    if row.action == "member.passphrase_changed":
+        return FORMER_PHRASE
+    if not applied:
+        return FORMER_KEY if row.action == "key.rotated" else NOTHING
+    edited = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied.keys()
+    return PARTLY if edited else ""
+
+
+def _find_last_word(row: AuditRow, later: Sequence[AuditRow]) -> Fields:
+    """Return the detail of ``row`` without the fields that a later change of the same object has changed again."""
+    detail: Fields = orjson.loads(row.detail)
+    if not row.action.endswith(".edited"):
+        return detail
+    subject = _find_new_subject(row)
+    for each in later:
+        if (each.action, each.account_id, each.subject) == (row.action, row.account_id, subject):
+            subject = _find_new_subject(each)
+            detail = {field: value for field, value in detail.items() if field not in orjson.loads(each.detail)}
+    return detail
+
+
+def _find_new_subject(row: AuditRow) -> str:
+    """Return the subject of later changes of the same object."""
+    before, after = find_edits(orjson.loads(row.detail)).get("name", ("", ""))
+    return row.subject.removesuffix(before) + str(after)
