@@ -1,8 +1,10 @@
 """Keeps the reservation of each open job, and stores the job's end in one commit with its charge."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from typing import TypeVar
 
 import attrs
 
@@ -16,6 +18,10 @@ from gateway.domain.webhook import WebhookDelivery
 from gateway.errors import RateLimited, StoreUnavailable
 from gateway.storage.videos import VideoRepository
 
+T = TypeVar("T")
+
+_RETRY_S = 0.1
+
 
 class JobReservations:
     """The reservations of the open jobs of this process.
@@ -26,6 +32,7 @@ class JobReservations:
         keep_record: called with the stored record of every video request.
         clock: Unix seconds; ignores changes of the system clock.
         shared: whether other nodes have open jobs, too.
+        wait_s: how long a request waits for a store that does not answer, as requests do that wait for credit.
     """
 
     def __init__(
@@ -37,6 +44,7 @@ class JobReservations:
         keep_record: Callable[[RequestRecord], object],
         clock: Callable[[], float],
         shared: bool = False,
+        wait_s: float = 0.0,
     ) -> None:
         self.store = store
         self._balances = balances
@@ -44,6 +52,7 @@ class JobReservations:
         self._keep_record = keep_record
         self.clock = clock
         self._shared = shared
+        self.wait_s = wait_s
         self._held: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
         self._last_open = 0
@@ -65,11 +74,38 @@ class JobReservations:
         if self.count_open(job.account_id) >= most:
             raise _refuse_more(most)
         self.keep(job, held)
-        async with self._balances.hand_over(held):
-            if not await self.store.create(job, most):
-                raise _refuse_more(most)
+        tries = 0
+
+        async def store() -> None:
+            nonlocal tries
+            tries += 1
+            if tries > 1 and await self.store.find(job.id) is not None:  # only the answer to the commit was lost
+                if self._shared:  # the stored job has the reservation
+                    self.release(job)
+                return
+            async with self._balances.hand_over(held):
+                if not await self.store.create(job, most):
+                    raise _refuse_more(most)
+
+        await self.ride_through(store)
         if held.charge is not None:
             self._remove(job)
+
+    async def ride_through(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat ``work`` while the store does not answer, for ``wait_s`` at most and only while requests are taken.
+
+        Raises ``StoreUnavailable``.
+        """
+        now = asyncio.get_running_loop().time
+        until_s = now() + self.wait_s
+        while True:
+            try:
+                return await work()
+            except StoreUnavailable:
+                if now() >= until_s:
+                    raise
+            await asyncio.sleep(_RETRY_S)
+            self._write_queue.check_room()
 
     async def drop(self, job: VideoJob, record: RequestRecord) -> None:
         """Delete a job that no provider has started; only the request's record remains. Raises ``StoreUnavailable``."""

@@ -180,9 +180,17 @@ class VideoSubmitter:
             seconds=original.seconds if original else str(video.seconds or ""),
             size=original.size if original else video.size or "",
         )
-        if not await self._advance(job, submitting):
+        if not await self._jobs.reservations.ride_through(partial(self._try_attempt, job, submitting)):
             raise Conflict("The job was cancelled before it was begun")
         return submitting
+
+    async def _try_attempt(self, job: VideoJob, submitting: VideoJob) -> bool:
+        """Store an attempt; return False if the job has ended. The answer to an earlier try may have been lost."""
+        if await self._advance(job, submitting):
+            return True
+        found = await self._jobs.store.find(job.id)
+        stored = found and (found.state, found.channel, found.owner)
+        return stored == (submitting.state, submitting.channel, submitting.owner)
 
     async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
         video = attempt.target.capability.fill(_get_video(ctx.inference))

@@ -300,7 +300,9 @@ class MoodyStore(VideoRepository):
 
     async def create(self, job: VideoJob, *most_open: int) -> bool:
         self._check("create")
-        return await super().create(job, *most_open)
+        created = await super().create(job, *most_open)
+        self._lose("create")
+        return created
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         self._check("advance")

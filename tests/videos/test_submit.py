@@ -394,6 +394,41 @@ def test_a_store_that_fails_before_the_submit_lets_nobody_be_asked_and_the_job_b
     run(scene())
 
 
+@pytest.mark.parametrize(
+    ("refused", "lost"),
+    [({"create": 3, "advance": 3}, {}), ({}, {"create": 1}), ({}, {"advance": 1}), ({"advance": 2}, {"create": 1})],
+)
+def test_a_request_waits_for_a_store_that_is_away_and_asks_its_provider_once(
+    refused: dict[str, int], lost: dict[str, int]
+) -> None:
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        services.reservations.wait_s = 8.0
+        services.store.refused, services.store.lost = dict(refused), dict(lost)
+        job = await services.submissions.submit(services.order())
+        assert len(services.provider.asked) == 1
+        assert [each.id for each in await services.store.list_open()] == [job.id]
+        assert [*services.reservations.list_held()] == [job.id]
+        assert services.quota.open_reservations == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("fails", "tries"), [(False, 81), (True, 1)])
+def test_it_waits_no_longer_than_others_and_not_behind_the_fence(*, fails: bool, tries: int) -> None:
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        services.reservations.wait_s, services.store.refused = 8.0, {"create": 1_000}
+        asyncio.get_running_loop().call_later(0.05, setattr, services.write_queue, "failing", fails)
+        with pytest.raises(errors.StoreUnavailable):
+            await services.submissions.submit(services.order())
+        assert abs(services.store.tried.count("create") - tries) <= 1
+        assert services.provider.asked == []
+        await check_nothing_left(services)
+
+    run(scene())
+
+
 def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
