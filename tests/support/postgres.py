@@ -211,37 +211,22 @@ def share_server() -> PostgresServer:
 
 @asynccontextmanager
 async def owning_server() -> AsyncIterator[PostgresServer]:
-    """A server of the test's own, to be restarted: started, with the template.
-
-    Its files are copies: to make them, and the template, takes some seconds of a processor.
-    """
-    shared = await asyncio.to_thread(share_server)
+    """A server of the test's own, to be restarted: started, with the template."""
     with tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()) as folder:
-        Path(folder).chmod(0o755)  # the server may run as another user
-        server = PostgresServer(Path(folder) / "data", find_free_port())
-        await asyncio.to_thread(_copy, shared.folder.with_name(COPIED), server.folder)
-        await asyncio.to_thread(server.start)
+        server = await _start_copy(Path(folder))
         try:
             yield server
         finally:
             await asyncio.to_thread(server.stop)
 
 
-def _copy(files: Path, to: Path) -> None:
-    """Copy the files of a stopped server, with their owner."""
-    subprocess.run(["cp", "-a", files, to], check=True)
-
-
 @asynccontextmanager
 async def owning_pair(*settings: str) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
     """A primary and a standby of the test's own, started; ``settings`` are the standby's."""
     with tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()) as folder:
-        Path(folder).chmod(0o777)  # the servers may run as another user, who makes the standby's folder
-        primary = await asyncio.to_thread(make_server, Path(folder) / "data")
-        await asyncio.to_thread(primary.start)
+        primary = await _start_copy(Path(folder))
         running = [primary]
         try:
-            await primary.make_template()
             standby = await asyncio.to_thread(primary.make_standby, Path(folder) / "standby", *settings)
             await asyncio.to_thread(standby.start)
             running.append(standby)
@@ -249,6 +234,21 @@ async def owning_pair(*settings: str) -> AsyncIterator[tuple[PostgresServer, Pos
         finally:
             for server in running:
                 server.signal(signal.SIGKILL)
+
+
+async def _start_copy(folder: Path) -> PostgresServer:
+    """Start a server with the template in ``folder``, over copied files: to make them takes seconds of a processor."""
+    shared = await asyncio.to_thread(share_server)
+    folder.chmod(0o777)  # the server may run as another user, who makes a standby's folder
+    server = PostgresServer(folder / "data", find_free_port())
+    await asyncio.to_thread(_copy, shared.folder.with_name(COPIED), server.folder)
+    await asyncio.to_thread(server.start)
+    return server
+
+
+def _copy(files: Path, to: Path) -> None:
+    """Copy the files of a stopped server, with their owner."""
+    subprocess.run(["cp", "-a", files, to], check=True)
 
 
 def make_server(folder: Path) -> PostgresServer:

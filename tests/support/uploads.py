@@ -24,8 +24,8 @@ from tests.support.raw_client import RawAnswer, split
 
 MB = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"
-BLOCK = random.Random(5).randbytes(20 * MB - 16)  # noqa: S311 - bytes that differ, not secrets
-"""With a caller's own 16 bytes before them it is a file of 20 MB."""
+BLOCK = (random.Random(5).randbytes(65_521) * 321)[: 20 * MB - 16]  # noqa: S311 - bytes that differ, not secrets
+"""With a caller's own 16 bytes before them it is a file of 20 MB; no two of its blocks of 64 KiB are the same."""
 EDITS = "/v1/images/edits"
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 KEPT = 4096

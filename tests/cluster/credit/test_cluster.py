@@ -103,8 +103,10 @@ async def test_of_requests_of_unknown_size_one_at_a_time_exceeds_the_limit(
         record = gateway.settle(ctx, window)
         account += window + 100 * nodes
         # What the other nodes still hold is not waited for: how much is left depends on their pace.
-        assert 0 < record.reserved_nanos <= 10**5 - 100 * nodes
-        assert record.overrun_nanos == window - record.reserved_nanos
+        most = 10**5 - 100 * nodes
+        assert 0 < record.reserved_nanos <= most
+        # Nor is what they give back after the request has reserved, which its cost may take.
+        assert window - most <= record.overrun_nanos <= window - record.reserved_nanos
     await audit(store, overruns=True)
     for gateway in gateways:
         await gateway.stop()
