@@ -6,7 +6,7 @@ from the database. ``services/storage.py`` decides whether there is a cluster; `
 between a node and a single gateway.
 
 **What is a lease?** Each key or account with a spending limit has a balance in the database. A node may not spend from
-it directly. It takes a *lease*: an amount that the database counts as spent at once, although no request has spent it
+it directly. It takes a *lease*: an amount that the database counts as spent, although no request has spent it
 yet. The node then admits requests from the lease in memory, without a query, by the same arithmetic as a single
 gateway. It asks for more before the lease runs out, and returns idle credit. Three numbers describe a lease:
 
@@ -30,7 +30,7 @@ declares it dead: its jobs and deliveries are free for other nodes. Its leases s
 because only the node's journal says how much was spent. If the node starts again, it stores the charges of its journal,
 and its leases end. If it does not, the setting ``cluster.orphan_after_s`` says when its leases end, and
 ``ledger.on_crash`` whether the outstanding credit is released or charged. A node without a disk of its own keeps its
-journal in the database; then the leader ends its requests at once.
+journal in the database; then the leader ends its requests within seconds.
 
 Modules:
 
