@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]], object], *args: *Args) -> None:
-    """Run ``call`` on the loop: at once, or from a thread of ``work_aside`` before that function's caller continues."""
+    """Run ``call`` on the loop: now, or from a thread of ``run_in_thread``, before its caller continues."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -27,12 +27,12 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]],
         call(*args)
 
 
-async def work_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Run ``work`` on ``size`` bytes: in a thread if the size is large, else on the event loop; see ``work_aside``."""
-    return await work_aside(work, *args) if size > MAX_ON_LOOP else work(*args)
+async def run_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Run ``work`` on ``size`` bytes: with ``run_in_thread`` if the size is large, else on the event loop."""
+    return await run_in_thread(work, *args) if size > MAX_ON_LOOP else work(*args)
 
 
-async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+async def run_in_thread(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """Run ``work`` in a thread; wait for it even if cancelled, because the caller may reuse the arguments."""
     working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:

@@ -228,7 +228,7 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
-    _use(write, level)
+    _set_processors(write, level)
     handler = _LibraryHandler()
     handler.setFormatter(_LibraryFormatter(write))
     root = logging.getLogger()
@@ -271,7 +271,7 @@ class _LibraryFormatter(logging.Formatter):
         return mask_keys(self._write(LineWriter(record.name), record.levelname.lower(), event))
 
 
-def _use(write: WriteLine, level: int) -> None:
+def _set_processors(write: WriteLine, level: int) -> None:
     """Replace every logger's processors, in place: a logger used before keeps a reference to the list."""
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]

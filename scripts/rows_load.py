@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from gateway.billing.retention_worker import MOST
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.request_log import RequestFilter, RequestRecord, build_error
-from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
+from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_rows
 from gateway.server.admin.export import FORMATS
-from gateway.server.admin.request_history import walk
+from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import RequestView, build_row
 from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.database import Database
@@ -164,7 +164,7 @@ def fill(path: Path, count: int) -> None:
         rows = World().make(count)
         while some := [row for row, _ in zip(rows, range(CHUNK), strict=False)]:
             connection.executemany(add_rows, map(request_values, some))
-            connection.executemany(add_sums, [(*place, *sums) for place, sums in sum_up(some).items()])
+            connection.executemany(add_sums, [(*place, *sums) for place, sums in sum_rows(some).items()])
         for _, sql in indexes:
             connection.execute(sql)
         connection.commit()
@@ -282,7 +282,7 @@ async def weigh_export(database: Database) -> None:
     for name, form in FORMATS.items():
         rows, size, longest = 0, 0, 0.0
         began = time.process_time()
-        async for page in walk(log, RequestFilter(), EXPORTED):
+        async for page in list_pages(log, RequestFilter(), EXPORTED):
             before = time.perf_counter()
             size += len(form.write([build_row(stored, OPERATOR, RequestView) for stored in page]))
             longest = max(longest, time.perf_counter() - before)

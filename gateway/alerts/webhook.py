@@ -14,7 +14,7 @@ import orjson
 from gateway.alerts.delivery import DeliveryFailed, format_time
 from gateway.config.alert_schema import AlertSpec
 from gateway.domain.alert import Alert, build_alert_body
-from gateway.domain.webhook import SECRET_PREFIX, sign
+from gateway.domain.webhook import SECRET_PREFIX, sign_delivery
 
 TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
@@ -58,7 +58,7 @@ class AlertSender:
         now_s = int(self._clock())
         headers["webhook-timestamp"] = str(now_s)
         if self._secret:
-            headers["webhook-signature"] = sign(self._secret, alert.id, now_s, body)
+            headers["webhook-signature"] = sign_delivery(self._secret, alert.id, now_s, body)
         return headers
 
 

@@ -56,18 +56,18 @@ class AccountRegister:
         fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
         account = spec.apply(fresh)
         detail = build_change(build_account_fields(fresh), build_account_fields(account))
-        audit = by.did("account.created", account.name, self.now_ms, detail=detail)
+        audit = by.build_audit_row("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
         detail = build_change(build_account_fields(before), build_account_fields(after))
-        audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
+        audit = by.build_audit_row("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit, before=before)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
         detail = build_change({"keys": keys}, {"keys": []})
-        audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
+        audit = by.build_audit_row("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
         await self.accounts.delete_account(account.id, audit)
 
     async def add_key(self, spec: KeySpec, fresh: ApiKey, account: Account, by: Actor) -> ApiKey:
@@ -88,7 +88,9 @@ class AccountRegister:
         await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), by))
 
     def _note(self, action: str, key: ApiKey, account: Account, by: Actor, *, detail: str = "{}") -> AuditRow:
-        return by.did(action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail)
+        return by.build_audit_row(
+            action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail
+        )
 
 
 def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from gateway.domain.account_spec import (
     build_time,
 )
 from gateway.domain.audit_log import OPERATOR, Actor
-from gateway.domain.key_lock import check_deletable, check_locks, lock
+from gateway.domain.key_lock import check_deletable, check_locks, lock_fields
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
 from gateway.frozen import quick_frozen
@@ -168,7 +168,7 @@ class AccountService:
             secret = spec.secret or make_secret()
             fresh = self.new_key(account, secret)
             if by.scope is None:
-                fresh = attrs.evolve(fresh, locked=lock(spec.apply(fresh), fields).locked)
+                fresh = attrs.evolve(fresh, locked=lock_fields(spec.apply(fresh), fields).locked)
             key = await self.register.add_key(spec, fresh, account, by)
             await self.directory.reload()
         return {**await self._read_key(key, account.name), "secret": secret}
@@ -192,7 +192,7 @@ class AccountService:
         self._check_key(spec, key, account, by)
         changed = spec.apply(key)
         if by.scope is None:
-            changed = lock(changed, fields)
+            changed = lock_fields(changed, fields)
         else:
             check_locks(key, changed)
         await self.register.put_key(key, changed, account, by)

@@ -11,7 +11,7 @@ from gateway.auth.accounts import AccountService
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.audit_log import FILE
-from gateway.domain.key_lock import LOCKABLE, lock
+from gateway.domain.key_lock import LOCKABLE, lock_fields
 
 KeyPath = tuple[int, str]
 """The id of a key's account, and the key's name in it."""
@@ -69,7 +69,7 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
             await register.put_key(before, after, account, FILE)
     for key in known.values():
         if key.declared:
-            after = lock(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
+            after = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
             await register.put_key(key, after, by_id[key.account_id], FILE)
 
 

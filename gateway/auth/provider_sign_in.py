@@ -157,6 +157,6 @@ class ProviderSignIn:
     async def _note_refusal(self, name: str, error: GatewayError, visitor: ClientInfo) -> None:
         detail = orjson.dumps({"reason": error.message}).decode()
         by = attrs.evolve(GATEWAY, address=visitor.address)
-        row = by.did("session.refused", name, self._sessions.now_ms, detail=detail)
+        row = by.build_audit_row("session.refused", name, self._sessions.now_ms, detail=detail)
         with contextlib.suppress(StoreUnavailable):  # the answer gives the reason for the failed sign-in
             await self._audit_log.add_audit(row)

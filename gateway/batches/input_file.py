@@ -9,7 +9,7 @@ from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchError, BatchLine
 from gateway.errors import GatewayError
 from gateway.formats.batches.openai import LineError, parse_line
 from gateway.frozen import frozen
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.memory_budget import Loan, MemoryBudget, estimate_memory
 
 PIECE_LINES = 64
@@ -43,7 +43,7 @@ async def read_lines(
             if not raw:
                 return
             await memory.take_spare(loan, sum(map(estimate_memory, raw)))
-            for line in await work_aside(_parse_piece, raw, number, endpoint, max_line_bytes):
+            for line in await run_in_thread(_parse_piece, raw, number, endpoint, max_line_bytes):
                 yield line
             loan.close()
             number += len(raw)

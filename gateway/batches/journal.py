@@ -131,5 +131,5 @@ class BatchJournal:
     async def _adopt_cancel(self) -> None:
         found = await self._store.find_batch(self.batch.id, None)
         if found is not None and found.status == "cancelling" and self.batch.status in RUNNING:
-            self.batch = self.batch.enter("cancelling", self._now_s())
+            self.batch = self.batch.set_status("cancelling", self._now_s())
             self.cancelled()

@@ -28,7 +28,7 @@ from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.formats.embeddings.openai import parse_embeddings_inference
 from gateway.formats.errors.body import build_error
 from gateway.frozen import frozen
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import MENTION, put_files
 from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
@@ -182,7 +182,7 @@ class LineRequest:
         if MENTION in raw:
             account_id, limit = context.caller.account.id, services.max_body_bytes
             size = await put_files(services.files, account_id, body, loan, size=size, limit=limit)
-        inference = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
+        inference = attrs.evolve(await run_in_thread(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             inference = attrs.evolve(
                 inference, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version")
@@ -244,7 +244,7 @@ class LineRequest:
         self._settle("completed")
         built = self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body
         if len(answer.body) > MAX_ON_LOOP:
-            return await work_aside(self._format.build_answer, *built)
+            return await run_in_thread(self._format.build_answer, *built)
         return self._format.build_answer(*built)
 
     async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
@@ -286,7 +286,7 @@ class LineRequest:
         if context.attempts:
             attempt, made = context.attempts[-1], context.inference.made
             if attempt.response_id or made:
-                services.response_owners.note(
+                services.response_owners.record_owner(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made
                 )
 

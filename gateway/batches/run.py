@@ -65,7 +65,7 @@ class BatchRun:
         self._format = find_line_format(batch.endpoint)
         self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result, batch.moves)
         if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node received the request
-            batch = batch.enter("cancelling", self._now_s)
+            batch = batch.set_status("cancelling", self._now_s)
         self._journal = BatchJournal(batch, self._files, services.store, lambda: self._now_s)
         self._stop = asyncio.Event()
         self._journal.cancelled = self._stop.set
@@ -101,7 +101,7 @@ class BatchRun:
     async def cancel(self) -> Batch:
         """Prevent further lines from beginning. Return the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
         if self.batch.status in RUNNING:
-            await self._journal.change(lambda batch: batch.enter("cancelling", self._now_s))
+            await self._journal.change(lambda batch: batch.set_status("cancelling", self._now_s))
         self._stop.set()
         return self.batch
 
@@ -161,7 +161,7 @@ class BatchRun:
         status: BatchStatus = "failed" if checked.errors else "in_progress"
         await self._journal.change(
             lambda batch: attrs.evolve(
-                batch.enter(status, self._now_s),
+                batch.set_status(status, self._now_s),
                 total=0 if checked.errors else checked.total,
                 model=checked.model,
                 errors=checked.errors,
@@ -281,7 +281,7 @@ class BatchRun:
             failed = make_client_id("file-") if in_errors else None
             await self._journal.change(
                 lambda batch: attrs.evolve(
-                    batch if batch.times.get("cancelling_at") else batch.enter("finalizing", self._now_s),
+                    batch if batch.times.get("cancelling_at") else batch.set_status("finalizing", self._now_s),
                     output_file_id=output,
                     error_file_id=failed,
                 )
@@ -291,7 +291,7 @@ class BatchRun:
                 lost = {"output_file_id" if completed else "error_file_id": None}
                 log.warning("batch_results_lost", job=self.batch.id)
                 await self._journal.change(partial(attrs.evolve, **lost))
-        await self._journal.change(lambda batch: attrs.evolve(batch.enter(status, self._now_s), errors=errors))
+        await self._journal.change(lambda batch: attrs.evolve(batch.set_status(status, self._now_s), errors=errors))
         tally = self.batch.tally
         rows = tally.completed + tally.failed
         log.info("batch_ended", job=self.batch.id, outcome=status, rows=rows, failures=tally.failed)

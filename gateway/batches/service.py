@@ -26,7 +26,7 @@ from gateway.domain.client_file import NewFile
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
 from gateway.formats.batches.anthropic import build_lines, keep_headers
 from gateway.formats.batches.openai import NewBatch
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.storage.file_folder import make_client_id
 
 MAX_OPEN = 100
@@ -163,7 +163,7 @@ class Batches:
         received, kept = files.receive(), keep_headers(headers)
         try:
             for first in range(0, len(requests), _PIECE):
-                await received.write(await work_aside(build_lines, requests[first : first + _PIECE], kept))
+                await received.write(await run_in_thread(build_lines, requests[first : first + _PIECE], kept))
             new = NewFile(f"{batch_id}_requests.jsonl", "batch")
             file = await files.add(new, caller, received.draft, received.size)
         finally:
@@ -171,7 +171,7 @@ class Batches:
         models = {one["params"]["model"] for one in requests}
         batch = self._build_batch(batch_id, MESSAGES_ENDPOINT, file.id, caller)
         begun = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
-        return await self._add(begun.enter("in_progress", batch.created_ms // 1000))
+        return await self._add(begun.set_status("in_progress", batch.created_ms // 1000))
 
     async def _check_room(self, caller: Caller) -> None:
         account_id = caller.account.id
@@ -232,7 +232,7 @@ class Batches:
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
         if run is None and self._left is not None and await self._services.store.cancel_batch(batch_id):
             self._left()
-            return batch.enter("cancelling", int(self._services.clock()))
+            return batch.set_status("cancelling", int(self._services.clock()))
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)
         try:

@@ -154,7 +154,9 @@ class AccountingService:
                 available_nanos, amount = _find_amount(whole, spec, day)
                 entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
                 detail = _build_credit(entry, available_nanos)
-                return entry, by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
+                return entry, by.build_audit_row(
+                    action, subject or owner.name, now_ms, account_id=account_id, detail=detail
+                )
 
             entry, added = await self._ledger.add_credit(
                 *decide(balance), lambda found: decide(_build_cluster_balance(owner, found, day))

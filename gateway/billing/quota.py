@@ -26,7 +26,7 @@ from gateway.formats.references.provider_reads import NO_READS, ProviderReads, f
 from gateway.formats.usage.bounds import bound_answer, bound_prompt
 from gateway.formats.usage.detail_bounds import ASKED_FOR, bound_details
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
@@ -282,7 +282,7 @@ async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderRe
     """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a quota."""
     if not OPERATIONS[inference.operation].prompt or not (caller.key.quota.capped or caller.account.quota.capped):
         return NO_READS
-    return await work_aside(find_reads, inference) if inference.large else find_reads(inference)
+    return await run_in_thread(find_reads, inference) if inference.large else find_reads(inference)
 
 
 def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:

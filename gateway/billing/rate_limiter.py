@@ -10,7 +10,7 @@ from gateway.domain.rate_limit import (
     RateLimitStatus,
     RateLimitSubject,
     correct_all,
-    find_spare,
+    find_reserve,
     spend_all,
     undo_spend,
 )
@@ -73,8 +73,8 @@ class InMemoryRateLimiter:
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
         now = self._clock()
         caller = self._find_caller(subjects, now)
-        if list_refusals(caller, tokens, now, spare=find_spare):
-            raise build_refusal(caller, tokens, now, spare=find_spare)
+        if list_refusals(caller, tokens, now, spare=find_reserve):
+            raise build_refusal(caller, tokens, now, spare=find_reserve)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
         if permit.released:

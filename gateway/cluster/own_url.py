@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from gateway.config.exposure import is_loopback
 from gateway.config.schema import Config
-from gateway.storage.nodes import keep_on_machine
+from gateway.storage.nodes import bind_to_machine
 from gateway.storage.postgres.hosts import split_port
 
 _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
@@ -28,7 +28,7 @@ async def find_own_url(config: Config) -> str:
     if not host:
         return ""
     url = f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
-    return keep_on_machine(url) if is_loopback(host) else url
+    return bind_to_machine(url) if is_loopback(host) else url
 
 
 def _find_local_address(store_url: str) -> str:

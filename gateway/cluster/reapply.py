@@ -12,7 +12,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import AccountSpec, KeySpec, build_account_fields, build_key_fields, build_time
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.lost_change import LostChange, find_edits, find_taken
-from gateway.domain.member import Member, may
+from gateway.domain.member import Member, includes_rights
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
@@ -173,7 +173,7 @@ class Reapplication:
         if edits.get("status", ("", ""))[1] == "disabled" != member.status:
             taken["status"] = "disabled"
         role = edits.get("role", ("", member.role))[1]
-        if role != member.role and may(member.role, role):
+        if role != member.role and includes_rights(member.role, role):
             taken["role"] = role
         if not taken:
             return {}

@@ -232,7 +232,7 @@ class SettingsService:
         return _build_shipped_price(model, provider)
 
     def _build_audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
-        return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
+        return by.build_audit_row(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 
 def _to_json(value: Any) -> Any:

@@ -234,7 +234,9 @@ class Reloader:
         if changes:
             detail = build_change({"changes": []}, {"changes": changes})
             now_ms = int(self._clock() * 1000)
-            await self._audit_log.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
+            await self._audit_log.add_audit(
+                by.build_audit_row("configuration.reloaded", "configuration", now_ms, detail=detail)
+            )
 
     async def adopt(self, effective: EffectiveConfig, adoptions: int) -> None:
         """Apply stored settings that this process has changed.

@@ -11,7 +11,13 @@ from gateway.auth import totp
 from gateway.config.merge import FileConfig, merge_stored
 from gateway.doctor.finding import Finding
 from gateway.storage import channels
-from gateway.storage.data_folder import PEPPER_BYTES, SECRETS, DataFolderDamaged, check_database_present, tell_remedy
+from gateway.storage.data_folder import (
+    PEPPER_BYTES,
+    SECRETS,
+    DataFolderDamaged,
+    check_database_present,
+    describe_remedy,
+)
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER, fingerprint
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems, write_uri
@@ -123,12 +129,12 @@ def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
             content = path.read_bytes()
         except OSError as error:
             text = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-            read[name] = Finding("secrets", "problem", f"{path} {text}", tell_remedy(name))
+            read[name] = Finding("secrets", "problem", f"{path} {text}", describe_remedy(name))
             continue
         read[name] = content
         if len(content) != PEPPER_BYTES or not any(content):
             text = f"{path} must hold {PEPPER_BYTES} random bytes, and does not"
-            read[name] = Finding("secrets", "problem", text, tell_remedy(name))
+            read[name] = Finding("secrets", "problem", text, describe_remedy(name))
     return read
 
 

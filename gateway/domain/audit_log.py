@@ -38,7 +38,7 @@ class Actor:
     def may_see(self, account_id: int) -> bool:
         return self.scope is None or self.scope == account_id
 
-    def did(
+    def build_audit_row(
         self, action: str, subject: str, at_ms: int, *, account_id: int | None = None, detail: str = "{}"
     ) -> "AuditRow":
         """Return the audit row of an action, to be written in the transaction of the change."""

@@ -155,6 +155,6 @@ class Batch:
     def ended(self) -> bool:
         return self.status in ENDED
 
-    def enter(self, status: BatchStatus, now_s: int) -> "Batch":
+    def set_status(self, status: BatchStatus, now_s: int) -> "Batch":
         """Return the batch in another status, with the time of the change."""
         return attrs.evolve(self, status=status, times={**self.times, f"{status}_at": now_s})

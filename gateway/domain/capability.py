@@ -112,10 +112,10 @@ def find_shared_problem(
     if not by_field:
         return None
     nearest = by_field[max(by_field, key=_CHECKED.index)]
-    return look(unite(nearest))
+    return look(build_union(nearest))
 
 
-def unite(capabilities: Sequence[Capability]) -> Capability:
+def build_union(capabilities: Sequence[Capability]) -> Capability:
     """Return the union of the capabilities. A field that is unknown in one of them is unknown."""
     known = [attrs.asdict(capability, recurse=False) for capability in capabilities]
     return Capability(**{name: _unite_values([one[name] for one in known]) for name in known[0]})

@@ -73,7 +73,7 @@ class Circuit:
         self.prompts[account] = prompt, times
         return times % SAME_PROMPTS != 0
 
-    def count_cooling(self, now: float) -> int:
+    def count_cooling_down(self, now: float) -> int:
         """Return the number of accounts whose breaker is in its cooldown."""
         return sum(own.state == "open" and own.until > now for own in self.accounts.values())
 
@@ -119,7 +119,7 @@ class Failure:
             self.at, self.rules, reason=self.reason, rng=self.rng, provider_retry_after_s=self.provider_retry_after_s
         )
 
-    def count_own(self, breaker: CircuitBreaker) -> bool:
+    def count_for_account(self, breaker: CircuitBreaker) -> bool:
         """Count the failure against its account. Return whether it trips the account's breaker."""
         if self.provider_retry_after_s:
             self.trip(breaker)
@@ -128,7 +128,7 @@ class Failure:
         rules, reason, rng = self.rules, self.reason, self.rng
         return breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
 
-    def count_shared(self, breaker: CircuitBreaker) -> bool:
+    def count_for_all(self, breaker: CircuitBreaker) -> bool:
         """Count an account's first failure in a row for all accounts. Return whether it trips the shared breaker."""
         rules = attrs.evolve(self.rules, failures=max(ENOUGH_ACCOUNTS, self.rules.failures), ratio=math.inf)
         streak = self.streak[0] if self.streak else None
@@ -229,14 +229,14 @@ class Circuits(dict[EndpointKey, Circuit]):
         if circuit.is_repeated(account, failure.prompt) and own.state == "closed":
             return None
         begins = not (own.failures or own.trips or (failure.streak and failure.streak[1]))
-        tripped = own if failure.count_own(own) else None
-        if self._count_shared(circuit, account, begun, failure, begins=begins):
+        tripped = own if failure.count_for_account(own) else None
+        if self._count_for_all(circuit, account, begun, failure, begins=begins):
             tripped = circuit.shared
         if tripped is None:
             return None
         return self._trip_whole(account, failure) or tripped
 
-    def _count_shared(
+    def _count_for_all(
         self, circuit: Circuit, account: int, begun: StartedAttempt, failure: Failure, *, begins: bool
     ) -> bool:
         shared = circuit.shared
@@ -248,10 +248,10 @@ class Circuits(dict[EndpointKey, Circuit]):
             circuit.tried_by = account
             failure.trip(shared)
             return True
-        if circuit.count_cooling(failure.at) >= ENOUGH_ACCOUNTS:
+        if circuit.count_cooling_down(failure.at) >= ENOUGH_ACCOUNTS:
             failure.trip(shared)
             return True
-        return begins and failure.count_shared(shared)
+        return begins and failure.count_for_all(shared)
 
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
         """Trip the whole channel or key if several kinds of request failed for ``account`` without a success since."""
@@ -273,7 +273,7 @@ class Circuits(dict[EndpointKey, Circuit]):
             return None
         circuit.failed_at = failure.at
         failure.trip(own)
-        if circuit.count_cooling(failure.at) < ENOUGH_ACCOUNTS or self.whole.state == "open":
+        if circuit.count_cooling_down(failure.at) < ENOUGH_ACCOUNTS or self.whole.state == "open":
             return own
         failure.trip(self.whole)
         return self.whole

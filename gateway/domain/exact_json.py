@@ -45,7 +45,7 @@ def loads(raw: bytes) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         return load_refused(raw, error)
-    return _load(raw) if may_change(raw) else value
+    return _load(raw) if may_lose_digits(raw) else value
 
 
 def load_arguments(text: str) -> Any:
@@ -71,10 +71,10 @@ def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
 
 def load_exactly(raw: bytes, value: Any) -> Any:
     """Return ``value``, which orjson has parsed from ``raw``. Parse again if a number may have changed."""
-    return _load(raw) if may_change(raw) else value
+    return _load(raw) if may_lose_digits(raw) else value
 
 
-def may_change(raw: bytes) -> bool:
+def may_lose_digits(raw: bytes) -> bool:
     """Return whether orjson may change a number in ``raw``. Uses only fast byte searches."""
     return (
         _LONG in raw.translate(_DIGITS)

@@ -105,7 +105,7 @@ def _parse_flac_seconds(header: bytes, usual: int) -> float:
     if rate_code in _FLAC_RATE_UNITS:
         length, unit = _FLAC_RATE_UNITS[rate_code]
         rate, at = int.from_bytes(header[at : at + length], "big") * unit, at + length
-    return size / rate if rate and _is_checked(header[: at + 1], at + 1) else 0.0
+    return size / rate if rate and _has_valid_crc(header[: at + 1], at + 1) else 0.0
 
 
 def _count_coded_bytes(first: bytes) -> int:
@@ -113,7 +113,7 @@ def _count_coded_bytes(first: bytes) -> int:
     return max(8 - (first[0] ^ 0xFF).bit_length(), 1) if first else 1
 
 
-def _is_checked(header: bytes, length: int) -> bool:
+def _has_valid_crc(header: bytes, length: int) -> bool:
     crc = 0
     for byte in header:
         crc = _CRC_8[crc ^ byte]

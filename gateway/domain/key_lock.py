@@ -17,7 +17,7 @@ _TOGETHER = ("quota_usd", "quota_period")
 _UNSET: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
 
 
-def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
+def lock_fields(key: ApiKey, named: Iterable[str]) -> ApiKey:
     """Return ``key`` with the fields in ``named`` locked if they restrict the key, unlocked if they were reset."""
     names = set(named)
     if names & set(_TOGETHER):

@@ -41,12 +41,12 @@ class CreditDemand:
     def record(self, nanos: int, now_s: float) -> None:
         self.at_s = now_s
         self.recent_nanos += nanos
-        self.enlarge(nanos)
+        self.update_large(nanos)
         if now_s - self.counted_s >= _COUNTED_EVERY_S:
             self.nanos_per_s, self.recent_nanos, self.counted_s = self._find_rate(now_s), 0, now_s
             self.slice_nanos = self.find_slice(now_s)
 
-    def enlarge(self, nanos: int) -> None:
+    def update_large(self, nanos: int) -> None:
         """Update ``large_nanos`` with a reservation, whether or not it succeeds."""
         self.large_nanos = max(nanos, self.large_nanos - self.large_nanos // 8)
 

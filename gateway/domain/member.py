@@ -34,7 +34,7 @@ _DIFFERENT = 5
 _WORN = ("password", "passphrase", "qwerty", "123456", "letmein", "administrator", "correct horse battery staple")
 
 
-def may(role: Role, needed: Role) -> bool:
+def includes_rights(role: Role, needed: Role) -> bool:
     """Return whether ``role`` includes the rights of ``needed``."""
     return ROLES.index(role) >= ROLES.index(needed)
 

@@ -54,7 +54,7 @@ def find_smooth_burst(limit: int) -> int:
     return max(1, limit // 10)
 
 
-def find_spare(most: int) -> int:
+def find_reserve(most: int) -> int:
     """Return how many of ``most`` places low-priority requests leave free: a quarter, at least one, but never all."""
     return max(1, most // 4) if most > 1 else 0
 
@@ -259,7 +259,7 @@ class RateLimiter(Protocol):
         ...
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Raise ``RateLimited`` if a low-priority request would use the reserve (``find_spare``). Takes nothing."""
+        """Raise ``RateLimited`` if a low-priority request would use the reserve (``find_reserve``). Takes nothing."""
         ...
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:

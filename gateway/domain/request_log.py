@@ -84,7 +84,7 @@ def is_request_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def fold(text: str) -> str:
+def lower_ascii(text: str) -> str:
     """Convert the ASCII letters of ``text`` to lower case. Searches ignore the case of these letters only."""
     return text.translate(_SMALL)
 
@@ -198,7 +198,7 @@ class RequestStart(NamedTuple):
 Verdict = Literal["ok", "error"]
 
 
-def went_wrong(row: RequestRecord) -> bool:
+def has_failed(row: RequestRecord) -> bool:
     """Return whether a request failed or was refused. A disconnected client is no failure."""
     return row.outcome not in UNHARMED
 
@@ -208,7 +208,7 @@ class RequestFilter:
     """A filter for rows. None does not restrict.
 
     Attributes:
-        verdict: "error": rows that ``went_wrong``; "ok": the others.
+        verdict: "error": rows that failed or were refused; "ok": the others.
         text: a request's id, or a part of its error's code or text; case is ignored.
         after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
         before: a row's sequence: only earlier ones.
@@ -235,7 +235,7 @@ class RequestFilter:
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only rows that ``went_wrong`` can match. They have their own index."""
+        """Whether only rows that failed or were refused can match. They have their own index."""
         return (
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
@@ -253,19 +253,19 @@ class RequestFilter:
             and self.channel in {None, row.channel}
             and self.account_id in {None, row.account_id}
             and self.outcome in {None, row.outcome}
-            and self.verdict in {None, "error" if went_wrong(row) else "ok"}
+            and self.verdict in {None, "error" if has_failed(row) else "ok"}
             and (self.since_ms is None or row.settled_ms >= self.since_ms)
             and (self.until_ms is None or row.settled_ms < self.until_ms)
             and (self.before is None or stored.sequence < self.before)
             and self.unpriced in {None, row.unpriced}
-            and (self.text is None or self._finds(row))
+            and (self.text is None or self._matches_text(row))
         )
 
-    def _finds(self, row: RequestRecord) -> bool:
+    def _matches_text(self, row: RequestRecord) -> bool:
         if self.request_id is not None:
             return row.id == self.request_id
-        wanted = fold(self.text or "")
-        return wanted in fold(row.error) or wanted in fold(row.error_code or "")
+        wanted = lower_ascii(self.text or "")
+        return wanted in lower_ascii(row.error) or wanted in lower_ascii(row.error_code or "")
 
 
 @frozen

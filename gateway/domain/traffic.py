@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Literal
 
 from gateway.answer_fields import Count
-from gateway.domain.request_log import RequestRecord, Verdict, went_wrong
+from gateway.domain.request_log import RequestRecord, Verdict, has_failed
 from gateway.frozen import frozen
 
 HOUR_MS = 3_600_000
@@ -114,7 +114,7 @@ def split_hours(since: int, until: int) -> list[TimeRange]:
     return [one for one in stretches if one.since < one.until]
 
 
-def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
+def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     """Return the amounts to add to the sums, in a fixed order against deadlocks. Unserved names count as no model."""
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
@@ -123,10 +123,10 @@ def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     for (hour, _), group in alike.items():
         one = group[0]
         model = "" if one.attempts == 0 and one.error_code in _NOT_A_MODEL else one.model
-        sums = (len(group), len(group) if went_wrong(one) else 0, *add_columns(group, _amounts_of))
+        sums = (len(group), len(group) if has_failed(one) else 0, *add_columns(group, _amounts_of))
         for span in SPANS:
             traffic_key = (span, hour // span * span, one.account_id, one.key_id, model, one.channel or "", one.status)
-            found[traffic_key] = add(found[traffic_key], sums) if traffic_key in found else sums
+            found[traffic_key] = add_sums(found[traffic_key], sums) if traffic_key in found else sums
     return dict(sorted(found.items()))
 
 
@@ -135,7 +135,7 @@ def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestReco
     return tuple(map(sum, zip(*map(amounts_of, rows), strict=True)))
 
 
-def add(one: Sums, other: Sequence[int]) -> Sums:
+def add_sums(one: Sums, other: Sequence[int]) -> Sums:
     """Return the sum of both."""
     return tuple(map(int.__add__, one, other))
 

@@ -160,7 +160,7 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
         if len(raw) == _PLAIN and "completion_tokens" in raw:
             return Usage(prompt, completion, 0, "upstream")
     else:
-        completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
+        completion = min(completion + _find_separate_reasoning(raw, prompt + completion), MAX_TOKENS)
     reported: Any = raw.get("prompt_tokens_details")
     details = reported if isinstance(reported, dict) else _NO_DETAILS
     cached: int | None = None
@@ -176,7 +176,7 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     )
     found = find_modalities(reported, answered) if reported or answered else {}
     if not _BESIDE.isdisjoint(raw):
-        found |= _find_beside(raw)
+        found |= _find_separate_units(raw)
         if seconds := parse_count(raw.get(_HEARD)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
             usage = attrs.evolve(usage, duration_ms=min(seconds * 1_000, MAX_DURATION_MS))
     return attach_details(usage, found) if found else usage
@@ -199,7 +199,7 @@ def find_modalities(prompt_details: object, completion_details: object) -> dict[
     return found
 
 
-def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _find_separate_units(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ``usage`` object's separately counted units (Perplexity, "Sonar Deep Research") and its cost."""
     found: dict[str, Any] = {field: count for name, field in _COUNTED_BESIDE if (count := parse_count(raw.get(name)))}
     if (cost := find_cost(raw)) is not None:
@@ -263,7 +263,7 @@ def attach_details(usage: Usage, found: Mapping[str, Any]) -> Usage:
     return attrs.evolve(usage, details=attrs.evolve(usage.details or NO_USAGE_DETAILS, **parts))
 
 
-def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
+def _find_separate_reasoning(raw: Mapping[str, Any], counted: int) -> int:
     """Return the reasoning tokens that are included in the total but not in ``counted``. 0 if they are in both."""
     details = raw.get("completion_tokens_details")
     reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None

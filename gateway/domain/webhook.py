@@ -103,7 +103,7 @@ def build_secret(secret: bytes) -> str:
     return SECRET_PREFIX + b64encode(secret).decode()
 
 
-def sign(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
+def sign_delivery(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
     """Return the value of ``webhook-signature``."""
     signed = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
     return f"v1,{b64encode(hmac.new(secret, signed, sha256).digest()).decode()}"

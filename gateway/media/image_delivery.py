@@ -25,17 +25,17 @@ class ImageDelivery:
     def check_room(self) -> None:
         self._keeper.check_room()
 
-    async def give(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
+    async def deliver(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
         try:
             if form == "url":
-                return await self._give_url(attempt, inference, image)
-            return await self._give_data(attempt, image)
+                return await self._deliver_url(attempt, inference, image)
+            return await self._deliver_data(attempt, image)
         except ProviderError as error:
             if image.quoted:
                 error.failure_scope, error.answered = "nobody", True
             raise
 
-    async def _give_url(self, attempt: Attempt, inference: InferenceRequest, image: Image) -> Image:
+    async def _deliver_url(self, attempt: Attempt, inference: InferenceRequest, image: Image) -> Image:
         """Return the image with a signed link, or with the provider's address if the channel forwards addresses."""
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
@@ -43,7 +43,7 @@ class ImageDelivery:
         link = await self._keeper.keep(raw)
         return attrs.evolve(image, data=None, url=f"{inference.origin}{link}")
 
-    async def _give_data(self, attempt: Attempt, image: Image) -> Image:
+    async def _deliver_data(self, attempt: Attempt, image: Image) -> Image:
         if image.data is not None:
             await _decode(image.data, keep=1)
             return attrs.evolve(image, url=None)

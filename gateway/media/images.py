@@ -133,7 +133,7 @@ class ImageService:
     async def _generate_as(self, attempt: Attempt, inference: InferenceRequest, form: ImageForm) -> Images:
         images = await self._generate(attempt, inference)
         try:
-            items = await _gather([self._delivery.give(attempt, inference, image, form) for image in images.items])
+            items = await _gather([self._delivery.deliver(attempt, inference, image, form) for image in images.items])
         except errors.ProviderError:
             attempt.pending = False  # the client did not cause the failure and gets no image
             raise

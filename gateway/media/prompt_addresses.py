@@ -12,7 +12,7 @@ from gateway.domain.media import SNIFF_BYTES, sniff_image
 from gateway.errors import Overloaded, ProviderError, RequestTooLarge, UnsupportedByProvider
 from gateway.formats.references.media_addresses import FetchedMedia, MediaAddress, copy_prompt, encode, list_addresses
 from gateway.formats.references.prompt_files import find_type
-from gateway.large_work import MAX_ON_LOOP, work_by_size
+from gateway.large_work import MAX_ON_LOOP, run_by_size
 from gateway.memory_budget import Loan, MemoryBudget
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
@@ -55,7 +55,7 @@ class PromptAddresses:
         loaded: dict[str, FetchedMedia] = loan.fetched
         await self._load_all([one for one in first.values() if one.url not in loaded], loaded, loan)
         for one in found:
-            _put(one, loaded[one.url], attempt)
+            _put_content(one, loaded[one.url], attempt)
         large = inference.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP
         attempt.translator.inference = attrs.evolve(inference, body=body, large=large)
 
@@ -87,7 +87,7 @@ class PromptAddresses:
         media_type = sniff_image(head) if one.kind == "image" else find_type(urlsplit(one.url).path, head)
         if one.kind == "image" and media_type not in _IMAGES:
             return FetchedMedia(error="it is not a PNG, JPEG, GIF or WebP image")
-        data = await work_by_size(len(raw), encode, raw)
+        data = await run_by_size(len(raw), encode, raw)
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
     async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:
@@ -108,7 +108,7 @@ class PromptAddresses:
         return b"".join(pieces)
 
 
-def _put(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
+def _put_content(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
     if not media.error:
         one.put(media)
         return

@@ -6,7 +6,7 @@ from gateway.domain.media import SNIFF_BYTES
 from gateway.errors import NotFound, RequestTooLarge
 from gateway.formats.references.prompt_files import NamedFile, find_type, list_files, put_file
 from gateway.formats.wire.request_body import Body
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.media.client_files import ClientFiles
 from gateway.memory_budget import Loan
 from gateway.storage.media_reading import read_whole
@@ -37,7 +37,7 @@ async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan:
     except NotFound as error:
         error.param = named.where
         raise
-    head, data = await work_aside(_encode, await read_whole(media))
+    head, data = await run_in_thread(_encode, await read_whole(media))
     put_file(named, file.filename, find_type(file.filename, head), data)
     return size
 

@@ -40,7 +40,7 @@ class Families(Collector):
         return self._families
 
 
-def write(families: Iterable[Metric], accept: str) -> tuple[bytes, str]:
+def write_families(families: Iterable[Metric], accept: str) -> tuple[bytes, str]:
     """Return the text of ``families`` and its media type, in the format that the ``Accept`` header asks for."""
     encode, media_type = choose_encoder(accept)
     return encode(Families(families)), media_type

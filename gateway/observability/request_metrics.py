@@ -155,7 +155,7 @@ class RequestMetrics:
 
     def count(self, record: RequestRecord) -> None:
         key = (record.operation, record.model, record.channel, record.outcome, record.error_code)
-        sums, latencies = self._known.get(key) or self._find(key)
+        sums, latencies = self._known.get(key) or self._find_sums(key)
         sums.requests += 1
         sums.input_tokens += record.prompt_tokens
         sums.output_tokens += record.completion_tokens
@@ -182,7 +182,7 @@ class RequestMetrics:
             key = ("", outcome, OTHER)
         self.errors[key] += 1
 
-    def _find(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
+    def _find_sums(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
         """Return the sums and histograms for a record, cached unless the labels contain a client's own text."""
         operation, model, channel, outcome, code = key
         label = self._find_model(model)

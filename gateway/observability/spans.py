@@ -59,7 +59,7 @@ def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns
     if record is not None:
         last = attempts[-1] if attempts else None
         attributes |= _describe_record(record) | _describe_usage(record, last)
-        name = _name(record.operation, record.model)
+        name = _build_name(record.operation, record.model)
         error = (record.error_code or record.outcome) if record.outcome in ERRORS else None
     yield FinishedSpan(
         name, trace.trace_id, trace.span_id, trace.parent_id, trace.began_ns, now_ns, attributes, True, error
@@ -68,7 +68,7 @@ def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns
         yield _build_attempt(trace, number, attempt, now_ns)
 
 
-def _name(operation: str, model: str) -> str:
+def _build_name(operation: str, model: str) -> str:
     return f"{name_operation(operation)} {model}".rstrip()
 
 
@@ -126,7 +126,7 @@ def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: i
             error = record.error_code or record.outcome
     if error is not None:
         attributes["error.type"] = error
-    name = _name(operation, target.model)
+    name = _build_name(operation, target.model)
     span_id = trace.find_attempt_id(number)
     return FinishedSpan(
         name, trace.trace_id, span_id, trace.span_id, began_ns, max(began_ns, ended_ns), attributes, False, error

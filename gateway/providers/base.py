@@ -65,7 +65,7 @@ class Endpoint:
     def _find_one_choice(self) -> bool:
         return self.wire in {"anthropic_messages", "bedrock_converse"}
 
-    def takes(self, model: str) -> bool:
+    def serves(self, model: str) -> bool:
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def apply_quirks(self, body: Body, model: str) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Provider:
     reports_cost: bool = False
 
     @property
-    def signs_once(self) -> bool:
+    def has_static_signature(self) -> bool:
         return self.sign_at is None and self.sign_request is None
 
     def find_variant(self, model: str) -> str | None:
@@ -169,7 +169,7 @@ class Provider:
         """Return the endpoint for the first of ``wires`` offered for ``model`` (provider name), or None."""
         for wire in wires:
             for endpoint in self.endpoints:
-                if endpoint.wire == wire and endpoint.takes(model):
+                if endpoint.wire == wire and endpoint.serves(model):
                     return endpoint
         return None
 

@@ -15,7 +15,7 @@ def _sign(key: str) -> dict[str, str]:
     return {"x-key": key} if key else {}
 
 
-def _describe() -> Iterator[Capability]:
+def _list_capabilities() -> Iterator[Capability]:
     for name, model in MODELS.items():
         yield Capability(
             name,
@@ -37,5 +37,5 @@ BFL = Provider(
     endpoints=(Endpoint("bfl_images", "/flux", models=("flux-*",)),),
     sign=_sign,
     models_path=None,
-    capabilities=tuple(_describe()),
+    capabilities=tuple(_list_capabilities()),
 )

@@ -7,7 +7,7 @@ charged per search, and reports no tokens: they are estimated.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, RERANK, Endpoint, Provider
-from gateway.providers.quirks import drop, drop_idle, limit_as_max_tokens
+from gateway.providers.quirks import drop, drop_empty, limit_as_max_tokens
 
 _COMPATIBLE = "/compatibility/v1"
 
@@ -23,12 +23,12 @@ COHERE = Provider(
             quirks=(
                 limit_as_max_tokens,
                 drop("logit_bias", "store", "metadata", "prediction"),
-                drop_idle("top_logprobs", "modalities", "audio", "service_tier"),
+                drop_empty("top_logprobs", "modalities", "audio", "service_tier"),
             ),
             one_choice=True,
         ),
         Endpoint(
-            "openai_embeddings", f"{_COMPATIBLE}{EMBEDDINGS.path}", quirks=(drop("user"), drop_idle("dimensions"))
+            "openai_embeddings", f"{_COMPATIBLE}{EMBEDDINGS.path}", quirks=(drop("user"), drop_empty("dimensions"))
         ),
         Endpoint("rerank", f"/v2{RERANK.path}"),
     ),

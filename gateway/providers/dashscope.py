@@ -31,7 +31,9 @@ _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
 
 
-def _describe(name: str, max_n: int, *, max_sources: int = 0, sizes: tuple[str, ...] | None = None) -> Capability:
+def _build_capability(
+    name: str, max_n: int, *, max_sources: int = 0, sizes: tuple[str, ...] | None = None
+) -> Capability:
     return Capability(
         name,
         sizes=sizes,
@@ -73,20 +75,20 @@ DASHSCOPE = Provider(
         VIDEOS,
     ),
     capabilities=(
-        _describe("wan*-t2i*", 4),
-        _describe("wan2.5-i2i*", 4, max_sources=3),
-        _describe("wan2.6-image*", 4, max_sources=4),
-        _describe("wan2.7-image*", 4, max_sources=9),
-        _describe("wanx2.1-imageedit", 4, max_sources=1, sizes=()),
-        _describe("qwen-image", 1, sizes=_PRESETS),
-        _describe("qwen-image-plus*", 1, sizes=_PRESETS),
-        _describe("qwen-image-max*", 1, sizes=_PRESETS),
-        _describe("qwen-image-2.0*", 6, max_sources=3),
-        _describe("qwen-image-3.0*", 6, max_sources=3),
-        _describe("qwen-image-edit", 1, max_sources=3, sizes=()),
-        _describe("qwen-image-edit-plus*", 6, max_sources=3),
-        _describe("qwen-image-edit-max*", 6, max_sources=3),
-        _describe("z-image*", 1),
+        _build_capability("wan*-t2i*", 4),
+        _build_capability("wan2.5-i2i*", 4, max_sources=3),
+        _build_capability("wan2.6-image*", 4, max_sources=4),
+        _build_capability("wan2.7-image*", 4, max_sources=9),
+        _build_capability("wanx2.1-imageedit", 4, max_sources=1, sizes=()),
+        _build_capability("qwen-image", 1, sizes=_PRESETS),
+        _build_capability("qwen-image-plus*", 1, sizes=_PRESETS),
+        _build_capability("qwen-image-max*", 1, sizes=_PRESETS),
+        _build_capability("qwen-image-2.0*", 6, max_sources=3),
+        _build_capability("qwen-image-3.0*", 6, max_sources=3),
+        _build_capability("qwen-image-edit", 1, max_sources=3, sizes=()),
+        _build_capability("qwen-image-edit-plus*", 6, max_sources=3),
+        _build_capability("qwen-image-edit-max*", 6, max_sources=3),
+        _build_capability("z-image*", 1),
         *_describe_videos(),
     ),
     priced_fields=EVERYWHERE | {"enable_search", "enable_code_interpreter"},

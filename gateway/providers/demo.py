@@ -6,7 +6,7 @@ from gateway.domain.capability import Capability
 from gateway.providers import base
 
 
-def _only(model: str, *endpoints: base.Endpoint) -> tuple[base.Endpoint, ...]:
+def _restrict_to(model: str, *endpoints: base.Endpoint) -> tuple[base.Endpoint, ...]:
     return tuple(attrs.evolve(endpoint, models=(model,)) for endpoint in endpoints)
 
 
@@ -14,12 +14,12 @@ DEMO = base.Provider(
     slug="demo",
     title="Built-in demo",
     endpoints=(
-        *_only("demo-chat", base.CHAT, base.COMPLETIONS),
-        *_only("demo-embedding", base.EMBEDDINGS),
-        *_only("demo-image", base.IMAGES, base.EDITS),
-        *_only("demo-speech", base.SPEECH),
-        *_only("demo-transcribe", base.TRANSCRIPTIONS, base.TRANSLATIONS),
-        *_only("demo-realtime", base.REALTIME),
+        *_restrict_to("demo-chat", base.CHAT, base.COMPLETIONS),
+        *_restrict_to("demo-embedding", base.EMBEDDINGS),
+        *_restrict_to("demo-image", base.IMAGES, base.EDITS),
+        *_restrict_to("demo-speech", base.SPEECH),
+        *_restrict_to("demo-transcribe", base.TRANSCRIPTIONS, base.TRANSLATIONS),
+        *_restrict_to("demo-realtime", base.REALTIME),
         base.Endpoint("openai_videos", "/videos", models=("demo-video*",)),
     ),
     capabilities=(

@@ -19,19 +19,19 @@ IMAGE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
 """Globs of the image models."""
 
 
-def _describe(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
+def _build_capability(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
     return Capability(
         name, sizes=sizes, max_n=1, response_formats=(), edits=True, masks=False, max_sources=max_sources, streams=False
     )
 
 
 IMAGES = (
-    _describe("gemini-*-image*", None, None),
-    _describe("gemini-2.5-flash-image*", FIRST_SIZES, 3),
-    _describe("gemini-3-pro-image*", USUAL_SIZES),
-    _describe("gemini-3.1-flash-image*", WIDEST_SIZES),
-    _describe("gemini-3.1-flash-lite-image*", SMALL_SIZES),
-    _describe("gemini-nano-banana-*", WIDE_SIZES),
+    _build_capability("gemini-*-image*", None, None),
+    _build_capability("gemini-2.5-flash-image*", FIRST_SIZES, 3),
+    _build_capability("gemini-3-pro-image*", USUAL_SIZES),
+    _build_capability("gemini-3.1-flash-image*", WIDEST_SIZES),
+    _build_capability("gemini-3.1-flash-lite-image*", SMALL_SIZES),
+    _build_capability("gemini-nano-banana-*", WIDE_SIZES),
 )
 """Capabilities of the image models."""
 

@@ -11,7 +11,7 @@ from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRAN
 from gateway.providers.efforts import ORDINARY, Words, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
-from gateway.providers.quirks import DROP_EXTENSIONS, ask_for_times, drop, drop_idle, drop_in_messages
+from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
 
 _WORDS: Words = ((r".*qwen.*", ("none", "default")), (r".*gpt-oss.*", ORDINARY), (r"compound.*", ()), (r".*", ()))
 """console.groq.com/docs/reasoning: other models reject the field."""
@@ -27,7 +27,7 @@ GROQ = Provider(
             CHAT.path,
             quirks=(
                 drop("logit_bias"),
-                drop_idle("logprobs", "top_logprobs", "n"),
+                drop_empty("logprobs", "top_logprobs", "n"),
                 drop_in_messages("name"),
                 *DROP_EXTENSIONS,
                 fit_effort(*_WORDS),
@@ -36,8 +36,8 @@ GROQ = Provider(
             one_choice=True,
         ),
         attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_WORDS),)),
-        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
-        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
+        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), request_timestamps)),
+        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(request_timestamps,)),
         SPEECH,
     ),
     priced_fields=EVERYWHERE | {"search_settings", "compound_custom"},

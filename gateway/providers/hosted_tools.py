@@ -44,7 +44,7 @@ def must_call(body: Body, names: Collection[str]) -> bool:
     )
 
 
-def leave_out(body: Body, names: Collection[str]) -> Body:
+def remove_tools(body: Body, names: Collection[str]) -> Body:
     """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains."""
     left = _drop_tools(body, names)
     if isinstance(items := body.get("input"), list):

@@ -23,7 +23,7 @@ _five_stops = limit_stops(5)
 _drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
-def _leave_sampling(body: Body, model: str) -> None:
+def _drop_fixed_sampling(body: Body, model: str) -> None:
     if _FIXED_SAMPLING.fullmatch(model):
         _drop_sampling(body, model)
 
@@ -45,7 +45,7 @@ MOONSHOT = Provider(
             quirks=(
                 thinking_disabled,
                 _disable_when_forced,
-                _leave_sampling,
+                _drop_fixed_sampling,
                 developer_as_system,
                 _think_before_calls,
                 _five_stops,

@@ -48,11 +48,11 @@ _IMAGE_ONLY = (
 )
 
 
-def _describe(name: str, *, edits: bool, max_n: int = 1) -> Capability:
+def _build_capability(name: str, *, edits: bool, max_n: int = 1) -> Capability:
     return Capability(name, max_n=max_n, response_formats=(), edits=edits, masks=False, streams=False)
 
 
-def _serve(entry: Capability) -> Capability:
+def _adapt_capability(entry: Capability) -> Capability:
     """Return the capability of one of Google's models. The smallest tier has another name in a chat and is left out."""
     sizes = WIDE_SIZES if entry.sizes == WIDEST_SIZES else entry.sizes
     return attrs.evolve(entry, name=f"google/{entry.name}", sizes=sizes)
@@ -80,10 +80,10 @@ OPENROUTER = base.Provider(
         base.SPEECH,
     ),
     capabilities=(
-        *map(_serve, IMAGES),
-        *(_describe(glob, edits=True) for glob in _TALKING),
-        *(_describe(glob, edits=False, max_n=MAX_IMAGES) for glob in _SEVERAL),
-        *(_describe(glob, edits=False) for glob in _IMAGE_ONLY),
+        *map(_adapt_capability, IMAGES),
+        *(_build_capability(glob, edits=True) for glob in _TALKING),
+        *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _SEVERAL),
+        *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY),
     ),
     priced_fields=EVERYWHERE | ROUTING | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),

@@ -85,7 +85,7 @@ that Anthropic executes.
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``."""
-    found = _list_later(body.get("input")) if TOOLS in fields else []
+    found = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
         if name == TOOLS:
             found += _list_hosted(body[TOOLS])
@@ -141,7 +141,7 @@ def _is_local(tool: dict[str, Any]) -> bool:
     return tool["type"] == "shell" and isinstance(environment, dict) and environment.get("type") == "local"
 
 
-def _list_later(items: object) -> list[str]:
+def _list_hosted_in_input(items: object) -> list[str]:
     found: list[str] = []
     for index, item in enumerate(items if isinstance(items, list) else ()):
         for name in item if isinstance(item, dict) else ():

@@ -29,7 +29,7 @@ def drop(*fields: str) -> Quirk:
     return quirk
 
 
-def drop_idle(*fields: str) -> Quirk:
+def drop_empty(*fields: str) -> Quirk:
     """Drop each of ``fields`` whose value is null, false, zero or empty."""
 
     def quirk(body: Body, _model: str) -> None:
@@ -77,7 +77,7 @@ def hash_user(maximum: int, *fields: str, minimum: int = 0) -> Quirk:
     return quirk
 
 
-def ask_for_times(fields: Body, _model: str) -> None:
+def request_timestamps(fields: Body, _model: str) -> None:
     """Request ``verbose_json`` if the client wants subtitles: the gateway writes them from the times in that answer."""
     if fields.get("response_format") in ("srt", "vtt"):
         fields["response_format"] = "verbose_json"

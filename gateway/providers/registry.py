@@ -18,7 +18,7 @@ _SHARED = frozenset(
 """Modules that define no vendor."""
 
 
-def _find_place(slug: str) -> tuple[int, str]:
+def _find_sort_key(slug: str) -> tuple[int, str]:
     if slug in FIRST:
         return FIRST.index(slug) - len(FIRST), slug
     return (1 + LAST.index(slug) if slug in LAST else 0), slug
@@ -26,7 +26,7 @@ def _find_place(slug: str) -> tuple[int, str]:
 
 def _find_slugs() -> list[str]:
     names = {module.name for module in iter_modules(gateway.providers.__path__)} - _SHARED
-    return sorted(names, key=_find_place)
+    return sorted(names, key=_find_sort_key)
 
 
 PROVIDERS: Mapping[str, Provider] = defer({slug: f"providers.{slug}:{slug.upper()}" for slug in _find_slugs()})

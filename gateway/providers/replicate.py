@@ -11,7 +11,7 @@ from gateway.formats.images.replicate import MODELS, PREDICTIONS
 from gateway.providers.base import Endpoint, Provider
 
 
-def _describe() -> Iterator[Capability]:
+def _list_capabilities() -> Iterator[Capability]:
     for name, model in MODELS.items():
         able = Capability(
             name,
@@ -34,5 +34,5 @@ REPLICATE = Provider(
     base_url="https://api.replicate.com/v1",
     endpoints=(Endpoint("replicate_images", PREDICTIONS),),
     models_path=None,
-    capabilities=tuple(_describe()),
+    capabilities=tuple(_list_capabilities()),
 )

@@ -10,7 +10,7 @@ from gateway.formats.videos.runway import BY_WORDS, MODELS
 from gateway.providers.base import Endpoint, Provider
 
 
-def _describe() -> Iterator[Capability]:
+def _list_capabilities() -> Iterator[Capability]:
     for name, model in MODELS.items():
         sizes = (*model.sizes, *model.image_sizes)
         yield Capability(name, seconds=model.seconds, sizes=sizes, references=True, remixes=False)
@@ -23,5 +23,5 @@ RUNWAY = Provider(
     base_url="https://api.dev.runwayml.com/v1",
     endpoints=(Endpoint("runway_videos", BY_WORDS),),
     models_path=None,
-    capabilities=tuple(_describe()),
+    capabilities=tuple(_list_capabilities()),
 )

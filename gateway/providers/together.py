@@ -10,7 +10,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.providers import base
 from gateway.providers.efforts import WITH_NONE, fit_effort, reasoning_disabled
-from gateway.providers.quirks import DROP_FOREIGN, ask_for_times, drop
+from gateway.providers.quirks import DROP_FOREIGN, drop, request_timestamps
 
 
 def _shape_images(body: base.Body, _model: str) -> None:
@@ -32,8 +32,8 @@ TOGETHER = base.Provider(
         base.COMPLETIONS,
         base.RERANK,
         base.Endpoint("openai_images", base.IMAGES.path, quirks=(_shape_images,)),
-        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
-        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(ask_for_times,)),
+        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), request_timestamps)),
+        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(request_timestamps,)),
         base.SPEECH,
     ),
     capabilities=(Capability("*", max_n=4, response_formats=("url", "b64_json"), streams=False),),

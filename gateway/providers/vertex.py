@@ -39,7 +39,7 @@ VERSION = "vertex-2023-10-16"
 """The API version in the body of requests to Claude. Other versions are rejected."""
 
 
-def _address_in_path(body: Body, _model: str) -> None:
+def _move_model_to_path(body: Body, _model: str) -> None:
     body.pop("model", None)
     body["anthropic_version"] = VERSION
 
@@ -100,7 +100,7 @@ VERTEX = Provider(
             "anthropic_messages",
             f"{_CLAUDE}:rawPredict",
             stream_path=f"{_CLAUDE}:streamRawPredict",
-            quirks=(_address_in_path,),
+            quirks=(_move_model_to_path,),
             models=("claude-*",),
             fetches=True,
         ),

@@ -10,7 +10,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers import base
 from gateway.providers.efforts import ORDINARY, disable_template_thinking, fit_effort
-from gateway.providers.quirks import ask_for_times, drop
+from gateway.providers.quirks import drop, request_timestamps
 
 VLLM = base.Provider(
     slug="vllm",
@@ -27,8 +27,8 @@ VLLM = base.Provider(
         base.RERANK,
         base.IMAGES,
         base.EDITS,
-        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
-        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(ask_for_times,)),
+        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), request_timestamps)),
+        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(request_timestamps,)),
     ),
     capabilities=(Capability("*", max_n=MAX_IMAGES, response_formats=("b64_json",)),),
     priced_fields=frozenset(),

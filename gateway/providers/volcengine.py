@@ -17,7 +17,7 @@ from gateway.providers.efforts import ORDINARY, fit_effort, thinking_disabled
 from gateway.providers.message_order import four_stops
 
 
-def _describe() -> Iterator[Capability]:
+def _list_capabilities() -> Iterator[Capability]:
     for glob, model in MODELS.items():
         yield Capability(glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.images, remixes=False)
 
@@ -32,5 +32,5 @@ VOLCENGINE = Provider(
         Endpoint("volcengine_videos", TASKS, models=("*seedance*",)),
     ),
     models_path=None,
-    capabilities=tuple(_describe()),
+    capabilities=tuple(_list_capabilities()),
 )

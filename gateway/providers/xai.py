@@ -17,7 +17,7 @@ from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, E
 from gateway.providers.efforts import fit_effort
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
-from gateway.providers.quirks import drop, drop_idle
+from gateway.providers.quirks import drop, drop_empty
 
 _NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
 _HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
@@ -25,7 +25,7 @@ _HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi
 _IMAGE_MODELS = ("grok-*image*",)
 
 _drop_penalties = drop("presence_penalty", "frequency_penalty")
-_drop_idle_stop = drop_idle("stop")
+_drop_idle_stop = drop_empty("stop")
 
 
 _fit_effort = fit_effort((r"grok-3-mini.*", ("low", "high")))

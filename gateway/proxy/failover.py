@@ -190,7 +190,7 @@ class Attempts:
 
     async def __anext__(self) -> Attempt:
         route, failed, shared = self._route, self._failed, self._proxy.load_balancer.shared
-        if failed is not None and not await self._may_follow(*failed):
+        if failed is not None and not await self._may_retry(*failed):
             raise StopAsyncIteration
         while True:
             attempt = route.start(self._answer_id, self._now_s) if failed is None else route.next(failed[0])
@@ -203,7 +203,7 @@ class Attempts:
         self.error = error if self._failed is None else choose_error(self.error, error)
         self._failed = attempt, error
 
-    async def _may_follow(self, failed: Attempt, error: ProviderError) -> bool:
+    async def _may_retry(self, failed: Attempt, error: ProviderError) -> bool:
         proxy, route = self._proxy, self._route
         if not route.may_retry(failed, error):
             return False

@@ -91,7 +91,7 @@ class MergedResponse:
             while self._held_bytes > MAX_HELD_BYTES:
                 self._room.clear()
                 await self._room.wait()
-            ended = await response.pump(partial(self._take, index))
+            ended = await response.pump(partial(self._receive, index))
         self._end(index, whole=ended is PumpResult.ENDED)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
@@ -106,20 +106,20 @@ class MergedResponse:
         if transform.error is not None:
             raise transform.error
         if whole:
-            self._put(self._merger.feed(index, transform.finish()))
-        self._put(self._merger.end())
+            self._queue_output(self._merger.feed(index, transform.finish()))
+        self._queue_output(self._merger.end())
 
-    def _take(self, index: int, data: bytes, _raw_chunks: bytes | None) -> bool:
+    def _receive(self, index: int, data: bytes, _raw_chunks: bytes | None) -> bool:
         transform = self.gates[index]
         if index not in self._begun and (begun := strip_beginning(data)):
             self._begun.add(index)
             if is_json(begun):  # the provider does not stream
                 build, secrets = self._attempt.translator.build_whole, self._attempt.channel.secrets
                 transform = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
-        self._put(self._merger.feed(index, transform.feed(data)))
+        self._queue_output(self._merger.feed(index, transform.feed(data)))
         return transform.closed or self._held_bytes > MAX_HELD_BYTES
 
-    def _put(self, data: bytes) -> None:
+    def _queue_output(self, data: bytes) -> None:
         if data:
             self._ready.append(data)
             self._held_bytes += len(data)

@@ -22,7 +22,7 @@ from gateway.formats.stream import LARGE_ANSWER_BYTES, JsonOrStream, StreamTrans
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.formats.wire.sse import KEEPALIVE
 from gateway.frozen import quick_frozen
-from gateway.large_work import work_aside, work_by_size
+from gateway.large_work import run_by_size, run_in_thread
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
@@ -84,7 +84,7 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
 
 async def _parse_error_response(proxy: Proxy, response: HttpResponse, attempt: Attempt) -> ProviderError:
     raw = await response.read(MAX_ERROR_BYTES)
-    if _is_optional(attempt.target) and _is_missing(response.status, raw, attempt):
+    if _is_optional(attempt.target) and _is_path_missing(response.status, raw, attempt):
         proxy.load_balancer.note_missing(attempt.target.state, attempt.target.endpoint.wire)
         return EndpointMissing(f"The provider has no endpoint {attempt.target.endpoint.path}")
     retry_after_s = parse_retry_after(response.headers.get("Retry-After"), proxy.clock())
@@ -99,7 +99,7 @@ def _is_optional(target: Target) -> bool:
     return target.endpoint.wire in OPTIONAL_WIRES and provider.find_endpoint(_CHAT, target.model) is not None
 
 
-def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
+def _is_path_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
     """Return whether the error means that the server lacks the path, and not the model or an object in the request."""
     if status == _NOT_ALLOWED:
         return True
@@ -123,10 +123,10 @@ def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnsw
     if not ctx.route.targets:
         return _estimate(ctx.inference)  # no channel can count this model's tokens
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
-    return _count(answer, ctx.inference) if OPERATIONS[ctx.inference.operation].counts_only else answer
+    return _count_or_estimate(answer, ctx.inference) if OPERATIONS[ctx.inference.operation].counts_only else answer
 
 
-async def _count(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:
+async def _count_or_estimate(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:
     """Return the provider's token count, or the gateway's estimate if the provider cannot count."""
     try:
         return await answer
@@ -145,14 +145,14 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
         response = await open_response(proxy, attempt)
         raw = await response.read(MAX_ANSWER_BYTES)
         if len(raw) > LARGE_ANSWER_BYTES:
-            body, ctx.usage = await work_aside(_parse_large, translator, raw, attempt.channel.secrets)
+            body, ctx.usage = await run_in_thread(_parse_large, translator, raw, attempt.channel.secrets)
             attempt.check()
         else:
             body, ctx.usage = translator.parse_answer(raw, attempt.channel.secrets)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
     if attempt.target.endpoint.wire == "openai_responses":
-        attempt.response_id = await work_by_size(len(body), find_response_id, body)
+        attempt.response_id = await run_by_size(len(body), find_response_id, body)
     proxy.load_balancer.record_success(attempt.slot)
     return ProviderAnswer(body, translator.mode.media_type)
 
@@ -219,7 +219,7 @@ async def stream(
                 open_whole=open_whole,
             )
             await provider.await_first_event(comments=not mode.binary)
-            sound_type = _find_type(response, mode) if mode.binary else None
+            sound_type = _find_audio_type(response, mode) if mode.binary else None
             opened = OpenStream(provider, ctx, client_stream, sound_type)
             return await opened.run(partial(_end, proxy, attempt, settle))
         finally:
@@ -262,7 +262,7 @@ def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[
     return translator.parse_answer(raw, secrets)
 
 
-def _find_type(response: HttpResponse, mode: ResponseMode) -> str:
+def _find_audio_type(response: HttpResponse, mode: ResponseMode) -> str:
     """Return the media type of an audio stream: the provider's, if that is an audio type."""
     named = response.headers.get("Content-Type", "").strip().lower()
     return named if named.startswith("audio/") and named.isascii() and named.isprintable() else mode.media_type

@@ -94,17 +94,19 @@ class IdempotencyService:
         answered = attrs.evolve(
             mine, state="answered", status=status if kept else 0, media_type=media_type, body=body if kept else b""
         )
-        await self._note(self._store.end_replay, answered)
+        await self._store_record(self._store.end_replay, answered)
 
     async def mark_lost(self, mine: IdempotencyRecord) -> None:
         """Mark the request as lost: its outcome is unknown, or recorded elsewhere."""
-        await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
+        await self._store_record(self._store.end_replay, attrs.evolve(mine, state="lost"))
 
     async def delete(self, mine: IdempotencyRecord) -> None:
         """Delete the record: the request failed and may be sent again."""
-        await self._note(self._store.forget_replay, mine)
+        await self._store_record(self._store.forget_replay, mine)
 
-    async def _note(self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord) -> None:
+    async def _store_record(
+        self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord
+    ) -> None:
         try:
             await verb(replay)
         except StoreUnavailable as fault:

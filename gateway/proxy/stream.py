@@ -22,7 +22,7 @@ from gateway.formats.stream import (
 )
 from gateway.formats.translator import EVENT_STREAM
 from gateway.formats.wire.sse import KEEPALIVE, MAX_NOISE_BYTES
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.proxy.client_stream import ClientStream
 from gateway.request_context import RequestContext
 from gateway.upstream.interface import HttpResponse, PumpResult
@@ -170,10 +170,10 @@ class ProviderStream:
         try:
             try:
                 with Timeout(self.timeouts.timer, self.timeouts.find_silence_s()) if comments else nullcontext():
-                    pumped = await self.response.pump(self._hold)
+                    pumped = await self.response.pump(self._buffer)
                     # Inlined here and in ``_push``: calling ``is_heavy`` would cost one more call per request.
                     if isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
-                        pumped = await self._hold_large(pumped)
+                        pumped = await self._buffer_large(pumped)
             except TimeoutError:
                 self.held.append(KEEPALIVE)
                 if isinstance(self.transform, _READ_ASIDE):  # a thread may have finished an event meanwhile
@@ -229,7 +229,7 @@ class ProviderStream:
         """Read one piece of a large event, parse complete events in a thread, and ``send`` the output."""
         pieces = list[bytes]()
         if transform.waiting:
-            await work_aside(transform.read, b"")
+            await run_in_thread(transform.read, b"")
         elif not transform.unwritten:
 
             def take(piece: bytes, _raw: bytes | None) -> bool:
@@ -239,9 +239,9 @@ class ProviderStream:
             if await self.response.pump(take) is PumpResult.ENDED:
                 return PumpResult.ENDED
             data = b"".join(pieces)
-            await self._take_room(len(data))
+            await self._reserve_memory(len(data))
             if transform.may_end(data):
-                await work_aside(transform.read, data)
+                await run_in_thread(transform.read, data)
             else:
                 transform.read(data)
         if out := transform.write():
@@ -253,10 +253,10 @@ class ProviderStream:
     async def finish(self) -> bytes:
         transform = self.transform
         if isinstance(transform, _READ_ASIDE) and transform.ends_heavily:
-            return await work_aside(transform.finish)
+            return await run_in_thread(transform.finish)
         return transform.finish()
 
-    async def _take_room(self, size: int) -> None:
+    async def _reserve_memory(self, size: int) -> None:
         """Count ``size`` more bytes of a large event, and wait while other answers use up the memory for them."""
         share = self.share = self.share or READING.open_share()
         self.large_bytes += size
@@ -271,7 +271,7 @@ class ProviderStream:
         self.timeouts.event_at = self.timeouts.written_at = self._time()
         self.timeouts.set_timer()
 
-    def _hold(self, data: bytes, _raw_chunks: bytes | None) -> bool:
+    def _buffer(self, data: bytes, _raw_chunks: bytes | None) -> bool:
         """The sink before the response to the client has begun."""
         if self.open_whole is not None:
             self.detect(data)
@@ -289,11 +289,11 @@ class ProviderStream:
             or self.is_heavy
         )
 
-    async def _hold_large(self, pumped: PumpResult) -> PumpResult:
+    async def _buffer_large(self, pumped: PumpResult) -> PumpResult:
         while pumped is PumpResult.PAUSED and isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
             pumped = await self.pump_large(self.transform, self.held.append)
             if pumped is PumpResult.PAUSED and not (self.transform.events or self.transform.closed or self.is_heavy):
-                pumped = await self.response.pump(self._hold)
+                pumped = await self.response.pump(self._buffer)
         return pumped
 
 
@@ -332,7 +332,7 @@ class OpenStream:
                 provider.record_first([self._last])
             provider.response.finish()
         except GatewayError as met:
-            error = met if isinstance(met, ProviderError) else _build_ours(met)
+            error = met if isinstance(met, ProviderError) else _wrap_own_error(met)
             self._write_error(met, error)
         finally:
             if provider.share is not None:
@@ -431,7 +431,7 @@ class OpenStream:
         drop_frames(met)
 
 
-def _build_ours(met: GatewayError) -> ProviderError:
+def _wrap_own_error(met: GatewayError) -> ProviderError:
     """Wrap an error of the gateway itself as a ``ProviderError`` that does not count as a failure of the channel."""
     error = ProviderBadResponse(met.message, phase="gateway")
     error.failure_scope = "nobody"

@@ -10,7 +10,7 @@ from gateway.domain.circuits import Tripped
 from gateway.domain.statistics import find_percentile
 from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelState, KeyState
-from gateway.routing.channel_tester import show_end
+from gateway.routing.channel_tester import format_last4
 from gateway.routing.load_balancer import LoadBalancer
 
 Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
@@ -159,7 +159,7 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
         state, wait, reason = refused[0].state, refused[0].cooldown_s, refused[0].reason
     return ChannelKeyView(
         number=number,
-        last4=show_end(key.key),
+        last4=format_last4(key.key),
         state=state,
         cooldown_s=round(wait or 0.0, 1),
         reason=reason,

@@ -30,7 +30,7 @@ def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
     if all(one.priority > other.priority for one, other in pairwise(ordered)):
         return []
     try:
-        ranked = rank([None if channel.origin == "stored" else channel.priority for channel in ordered])
+        ranked = assign_priorities([None if channel.origin == "stored" else channel.priority for channel in ordered])
     except NoCapacity as found:
         raise _make_conflict([ordered[place] for place in found.places]) from None
     pairs = zip(ordered, ranked, strict=True)
@@ -58,7 +58,7 @@ class NoCapacity(Exception):
         self.places = places
 
 
-def rank(taken: Sequence[int | None]) -> list[int]:
+def assign_priorities(taken: Sequence[int | None]) -> list[int]:
     """Return a priority for every position of an order, each lower than the one before it.
 
     ``taken`` has the fixed priorities, and None where one is to be assigned. Neighbours with fixed priorities may have

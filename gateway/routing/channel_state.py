@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, EndpointKey, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, spend, wait_s
+from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_reserve, find_smooth_burst, spend, wait_s
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
 
@@ -84,7 +84,7 @@ class KeyState:
     def _make_circuits(self) -> Circuits:
         return Circuits(self.breaker, several=SEVERAL_WIRES, part=0)
 
-    def keep(self, kind: Hashable, template: RequestTemplate) -> None:
+    def store_template(self, kind: Hashable, template: RequestTemplate) -> None:
         if len(self.templates) >= MOST_LIMITED:
             self.templates.clear()
         self.templates[kind] = template
@@ -99,15 +99,15 @@ class KeyState:
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
         """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 without a limit."""
-        limit = self.limited.get(model)
-        if limit is None or limit.account not in {None, account}:
+        record_limit = self.limited.get(model)
+        if record_limit is None or record_limit.account not in {None, account}:
             return 0.0
-        if limit.until <= now:
+        if record_limit.until <= now:
             del self.limited[model]
             return 0.0
-        return limit.until - now
+        return record_limit.until - now
 
-    def limit(self, model: str, account: int, until: float, now: float) -> None:
+    def record_limit(self, model: str, account: int, until: float, now: float) -> None:
         """Record a rate limit until ``until``: for ``account``, or if another account has it already, for all."""
         before = self.limited.pop(model, None)
         if before is not None and before.until > now:
@@ -208,7 +208,7 @@ class ChannelState:
     def has_spare(self) -> bool:
         """Whether a low-priority request may take a place: the last places are reserved for others."""
         most = self.channel.max_concurrency
-        return most is None or self.running < most - find_spare(most)
+        return most is None or self.running < most - find_reserve(most)
 
     def find_obstacle(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
@@ -245,7 +245,7 @@ class ChannelState:
         share = self.breaker.share(now, rules)
         return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
-    def find_witness(self, endpoint_key: EndpointKey) -> int:
+    def find_affected_account(self, endpoint_key: EndpointKey) -> int:
         """Return an account for which this model is rate limited, or tripped since the last success; 0 without one."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
@@ -255,7 +255,7 @@ class ChannelState:
         limits = (key.limited.get(endpoint_key[1]) for key in self.keys)
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
-    def list_ill(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
+    def list_failing(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
         """Return the channel's own circuit breakers that are not "closed" for this model."""
         found = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
         return [breaker for breaker in found if breaker.state != "closed"]
@@ -312,7 +312,7 @@ class ChannelState:
             return "closed"
         return "open" if "open" in tripped.values() else "half_open"
 
-    def may_be_well(self, now: float) -> bool:
+    def may_be_healthy(self, now: float) -> bool:
         """Return whether its circuit breakers allow any request."""
         if self.breaker.state != "closed":
             return not self.breaker.wait_s(now)

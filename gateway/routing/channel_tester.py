@@ -156,7 +156,7 @@ class ChannelTester:
         passing = next((answer for answer in answers if answer.passes), found)
         self.record(channel, found if sent else passing, answers)  # one working key is enough for the channel
         results = [
-            KeyTestResult(show_end(key), answer.passes, _read_error(answer), _count_models(answer))
+            KeyTestResult(format_last4(key), answer.passes, _read_error(answer), _count_models(answer))
             for key, answer in zip(keys, answers, strict=True)
         ]
         models = next((one.models for one in results if one.models is not None), None)
@@ -164,7 +164,7 @@ class ChannelTester:
         return ChannelTestResult(channel.name, found.passes, _read_error(found), models, sent, several)
 
 
-def show_end(key: str) -> str:
+def format_last4(key: str) -> str:
     """Return the last four characters of a key; an empty string for a short key."""
     return key[-4:] if len(key) >= _SHOWABLE else ""
 

@@ -98,17 +98,17 @@ class ChannelService:
             self._declared = tuple(channels)
             if self._demo is not None and self._demo_used_s is None:
                 self._demo_used_s = await self._demo.find_last_use(self._clock() - DEMO_STAYS_S)
-            await self._offer(stored)
+            await self._apply_channels(stored)
         if self._offers_demo and self._declared:
             await self._test_declared()
 
     async def adopt_stored(self) -> list[Channel]:
         async with self._changing:
             before = {channel.name: channel for channel in self._catalog.channels}
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
             return [channel for channel in self._catalog.channels if before.get(channel.name) is not channel]
 
-    async def _offer(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
+    async def _apply_channels(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
         """Apply the declared, stored and, if needed, discovered channels to the catalog and the load balancer.
 
         Discovered channels are offered only while every configured channel is held. A channel of the file is never
@@ -171,7 +171,7 @@ class ChannelService:
         beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
         if beside or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
             async with self._changing:
-                await self._offer(await self._store.list_channels())
+                await self._apply_channels(await self._store.list_channels())
 
     @property
     def _offers_demo(self) -> bool:
@@ -191,7 +191,7 @@ class ChannelService:
         async with self._changing:
             if self._found is not None and any(channel.origin == "demo" for channel in self._found):
                 self._found = tuple(channel for channel in self._found if channel.origin != "demo")
-                await self._offer(await self._store.list_channels())
+                await self._apply_channels(await self._store.list_channels())
 
     async def add(
         self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none", request: bool = False
@@ -217,9 +217,9 @@ class ChannelService:
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
-            audit = self._record("channel.created", spec.name, by, _build_change(draft, made))
+            audit = self._build_audit("channel.created", spec.name, by, _build_change(draft, made))
             channel = await self._store.add_channel(made, audit)
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
         if answer is None:
             await self.sync(channel)
         else:
@@ -235,9 +235,9 @@ class ChannelService:
             _check_secrets_stay(channel, changed, fields)
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
-            audit = self._record("channel.edited", name, by, _build_change(channel, changed))
+            audit = self._build_audit("channel.edited", name, by, _build_change(channel, changed))
             await self._store.put_channel(changed, None if changed == channel else audit, before=channel)
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
         await (self._retry_held(changed) if changed.held else self.sync(changed))
         return self.get(changed.name)
 
@@ -245,9 +245,9 @@ class ChannelService:
         """Remove a channel; its running requests finish. After the last one, discovered channels are offered again."""
         async with self._changing:
             before = self._catalog.channels
-            audit = self._record("channel.deleted", name, by)
+            audit = self._build_audit("channel.deleted", name, by)
             await self._store.delete_channel(self._get_editable(name).id, audit)
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
         back = [channel for channel in self._catalog.channels if channel not in before]
         unknown = [channel for channel in back if self._catalog.find_offer(channel) is None]
         await asyncio.gather(*map(self.sync, unknown))
@@ -261,9 +261,9 @@ class ChannelService:
             if changed:
                 before = {channel.name: channel.priority for channel in ordered}
                 after = before | {channel.name: channel.priority for channel in changed}
-                audit = self._record("channel.ordered", ", ".join(names), by, build_change(before, after))
+                audit = self._build_audit("channel.ordered", ", ".join(names), by, build_change(before, after))
                 await self._store.put_channels(changed, audit, before=ordered)
-                await self._offer(await self._store.list_channels())
+                await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
         """Fetch a synchronised channel's model list now. Return the error if that failed."""
@@ -320,7 +320,7 @@ class ChannelService:
         """Test the channels of the file that have not answered yet. If one answers, the demo may be withdrawn."""
         await asyncio.gather(*(self.test(channel) for channel in self._declared if not self._has_answered(channel)))
         async with self._changing:
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
 
     async def _retry_held(self, channel: Channel) -> None:
         if channel.status != "active":
@@ -346,7 +346,7 @@ class ChannelService:
             found = (*known.values(), *(channel for channel, _ in fresh))
             if found != self._found:
                 self._found = found
-                await self._offer(await self._store.list_channels(), fresh)
+                await self._apply_channels(await self._store.list_channels(), fresh)
         unlisted = [channel for channel, listing in fresh if listing is None and channel.origin != "demo"]
         await asyncio.gather(*map(self.sync, unlisted))
 
@@ -367,7 +367,7 @@ class ChannelService:
             if self._catalog.find_channel(channel.name) != channel:
                 return False
             await self._store.put_channel(changed, before=channel)
-            await self._offer(await self._store.list_channels())
+            await self._apply_channels(await self._store.list_channels())
             return True
 
     def get(self, name: str) -> Channel:
@@ -376,8 +376,8 @@ class ChannelService:
             raise NotFound(f"No channel is called {name[:64]!r}")
         return channel
 
-    def _record(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
-        return by.did(action, name, self._now_ms(), detail=detail)
+    def _build_audit(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
+        return by.build_audit_row(action, name, self._now_ms(), detail=detail)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -19,7 +19,7 @@ from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.frozen import frozen
-from gateway.large_work import MAX_ON_LOOP, work_aside, work_by_size
+from gateway.large_work import MAX_ON_LOOP, run_by_size, run_in_thread
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
 from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
 from gateway.storage.encryption import DecryptionFailed
@@ -79,11 +79,11 @@ class KeptResponses:
         """Stored bytes by account, an upper bound: the database has fewer if responses were deleted since."""
         self._loading = asyncio.Lock()
 
-    def wants(self, inference: InferenceRequest) -> bool:
+    def keeps(self, inference: InferenceRequest) -> bool:
         """Return whether to keep the response to ``inference`` if the provider does not store it."""
         return self._find_rules().keep_days > 0 and inference.body.get("store") is not False
 
-    def note(
+    def store_soon(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
         """Keep a response or its new state, stored in the background. ``turn``: the request's new items."""
@@ -131,10 +131,12 @@ class KeptResponses:
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
         turn = Turn(before.id, number, inference.body.get("input"))
         if loan.held > MAX_ON_LOOP or inference.large:
-            return attrs.evolve(await work_aside(_extend, inference, before.id, items), large=True), turn
+            return attrs.evolve(await run_in_thread(_extend, inference, before.id, items), large=True), turn
         return _extend(inference, before.id, items), turn
 
-    async def inline(self, inference: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
+    async def inline_references(
+        self, inference: InferenceRequest, account_id: int, borrower: Borrower
+    ) -> InferenceRequest:
         """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference."""
         references = inference.body.get("input")
         wanted = find_responses(references)
@@ -148,14 +150,14 @@ class KeptResponses:
         loan = self._budget.lend(borrower)
         known: dict[str, Body] = {}
         async with self._loading:
-            _take(loan, kept, _ITEMS, "input", items=False)
-            for group in _group(kept):
+            _borrow_memory(loan, kept, _ITEMS, "input", items=False)
+            for group in _group_by_size(kept):
                 for loaded in await self._load(group, loan, items=False, taken=True):
-                    known |= await work_by_size(len(loaded.body), read_output, loaded.body)
+                    known |= await run_by_size(len(loaded.body), read_output, loaded.body)
             # A repeated item is in memory once, but repeated in the provider's request.
-            loan.take(await work_aside(measure_references, references, known), _ITEMS, "input")
+            loan.take(await run_in_thread(measure_references, references, known), _ITEMS, "input")
         if loan.held > MAX_ON_LOOP or inference.large:
-            return attrs.evolve(await work_aside(_inline, inference, known), large=True)
+            return attrs.evolve(await run_in_thread(_inline, inference, known), large=True)
         return _inline(inference, known)
 
     async def sweep(self, now_ms: int) -> int:
@@ -185,12 +187,12 @@ class KeptResponses:
             raise NotFound(message, param=param, should_retry=False)
         conversation: list[Body] = []
         async with self._loading:
-            _take(loan, chain, _CONVERSATION, param, items=True)
-            for group in _group(chain[::-1]):
+            _borrow_memory(loan, chain, _CONVERSATION, param, items=True)
+            for group in _group_by_size(chain[::-1]):
                 loaded = await self._load(group, loan, items=True, taken=True)
                 if len(loaded) < len(group):
                     raise make_missing(last.id, param)
-                conversation += await work_aside(_read_turns, loaded, None if whole else last.id)
+                conversation += await run_in_thread(_read_turns, loaded, None if whole else last.id)
         return conversation, len(chain)
 
     async def _load(
@@ -198,8 +200,8 @@ class KeptResponses:
     ) -> list[KeptResponse]:
         """Load ``responses``. Their memory is borrowed first; unknown sizes of old rows are corrected once known."""
         if not taken:
-            _take(loan, responses, "The response", "id", items=items)
-        room = max(_measure(one, items=True) or 0 for one in responses)
+            _borrow_memory(loan, responses, "The response", "id", items=items)
+        room = max(_find_memory(one, items=True) or 0 for one in responses)
         unknown = [one for one in responses if one.body_memory is None]
         if unknown:
             room = min(_MOST_UNKNOWN, loan.room, _PACKED * max(one.stored_bytes for one in unknown))
@@ -241,7 +243,7 @@ class KeptResponses:
         while stored is None:
             own = inference.body.get("input") if turn is None else turn.input
             large = inference.large or len(response.body) > MAX_ON_LOOP
-            sized = await work_aside(_add_items, response, own) if large else _add_items(response, own)
+            sized = await run_in_thread(_add_items, response, own) if large else _add_items(response, own)
             needed = (sized.body_memory or 0) + (sized.items_memory or 0)
             if needed > self._budget.most_each:
                 raise RequestTooLarge("the conversation is too long")
@@ -271,24 +273,24 @@ def make_missing(response_id: str, param: str | None = None) -> NotFound:
     return NotFound(f"{before} with id {response_id[:LONGEST_ID]!r} not found", param=param, should_retry=False)
 
 
-def _measure(response: KeptResponse, *, items: bool) -> int | None:
+def _find_memory(response: KeptResponse, *, items: bool) -> int | None:
     """Return the memory that a response needs. None if unknown."""
     if response.body_memory is None:
         return None
     return response.body_memory + ((response.items_memory or 0) if items else 0)
 
 
-def _take(loan: Loan, responses: Sequence[KeptResponse], what: str, param: str, *, items: bool) -> None:
+def _borrow_memory(loan: Loan, responses: Sequence[KeptResponse], what: str, param: str, *, items: bool) -> None:
     """Borrow the memory that ``responses`` need, as far as it is known."""
-    loan.take(sum(_measure(one, items=items) or 0 for one in responses), what, param)
+    loan.take(sum(_find_memory(one, items=items) or 0 for one in responses), what, param)
 
 
-def _group(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
+def _group_by_size(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
     """Group ``responses`` that are read together. A response of unknown size is in a group of its own or ends one."""
     groups: list[list[KeptResponse]] = []
     left = 0
     for one in responses:
-        size = _measure(one, items=True)
+        size = _find_memory(one, items=True)
         if size is None or size > left:
             groups.append([])
             left = _GROUP

@@ -126,13 +126,13 @@ class LoadBalancer:
     @property
     def any_open(self) -> bool:
         now = self._clock()
-        return any(state.offered and state.may_be_well(now) for state in self.channels.values())
+        return any(state.offered and state.may_be_healthy(now) for state in self.channels.values())
 
     @property
     def now(self) -> float:
         return self._clock()
 
-    def throw(self) -> tuple[float, float]:
+    def draw_random(self) -> tuple[float, float]:
         return self._rng(), self._rng()
 
     def may_retry(self) -> bool:
@@ -182,9 +182,9 @@ class LoadBalancer:
             state.breaker.record_success(slot.generation, now, self.settings.rules)
         else:
             slot.streak = state.circuits.find_streak(slot.endpoint_key, slot.account) if state.circuits else (0, 0)
-            self._note_well(slot, now)
+            self._record_healthy(slot, now)
         if key.breaker.trips or key.circuits or key.test_error:  # otherwise nothing to record, see ``KeyState``
-            self._note_key_well(slot, now)
+            self._record_key_healthy(slot, now)
 
     def record_failure(self, slot: ChannelSlot, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
@@ -193,19 +193,19 @@ class LoadBalancer:
         if error.failure_scope != "nobody":
             slot.first_byte_ms = FAILED
         if error.answered:
-            self._note_well(slot, self._clock())
+            self._record_healthy(slot, self._clock())
         match error.failure_scope:
             case "model":
                 self._limit_key(slot, error)
             case "key":
-                self._note_refused(slot, error)
+                self._record_key_refused(slot, error)
             case "channel" if error.phase == "connect":
-                self._note_out_of_reach(slot, error)
+                self._record_unreachable(slot, error)
             case "channel":
-                self._note_ill(slot, error, prompt)
+                self._record_failing(slot, error, prompt)
             case "nobody":
                 if error.answered:
-                    self._note_key_well(slot, self._clock())
+                    self._record_key_healthy(slot, self._clock())
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
@@ -239,7 +239,7 @@ class LoadBalancer:
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 
-    def _note_well(self, slot: ChannelSlot, now: float) -> None:
+    def _record_healthy(self, slot: ChannelSlot, now: float) -> None:
         state, rules = slot.state, self.settings.rules
         breaker = state.breaker
         was = breaker.state
@@ -253,7 +253,7 @@ class LoadBalancer:
             if state.circuits.record_success(slot.endpoint_key, slot.account, begun, now, rules):
                 log.info("circuit_recovered", channel=state.channel.name, model=slot.endpoint_key[1])
 
-    def _note_key_well(self, slot: ChannelSlot, now: float) -> None:
+    def _record_key_healthy(self, slot: ChannelSlot, now: float) -> None:
         key, rules = slot.key, self.settings.rules
         key.test_error = None
         if key.breaker.trips:
@@ -263,12 +263,12 @@ class LoadBalancer:
         if key.circuits:
             key.circuits.record_success(slot.endpoint_key, slot.account, slot.key_started or _NOTHING_BEGUN, now, rules)
 
-    def _note_out_of_reach(self, slot: ChannelSlot, error: ProviderError) -> None:
+    def _record_unreachable(self, slot: ChannelSlot, error: ProviderError) -> None:
         now, breaker = self._clock(), slot.state.breaker
         if breaker.record_failure(slot.generation, now, self.settings.rules, reason=error.message, rng=self._rng()):
-            self._tell_tripped(slot, breaker, now)
+            self._log_tripped(slot, breaker, now)
 
-    def _note_ill(self, slot: ChannelSlot, error: ProviderError, prompt: int | None) -> None:
+    def _record_failing(self, slot: ChannelSlot, error: ProviderError, prompt: int | None) -> None:
         rules = self.settings.rules
         failure = Failure(
             self._clock(),
@@ -282,9 +282,9 @@ class LoadBalancer:
         circuits = slot.state.circuits
         tripped = circuits.record_failure(slot.endpoint_key, slot.account, slot.started or _NOTHING_BEGUN, failure)
         if tripped is not None:
-            self._tell_tripped(slot, tripped, failure.at)
+            self._log_tripped(slot, tripped, failure.at)
 
-    def _tell_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now: float) -> None:
+    def _log_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now: float) -> None:
         state, cooldown_s = slot.state, round(breaker.until - now, 1)
         if breaker is state.breaker:
             log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
@@ -304,10 +304,10 @@ class LoadBalancer:
     def _limit_key(self, slot: ChannelSlot, error: ProviderError) -> None:
         now, rules, model = self._clock(), self.settings.rules, slot.endpoint_key[1]
         wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
-        slot.key.limit(model, slot.account, now + wait, now)
+        slot.key.record_limit(model, slot.account, now + wait, now)
         log.warning("key_limited", channel=slot.state.channel.name, model=model, cooldown_s=round(wait, 1))
 
-    def _note_refused(self, slot: ChannelSlot, error: ProviderError) -> None:
+    def _record_key_refused(self, slot: ChannelSlot, error: ProviderError) -> None:
         rules, key = self.settings.rules, slot.key
         rules = attrs.evolve(
             rules,

@@ -21,7 +21,7 @@ _MAY_ASK = _WISHES | {"tools"}
 _OF_CLIENT = frozenset({None, "function", "custom"})
 
 
-def grade(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
+def rate_losses(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
     """Return the targets with their losses, and whether these differ. Only a translated request can lose anything."""
     body = inference.body
     if _MAY_ASK.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:

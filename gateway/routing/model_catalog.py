@@ -55,7 +55,7 @@ class ModelCatalog:
         self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
         for channel in self._channels:
             known = before.get(channel.name)
-            if known is None or not _lists_alike(known, channel):
+            if known is None or not _have_same_models(known, channel):
                 self._offered[channel.name] = self._declare(channel)
                 self._synced[channel.name] = SyncStatus()
                 continue
@@ -157,13 +157,13 @@ class ModelCatalog:
                 yield channel
 
 
-def _lists_alike(one: Channel, other: Channel) -> bool:
+def _have_same_models(one: Channel, other: Channel) -> bool:
     """Return whether two versions of a channel have the same model list: same server, same declared models."""
     same_server = (one.provider, one.base_url, one.sync) == (other.provider, other.base_url, other.sync)
     return same_server and (one.sync or one.models == other.models)
 
 
-def model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
+def make_model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
     """Return the error for a model that no channel serves. ``listed`` are the models that the caller may see."""
     names = [known.id for known in listed]
     if model.startswith("demo-") and not any(name.startswith("demo-") for name in names):

@@ -28,7 +28,7 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
     offers = []
     for listed in catalog.list_models():
         serving = [channel for channel, _ in catalog.list_serving(listed.id) if is_open(channel)]
-        offer = _price(listed, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
+        offer = _build_offer(listed, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
         if account is None or (serving and (offer.price is not None or pricing.unpriced != "refuse")):
             offers.append(offer)
     return offers
@@ -42,7 +42,7 @@ def _open_to(account: Account | None) -> Callable[[Channel], bool]:
     return lambda channel: any(map(channel.serves, groups))
 
 
-def _price(listed: ModelInfo, channels: Sequence[Channel], pricing: PricingPolicy, group: str | None) -> Offer:
+def _build_offer(listed: ModelInfo, channels: Sequence[Channel], pricing: PricingPolicy, group: str | None) -> Offer:
     for channel in channels:
         price = pricing.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
         if price is not None:

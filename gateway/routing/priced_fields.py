@@ -17,9 +17,9 @@ from gateway.providers.base import Provider
 from gateway.providers.hosted_tools import TOOLS, must_call
 from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.model_catalog import ModelCatalog, model_not_found
+from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
-from gateway.routing.response_owners import make_unknown
+from gateway.routing.response_owners import make_not_found
 from gateway.routing.target import Target
 
 _THREADS = "message-threads-"
@@ -40,13 +40,13 @@ def allows(channel: Channel, name: str) -> bool:
     return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
 
 
-def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
+def keep_allowing(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
     """Keep the channels that accept objects not made through the gateway. Raises ``NotFound``."""
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
         kept = [target for target in targets if any(allows(target.channel, name) for name in names)]
         if targets and not kept:
-            raise make_unknown(where, field)
+            raise make_not_found(where, field)
         targets = kept
     return targets
 
@@ -84,7 +84,7 @@ def keep_allowed(
     problem = None
     for target in targets:
         try:
-            checked = _check(target, caller, inference, catalog=catalog, pricing=pricing)
+            checked = _check_target(target, caller, inference, catalog=catalog, pricing=pricing)
             (without if checked.left_out else kept).append(checked)
         except GatewayError as error:
             problem = problem or error
@@ -93,7 +93,7 @@ def keep_allowed(
     return kept or without
 
 
-def _check(
+def _check_target(
     target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
@@ -152,7 +152,7 @@ def _list_prices(
         refused = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
         if not offered or refused is not None:
             if refused is None:
-                error: GatewayError = model_not_found(model, catalog.list_models(caller))
+                error: GatewayError = make_model_not_found(model, catalog.list_models(caller))
             else:
                 error = refuse_variant(model, refused)
             error.param = place

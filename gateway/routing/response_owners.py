@@ -89,20 +89,20 @@ class ResponseOwners:
         """
         responds = inference.operation == _RESPONSES
         if responds:
-            inference = await self._kept.inline(inference, account_id, borrower)
+            inference = await self._kept.inline_references(inference, account_id, borrower)
         if kept := list_stored_references(inference.body, items=responds):
             inference = await self._check_names(inference, kept, account_id)
         if not responds:
             return inference
         inference, turn = await self._check(inference, account_id, borrower)
-        if not self._kept.wants(inference):
+        if not self._kept.keeps(inference):
             return inference
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
         kept_call = inference  # without `keep`, which would refer to itself
         loop = asyncio.get_running_loop()
 
         def keep(body: bytes) -> None:
-            call_on_loop(loop, self._kept.note, response_id, account_id, kept_call, body, turn)
+            call_on_loop(loop, self._kept.store_soon, response_id, account_id, kept_call, body, turn)
 
         return attrs.evolve(inference, keep=keep)
 
@@ -126,7 +126,7 @@ class ResponseOwners:
             if owner is None:
                 foreign += [] if name.given else [(name.field, name.where)]
             elif owner.account_id != account_id or (channel and owner.channel != channel):
-                raise make_unknown(name.where)
+                raise make_not_found(name.where)
             else:
                 channel = owner.channel
         return attrs.evolve(inference, channel=channel, foreign=tuple(foreign))
@@ -152,7 +152,7 @@ class ResponseOwners:
             raise make_missing(previous, "previous_response_id")
         return attrs.evolve(inference, channel=found.channel, earlier_tokens=found.tokens), None
 
-    def note(
+    def record_owner(
         self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0
     ) -> None:
         """Record the owner of a response (with its ``tokens``) and of the objects it ``made``, in the background."""
@@ -183,7 +183,7 @@ class ResponseOwners:
             log.warning("response_owner_not_stored", channel=channel, error=error.message)
 
 
-def make_unknown(where: str, allow: str = "") -> NotFound:
+def make_not_found(where: str, allow: str = "") -> NotFound:
     """Return the error for an id that is not the account's. ``allow``: the field with which a channel accepts it."""
     hint = f" (a channel takes ids that were made elsewhere with allow_fields = ['{allow}'])" if allow else ""
     message = f"'{where}' names nothing that this account has made through the gateway{hint}"

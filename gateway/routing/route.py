@@ -14,7 +14,7 @@ from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.formats.chat.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
-from gateway.providers.hosted_tools import leave_out
+from gateway.providers.hosted_tools import remove_tools
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS
 from gateway.routing.compacting_endpoint import find_compacting
@@ -239,7 +239,7 @@ class Route:
         candidates = [
             _weigh(target, target.state.find_share(target.endpoint_key, account, now, rules)) for target in targets
         ]
-        return choose(candidates, self._sticky, balancer.throw()) or targets[0]
+        return choose(candidates, self._sticky, balancer.draw_random()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:
         """Return whether the channel is untried and available now. It may have been disabled since routing."""
@@ -272,7 +272,7 @@ class Route:
         if inference.choices > 1 and target.fans_out(inference):
             inference, several = make_single(inference), inference
         if target.left_out:
-            inference = attrs.evolve(inference, body=leave_out(inference.body, target.left_out))
+            inference = attrs.evolve(inference, body=remove_tools(inference.body, target.left_out))
         endpoint = target.endpoint
         identity = ResponseIdentity(answer_id, target.model, now_s)
         translator = make_translator(inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools)

@@ -18,9 +18,9 @@ from gateway.providers.priced_fields import PRICED_FIELDS, check_spelling
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.losses import grade
-from gateway.routing.model_catalog import ModelCatalog, model_not_found
-from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_trusting, refuse_variant
+from gateway.routing.losses import rate_losses
+from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
+from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_allowing, refuse_variant
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
@@ -77,7 +77,7 @@ class Router:
         if inference.channel:
             targets = _keep_channel(targets, inference.channel)
         if inference.foreign:
-            targets = keep_trusting(targets, inference.foreign)
+            targets = keep_allowing(targets, inference.foreign)
         if inference.image is not None or inference.video is not None:
             targets = _keep_able(targets, inference)
         if OPERATIONS[inference.operation].counts_only:  # without an available channel the gateway estimates
@@ -87,7 +87,7 @@ class Router:
                 target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None
             ]
         affinity_key = None if inference.affinity_key is None else f"{caller.account.id}:{inference.affinity_key}"
-        targets, graded = grade(targets, inference) if len(targets) > 1 else (targets, False)
+        targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
         account = caller.account.id
         return Route(targets, inference, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded)
 
@@ -185,7 +185,7 @@ class Router:
         for listed in self.list_models(caller):
             if listed.id == model:
                 return listed
-        raise model_not_found(model, self.list_models(caller))
+        raise make_model_not_found(model, self.list_models(caller))
 
     def may_be_free(self, caller: Caller) -> bool:
         """Return whether any request of ``caller`` may cost nothing."""
@@ -201,7 +201,7 @@ class Router:
         """Raise the error for a request that no channel serves, unless the gateway can estimate a token count."""
         model = inference.model
         if not self.catalog.list_serving(model):
-            raise model_not_found(model, self.list_models(caller))
+            raise make_model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
             if OPERATIONS[inference.operation].counts_only and self.list_options(caller, model, "messages"):
                 if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):

@@ -26,7 +26,7 @@ from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.formats.usage.detail_bounds import bound_details
 from gateway.formats.wire.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.frozen import frozen
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import ChannelSlot, ChannelState
@@ -293,8 +293,10 @@ class Attempt:
             )
             http_request = self.access.address(endpoint_request, translator.identity.now_s)
             same = media_type == JSON and http_request.grant is None and path is None
-            if same and PROVIDERS[self.channel.provider].signs_once:
-                self.slot.key.keep(kind, RequestTemplate(self.channel, http_request.url, http_request.headers))
+            if same and PROVIDERS[self.channel.provider].has_static_signature:
+                self.slot.key.store_template(
+                    kind, RequestTemplate(self.channel, http_request.url, http_request.headers)
+                )
             return attrs.evolve(http_request, once=once, on_written=self.note_written)
         url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
         return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
@@ -302,7 +304,7 @@ class Attempt:
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
         target, translator = self.target, self.translator
-        return await work_aside(
+        return await run_in_thread(
             pack, self.build_body, target.endpoint, target.model, translator.identity.id, translator
         )
 

@@ -105,7 +105,7 @@ class ActiveInference:
             attempt, made = context.attempts[-1], context.inference.made
             if made or attempt.response_id:
                 tokens = _count_tokens(context)
-                services.routing.response_owners.note(
+                services.routing.response_owners.record_owner(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made, tokens=tokens
                 )
 

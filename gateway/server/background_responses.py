@@ -23,7 +23,7 @@ from gateway.formats.chat.responses.failure import build_page
 from gateway.formats.chat.responses.response_writer import ResponseStreamSerializer
 from gateway.formats.chat.responses.responses import UNFINISHED
 from gateway.formats.translator import ResponseIdentity
-from gateway.large_work import work_by_size
+from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
@@ -67,10 +67,10 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
     keep = inference.keep
     if keep is None:
         raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
-    return LargeResponse(request, _start(request.app[SERVICES], active, keep), _JSON)
+    return LargeResponse(request, _start_background(request.app[SERVICES], active, keep), _JSON)
 
 
-def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
+def _start_background(services: Services, active: ActiveInference, keep: Keep) -> bytes:
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
@@ -94,7 +94,7 @@ async def _run(services: Services, active: ActiveInference, keep: Keep, queued: 
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
         own = {"id": queued["id"], "background": True}
-        made = await work_by_size(len(answer.body), _add, answer.body, own)
+        made = await run_by_size(len(answer.body), _merge_fields, answer.body, own)
         active.settle("completed")
         keep(made)
     except GatewayError as fault:
@@ -115,7 +115,7 @@ async def _run(services: Services, active: ActiveInference, keep: Keep, queued: 
             loan.close()
 
 
-def _add(raw: bytes, fields: Body) -> bytes:
+def _merge_fields(raw: bytes, fields: Body) -> bytes:
     return orjson.dumps(orjson.loads(raw) | fields)
 
 

@@ -54,23 +54,23 @@ class IdempotencyKey:
         if not self.is_named:
             return
         if (self._request.content_length or 0) > _PIECE_BYTES:
-            self._digest = await asyncio.to_thread(self._sum_up_body, body)
+            self._digest = await asyncio.to_thread(self._hash_body, body)
         else:
-            self._digest = self._sum_up_body(body)
+            self._digest = self._hash_body(body)
 
-    def _sum_up_body(self, body: dict[str, Any]) -> str:
+    def _hash_body(self, body: dict[str, Any]) -> str:
         try:
-            return self._sum_up(orjson.dumps(body, default=exact_json.write_number, option=orjson.OPT_SORT_KEYS))
+            return self._hash(orjson.dumps(body, default=exact_json.write_number, option=orjson.OPT_SORT_KEYS))
         except orjson.JSONEncodeError:
             raise InvalidRequest("The request body is nested too deeply") from None
 
     async def note_form(self, form: ReceivedForm) -> None:
         """Compute the digest of a form, independent of the order of its text fields and of the boundary."""
         if self.is_named:
-            files = [(file.field, await _sum_up_file(file)) for file in form.files]  # the order of files may matter
-            self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
+            files = [(file.field, await _hash_file(file)) for file in form.files]  # the order of files may matter
+            self._digest = self._hash(orjson.dumps((sorted(form.fields), files)))
 
-    def _sum_up(self, body: bytes) -> str:
+    def _hash(self, body: bytes) -> str:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
     async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
@@ -93,7 +93,7 @@ class IdempotencyKey:
             if known is None:
                 await records.claim_lost(mine, lost)
         if known is not None:
-            return _write_again(known)
+            return _build_replay(known)
         self._mine = mine
         return None
 
@@ -146,12 +146,12 @@ class _NoIdempotencyKey(IdempotencyKey):
 NAMELESS = _NoIdempotencyKey()
 
 
-def _write_again(known: IdempotencyRecord) -> web.Response:
+def _build_replay(known: IdempotencyRecord) -> web.Response:
     headers = {"Content-Type": known.media_type, "Idempotent-Replayed": "true"}
     return web.Response(status=known.status, body=known.body, headers=headers)
 
 
-async def _sum_up_file(file: Upload) -> str:
+async def _hash_file(file: Upload) -> str:
     digest, offset = sha256(), 0
     while offset < file.size:
         piece = await file.spooled.read(offset, _PIECE_BYTES)

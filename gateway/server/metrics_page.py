@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.process_collector import ProcessCollector
 
 from gateway import __version__
-from gateway.observability.exposition import add_histogram, build_gauge, list_request_families, write
+from gateway.observability.exposition import add_histogram, build_gauge, list_request_families, write_families
 from gateway.observability.node_metrics import list_node_families
 from gateway.observability.process_monitor import find_size
 from gateway.proxy.active_requests import Phase, find_phase
@@ -29,7 +29,7 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
         for family in part:
             families.append(family)
             await asyncio.sleep(0)
-    return await asyncio.to_thread(partial(write, families, accept))
+    return await asyncio.to_thread(partial(write_families, families, accept))
 
 
 def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from gateway.billing.settlement import find_outcome
 from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.member import Forbidden, SignedOut, may
+from gateway.domain.member import Forbidden, SignedOut, includes_rights
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.errors import (
     ClientDisconnected,
@@ -31,7 +31,7 @@ from gateway.errors import (
 )
 from gateway.formats.wire.fields import has_unusual_names
 from gateway.formats.wire.form import ReceivedForm
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.log import MASKED
 from gateway.media.prompt_files import MENTION, put_files
 from gateway.memory_budget import close_loan
@@ -250,7 +250,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
             raise Forbidden(f"Send the id of the API key that pays in the header {KEY_HEADER}", should_retry=False)
         request[SIGNED] = signed
         return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
-    if not may(signed.member.role, "member"):
+    if not includes_rights(signed.member.role, "member"):
         raise Forbidden("Viewers cannot send requests", should_retry=False)
     caller = services.auth.api_keys.find_caller(int(key_id)) if is_number(key_id) else None
     if caller is None or caller.account.id != signed.account.id:
@@ -324,7 +324,7 @@ async def parse_request(
     if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:
-        ctx.inference = attrs.evolve(await work_aside(parse, body), large=True)
+        ctx.inference = attrs.evolve(await run_in_thread(parse, body), large=True)
     else:
         ctx.inference = parse(body)
     return await handler(request)

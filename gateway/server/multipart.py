@@ -104,7 +104,7 @@ class MultipartReader:
         """Read the form; call this once. Raises ``GatewayError`` and deletes the files of a refused form."""
         complete = False
         try:
-            async with self._share.arrive(self._limits.idle_s):
+            async with self._share.hold_place(self._limits.idle_s):
                 await self._read()
             form = ReceivedForm(tuple(_read_text(*text) for text in self._texts), tuple(self._files))
             complete = True
@@ -133,13 +133,13 @@ class MultipartReader:
         """Parse ``piece``. Return whether the form ended within it. Raises ``MultipartError``."""
         try:
             for event in parser.parse(piece):
-                await self._take(event)
+                await self._process_event(event)
         except StrictParserError:
             parser.close()  # raises unless the form is complete; data after its end is ignored (RFC 2046, 5.1.1)
             return True
         return False
 
-    async def _take(self, event: MultipartSegment | bytes | None) -> None:
+    async def _process_event(self, event: MultipartSegment | bytes | None) -> None:
         if isinstance(event, MultipartSegment):
             self._part = self._open(event)
         elif self._part is None:
@@ -267,7 +267,7 @@ class _BodyReader:
         except TimeoutError:
             if self._request.transport is None:  # the connection died (ETIMEDOUT)
                 raise ClientDisconnected from None
-            raise RequestTimeout(self._write_lateness()) from None
+            raise RequestTimeout(self._describe_timeout()) from None
         except OSError:
             raise ClientDisconnected from None
         self._size += len(piece)
@@ -286,7 +286,7 @@ class _BodyReader:
         finally:
             self._waited_s += self._loop.time() - now
 
-    def _write_lateness(self) -> str:
+    def _describe_timeout(self) -> str:
         if self._loop.time() >= self._deadline:
             return f"The form did not arrive within {self._limits.total_s:g} s"
         return f"Nothing of the form arrived for {self._limits.idle_s:g} s"

@@ -235,8 +235,8 @@ class GatewayServer(web.Server):
 
     def end_connections(self) -> None:
         """Announce the end of the connection in each further response (``Connection: close``)."""
-        self.request_handler = handler = partial(_answer_last, self.request_handler)
-        self.reserved_handler = partial(_answer_last, self.reserved_handler)
+        self.request_handler = handler = partial(_answer_and_close, self.request_handler)
+        self.reserved_handler = partial(_answer_and_close, self.reserved_handler)
         for each in self.connections:
             each._request_handler = handler  # noqa: SLF001 - see the module's docstring
 
@@ -279,7 +279,7 @@ def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
 
 
-async def _answer_last(
+async def _answer_and_close(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
 ) -> web.StreamResponse:
     request._message = request._message._replace(should_close=True)  # noqa: SLF001 - see the module's docstring

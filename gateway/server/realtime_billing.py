@@ -77,7 +77,7 @@ class RealtimeBilling:
     async def reserve_response(self, event: wire.Event) -> None:
         if len(self._waiting) >= MAX_WAITING:
             raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
-        response = self._make(event.get("event_id"), event)
+        response = self._make_response(event.get("event_id"), event)
         await self._admit(response)
         self._waiting.append(response)
 
@@ -125,7 +125,7 @@ class RealtimeBilling:
             case wire.TRANSCRIBED:
                 refused = await self._charge_transcript(event)
             case wire.ERROR:
-                self._give_up(wire.find_cause(event))
+                self._mark_refused(wire.find_cause(event))
             case _:
                 response = self._running.get(wire.find_response_id(event))
                 if response is not None:
@@ -148,7 +148,7 @@ class RealtimeBilling:
         self._running.clear()
         self._waiting.clear()
 
-    def _make(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
+    def _make_response(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
         context = self._make_context()
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
@@ -180,9 +180,9 @@ class RealtimeBilling:
         target = next((one for one in targets if one.channel.name == own), self._attempt.target)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
         await services.billing.quota.admit_part(context, target, response.longest or inference)
-        self._widen(response, inference)
+        self._raise_limits(response, inference)
 
-    def _widen(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
+    def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """Raise the token limits to the model's maximum: the conversation's size is an estimate, no upper bound."""
         response.context.inference = attrs.evolve(
             inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
@@ -197,7 +197,7 @@ class RealtimeBilling:
             response = min(self._waiting, key=lambda one: one.refused_at is not None)
             self._waiting.remove(response)
         else:
-            response = self._make(None, None)
+            response = self._make_response(None, None)
             try:
                 await self._admit(response)
             except GatewayError as error:
@@ -214,7 +214,7 @@ class RealtimeBilling:
         if not context.attempts:
             context.attempts.append(attrs.evolve(self._attempt))
         self._services.billing.quota.admit_begun(context, self._attempt.channel.name)
-        self._widen(response, context.inference)
+        self._raise_limits(response, context.inference)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
         """Settle a response that has ended at the provider, even if its begin was not reported."""
@@ -238,7 +238,7 @@ class RealtimeBilling:
             self._settle(response, "cancelled" if end.status == "cancelled" else "completed", None, usage)
         return refused
 
-    def _give_up(self, cause: str | None) -> None:
+    def _mark_refused(self, cause: str | None) -> None:
         """Mark the response that the provider has probably refused; without ``cause``, the most recently requested.
 
         The error may concern another event without an id or with the same id: the response may still begin.
@@ -286,7 +286,7 @@ class RealtimeBilling:
         return None
 
     def _settle_transcript(self, usage: Usage) -> None:
-        response, (model, target) = self._make(None, None), self._find_transcriber()
+        response, (model, target) = self._make_response(None, None), self._find_transcriber()
         context, reserved = response.context, self._transcript
         self._transcript, self._covered = None, -1
         tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT

@@ -25,7 +25,7 @@ from gateway.frozen import frozen
 from gateway.providers.priced_fields import check_spelling, list_priced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.priced_fields import allows
-from gateway.routing.response_owners import make_unknown
+from gateway.routing.response_owners import make_not_found
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
@@ -327,7 +327,7 @@ def check_settings(services: Services, caller: Caller, settings: wire.Event, *, 
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
         own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
         if not own and not allows(channel, name.field):
-            raise make_unknown(place + name.where.removeprefix("item"), name.field)
+            raise make_not_found(place + name.where.removeprefix("item"), name.field)
     if place in wire.SETTINGS:
         _check_priced(settings, place, channel)
         _check_transcriber(services, caller, settings, place)

@@ -93,14 +93,14 @@ def is_current(request: BaseRequest, etag: ETag | None, stored: datetime) -> boo
     """Return whether the client's copy of the file is current (RFC 9110, 13.2.2). Raises ``PreconditionFailed``."""
     tag = etag.value if etag is not None else ""
     if request.if_match is not None:
-        if not _names(request.if_match, tag, weak=False):
+        if not _matches_tag(request.if_match, tag, weak=False):
             raise PreconditionFailed
     elif request.if_unmodified_since is not None and stored > request.if_unmodified_since:
         raise PreconditionFailed
     if request.if_none_match is not None:
-        return _names(request.if_none_match, tag, weak=True)
+        return _matches_tag(request.if_none_match, tag, weak=True)
     return request.if_modified_since is not None and stored <= request.if_modified_since
 
 
-def _names(tags: tuple[ETag, ...], value: str, *, weak: bool) -> bool:
+def _matches_tag(tags: tuple[ETag, ...], value: str, *, weak: bool) -> bool:
     return any(tag.value == _ANY or (tag.value == value and (weak or not tag.is_weak)) for tag in tags)

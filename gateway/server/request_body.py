@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.wire.json_values import parse_json_object
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.memory_budget import Loan
 from gateway.server.active_inference import INFERENCE
 from gateway.server.context import ACTOR, CALLER, SERVICES
@@ -49,7 +49,7 @@ async def read_sized_json(
         body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
-    found, mentions = await work_aside(_read_large, body, mention, exact)
+    found, mentions = await run_in_thread(_read_large, body, mention, exact)
     return found, len(body), mentions
 
 
@@ -122,7 +122,7 @@ async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes
         if not ended and len(body) <= limit:
             maximum = min(limit, _MOST_RATIO * len(packed), loan.room)
             loan.take(maximum, "The body")
-            await work_aside(_append, pieces, body, limit)
+            await run_in_thread(_append, pieces, body, limit)
             loan.release(max(maximum - len(body), 0))
     except zlib.error:
         raise _make_broken() from None
@@ -136,7 +136,7 @@ def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
     inflation = Decompressor(encoding)
     for start in range(0, len(packed), STEP_BYTES):
         inflation.feed(packed[start : start + STEP_BYTES])
-        while piece := inflation.take():
+        while piece := inflation.read_piece():
             yield piece
     inflation.end()
 

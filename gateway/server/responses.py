@@ -89,12 +89,12 @@ class BufferedResponse(RawResponse):
         self._whole = self.build_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        transport = send(self._request, self._whole)
+        transport = send_first(self._request, self._whole)
         if self._request.protocol.writing_paused:  # the client sends requests without reading the responses
             await await_reader(self._request.writer.drain, transport)
 
 
-def send(request: web.Request, data: bytes) -> asyncio.Transport:
+def send_first(request: web.Request, data: bytes) -> asyncio.Transport:
     """Send the first bytes of a response. Raises ``ConnectionResetError`` if the client has disconnected."""
     transport = request.transport
     if transport is None or transport.is_closing():
@@ -111,13 +111,13 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
     """
     waiting = asyncio.ensure_future(wait())
     try:
-        await watch({waiting}, transport)
+        await await_first({waiting}, transport)
     finally:
         waiting.cancel()
     waiting.result()
 
 
-async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
+async def await_first(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
     """Wait until one of ``waiting`` is done. Raises ``ConnectionResetError`` if the client stops reading."""
     left = transport.get_write_buffer_size()
     done: set[asyncio.Future[None]] = set()
@@ -252,7 +252,7 @@ class EventStreamResponse:
             headers["Transfer-Encoding"] = "chunked"
         head = self.response.build_head(self._request, headers, until_close=not self._chunked)
         try:
-            self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
+            self._transport = send_first(self._request, head + self._frame(data) if len(data) < SMALL else head)
         except ConnectionError:
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
@@ -285,7 +285,7 @@ class EventStreamResponse:
         reading, self._reading = self._reading or asyncio.ensure_future(self._request.writer.drain()), None
         woken = self._woken = asyncio.get_running_loop().create_future()
         try:
-            await watch({reading, woken}, self._transport)
+            await await_first({reading, woken}, self._transport)
             if reading.done():
                 reading.result()
             else:  # kept for the next call: aiohttp wakes a waiter only once

@@ -79,10 +79,10 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
         if meant != requested and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
             return meant
     paths = list(_list_paths(request.app))
-    return find_nearest(path, [each for each in paths if _belongs(each, api)]) or find_nearest(path, paths)
+    return find_nearest(path, [each for each in paths if _belongs_to_api(each, api)]) or find_nearest(path, paths)
 
 
-def _belongs(path: str, api: ErrorFormat) -> bool:
+def _belongs_to_api(path: str, api: ErrorFormat) -> bool:
     if api == "google":
         return path.startswith(_GOOGLE_PREFIX)
     return path.startswith(_ANTHROPIC_PATHS) if api == "anthropic" else not path.startswith(_OTHER_PATHS)

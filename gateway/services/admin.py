@@ -60,7 +60,7 @@ def open_admin(
         open_active_feed=Once(lambda: _open_active_feed(requests.active, peers)),
         monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
-        end_node_leases=_find_settling(database),
+        end_node_leases=_make_lease_ender(database),
         peers=peers,
     )
 
@@ -91,7 +91,7 @@ def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") ->
     return ActiveRequestsFeed(active_requests, None if peers is None else peers.ask_running)
 
 
-def _find_settling(database: Database) -> "EndNodeLeases | None":
+def _make_lease_ender(database: Database) -> "EndNodeLeases | None":
     """Return the function that ends nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
     if database.kind != "postgresql":
         return None

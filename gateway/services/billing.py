@@ -60,7 +60,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
     commit_delay_s = COMMIT_DELAY_S if storage.node is None else NODE_COMMIT_DELAY_S
     flusher = LedgerFlusher(storage.write_queue, ledger, storage.journal, commit_delay_s=commit_delay_s)
-    credit = None if storage.node is None else _find_credit(options, storage, ledger, storage.node)
+    credit = None if storage.node is None else _open_credit(options, storage, ledger, storage.node)
     if credit is not None:
         stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
@@ -140,7 +140,7 @@ def _make_check(accounting: AccountingService) -> "LedgerCheck":
     return LedgerCheck(accounting.reconcile)
 
 
-def _find_credit(
+def _open_credit(
     options: AppOptions, storage: StorageServices, ledger: LedgerRepository, node: "ClusterNode"
 ) -> "NodeCredit":
     from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra

@@ -47,14 +47,18 @@ class ChannelRepository:
             # The encryption is bound to the row's id, which is known only after the insert.
             added = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
             channel_id: int = (await connection.execute(added)).scalar_one()
-            sealed = update(channels).where(channels.c.id == channel_id).values(sealed=self._close(channel, channel_id))
+            sealed = (
+                update(channels)
+                .where(channels.c.id == channel_id)
+                .values(sealed=self._seal_secrets(channel, channel_id))
+            )
             await connection.execute(sealed)
             return channel_id
 
         try:
             channel_id = await self._database.write(work, audit)
         except IntegrityError:
-            raise _name_taken(channel) from None
+            raise _make_name_conflict(channel) from None
         return attrs.evolve(channel, id=channel_id, origin="stored")
 
     async def put_channel(
@@ -85,11 +89,11 @@ class ChannelRepository:
         if row is None:
             raise NotFound(f"No channel has the id {channel.id}")
         merged = channel if before is None else merge_change(before, channel, self._parse(row))
-        values = {**_write_channel(merged), "sealed": self._close(merged, merged.id)}
+        values = {**_write_channel(merged), "sealed": self._seal_secrets(merged, merged.id)}
         try:
             await connection.execute(update(channels).where(own).values(values))
         except IntegrityError:
-            raise _name_taken(channel) from None
+            raise _make_name_conflict(channel) from None
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
@@ -98,7 +102,7 @@ class ChannelRepository:
     def _parse(self, row: Row[Any]) -> Channel:
         return _read_channel(row, self._seal.open(row.sealed, about=write_about(row.id)))
 
-    def _close(self, channel: Channel, channel_id: int) -> bytes:
+    def _seal_secrets(self, channel: Channel, channel_id: int) -> bytes:
         plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
         return self._seal.seal(plain, about=write_about(channel_id))
 
@@ -108,7 +112,7 @@ def write_about(channel_id: int) -> str:
     return f"channel:{channel_id}"
 
 
-def _name_taken(channel: Channel) -> Conflict:
+def _make_name_conflict(channel: Channel) -> Conflict:
     return Conflict(f"A channel called {channel.name!r} exists already", param="name")
 
 

@@ -84,9 +84,11 @@ class DataFolder:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise DataFolderDamaged(f"{path} is missing. {tell_remedy(name)}") from None
+            raise DataFolderDamaged(f"{path} is missing. {describe_remedy(name)}") from None
         if len(content) != PEPPER_BYTES or not any(content):
-            raise DataFolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {tell_remedy(name)}")
+            raise DataFolderDamaged(
+                f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {describe_remedy(name)}"
+            )
         return content
 
     def make_secret(self, name: str) -> None:
@@ -175,7 +177,7 @@ def check_database_present(path: Path, database: Path) -> None:
     )
 
 
-def tell_remedy(name: str) -> str:
+def describe_remedy(name: str) -> str:
     """Return advice for an operator on a lost secret file."""
     return (
         f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder "

@@ -132,13 +132,13 @@ class Database(ABC):
     async def close(self) -> None:
         """Wait for operations in progress and close every connection."""
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._let_go)
+        task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    def _let_go(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled

@@ -55,7 +55,7 @@ class FileDraft:
     def discard(self) -> None:
         """Delete the draft. Does nothing if it was kept or has failed. Waits for a running write."""
         with self._lock:
-            self._remove(self._take())
+            self._remove(self._detach_file())
 
     def write_now(self, piece: bytes) -> None:
         with self._lock:
@@ -65,12 +65,12 @@ class FileDraft:
                 with storing():
                     self._append(piece)
             except StoreUnavailable:
-                self._remove(self._take())
+                self._remove(self._detach_file())
                 raise
 
     def keep_now(self) -> Media:
         with self._lock:
-            file = self._take()
+            file = self._detach_file()
         media_type = sniff_media(self._head)
         if file is None or media_type is None:
             self._remove(file)
@@ -81,7 +81,7 @@ class FileDraft:
         """Store the file durably under ``name``, in the calling thread. Raises ``StoreUnavailable``; it is deleted."""
         self.write_now(b"")  # creates the file even without data
         with self._lock:
-            file = self._take()
+            file = self._detach_file()
         if file is None:
             raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
         return self._store(file, name, media_type)
@@ -90,7 +90,7 @@ class FileDraft:
         """End the draft, whose file the caller deletes; return path, size and first bytes. Blocks."""
         self.write_now(b"")  # creates the file even without data
         with self._lock:
-            file = self._take()
+            file = self._detach_file()
         if file is None:
             raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
         with storing(), file:
@@ -130,7 +130,7 @@ class FileDraft:
             raise
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
-    def _take(self) -> io.FileIO | None:
+    def _detach_file(self) -> io.FileIO | None:
         file, self._file, self._ended = self._file, None, True
         return file
 

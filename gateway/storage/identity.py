@@ -53,7 +53,7 @@ async def check_secrets(
     found = _find_fingerprints(folder, given, {name for name in renew if name not in given})
     foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
     if foreign:
-        raise DataFolderDamaged(_tell_foreign(folder, database.name, foreign, given))
+        raise DataFolderDamaged(_describe_foreign(folder, database.name, foreign, given))
     new = found if found != known else {}
     if new or beside is not None:
         await database.write(partial(_record, found=new, beside=beside))
@@ -70,7 +70,7 @@ def check_known(folder: DataFolder, database: str, known: Mapping[str, str], mas
         if name in known and fingerprint(name, given.get(name) or folder.secret(name)) != known[name]
     ]
     if foreign:
-        raise DataFolderDamaged(_tell_foreign(folder, database, foreign, given))
+        raise DataFolderDamaged(_describe_foreign(folder, database, foreign, given))
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:
@@ -111,7 +111,7 @@ async def _record(connection: AsyncConnection, found: Mapping[str, str], beside:
         await beside(connection)
 
 
-def _tell_foreign(folder: DataFolder, database: str, names: list[str], given: Mapping[str, bytes]) -> str:
+def _describe_foreign(folder: DataFolder, database: str, names: list[str], given: Mapping[str, bytes]) -> str:
     changed = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
     lost = "; ".join(SECRETS[name] for name in names)
     return (

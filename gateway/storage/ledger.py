@@ -30,13 +30,13 @@ from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
 from gateway.storage.ledger_rows import (
     MOST_LOOKED_UP,
+    find_contradicted,
     find_stored,
-    find_wrong,
     list_inserts,
     post_charge,
     post_rows,
+    reverse_rows,
     select_charged,
-    take_back,
 )
 from gateway.storage.row_mapping import build_entry_row, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
@@ -195,9 +195,9 @@ class LedgerRepository:
         """
         known = await find_stored(connection, [row.id for row in rows])
         if known and self._database.credit is not None:
-            wrong = await find_wrong(connection, [row for row in rows if row.id in known])
+            wrong = await find_contradicted(connection, [row for row in rows if row.id in known])
             if wrong:
-                await take_back(connection, wrong)
+                await reverse_rows(connection, wrong)
                 await self._database.credit.refund(connection, wrong)
                 known.difference_update(row.id for row in wrong)
         fresh: dict[str, RequestRecord] = {}
@@ -245,8 +245,8 @@ class LedgerRepository:
             added, row_of_audit = entry, audit
             if self._database.credit is not None:
                 if decide is not None:
-                    figures = await self._database.credit.find_figures([_place_of(entry)], connection)
-                    added, row_of_audit = decide(figures[_place_of(entry)])
+                    figures = await self._database.credit.find_figures([_find_balance_id(entry)], connection)
+                    added, row_of_audit = decide(figures[_find_balance_id(entry)])
                 await self._database.credit.add_credit(connection, added)
             sequence = await connection.scalar(
                 insert(entries).values(build_entry_row(added)).returning(entries.c.sequence)
@@ -346,7 +346,7 @@ def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> Co
     return func.sum(case((condition, amount), else_=0))
 
 
-def _place_of(entry: LedgerEntry) -> BalanceId:
+def _find_balance_id(entry: LedgerEntry) -> BalanceId:
     return ("account", entry.account_id) if entry.key_id is None else ("key", entry.key_id)
 
 

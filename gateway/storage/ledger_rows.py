@@ -14,7 +14,7 @@ from sqlalchemy import Select, delete, select
 
 from gateway.domain.ledger import counts_as_usage, day_of
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import SUMS, add_columns, negate, sum_up
+from gateway.domain.traffic import SUMS, add_columns, negate, sum_rows
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
@@ -54,12 +54,12 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
             ],
         ),
         (_DAYS, _sum_up_days(rows)),
-        (_HOURS, [(*place, *sums) for place, sums in sum_up(rows).items()]),
+        (_HOURS, [(*place, *sums) for place, sums in sum_rows(rows).items()]),
     ]
     return [(table, values) for table, values in inserts if values]
 
 
-async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
     """Delete rows, and their part of every sum, in the current transaction. New entries reverse their charges."""
     await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
     charges = [
@@ -72,7 +72,7 @@ async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
     days = [(*line[: -len(_SUMS)], *negate(line[-len(_SUMS) :])) for line in _sum_up_days(rows)]
     if days:
         await _DAYS.run(connection, days)
-    await _HOURS.run(connection, [(*place, *negate(sums)) for place, sums in sum_up(rows).items()])
+    await _HOURS.run(connection, [(*place, *negate(sums)) for place, sums in sum_rows(rows).items()])
 
 
 async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended: bool = False) -> set[str]:
@@ -110,7 +110,7 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
     return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
 
 
-async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
+async def find_contradicted(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     known = {row.id: row for row in rows}
     ids, wrong = list(known), []
@@ -118,10 +118,10 @@ async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord])
         requested = requests.c.id.in_(ids[first : first + MOST_LOOKED_UP])
         for found in await connection.execute(select(requests).where(requested, requests.c.outcome == "interrupted")):
             stored = parse_request(found).row
-            if _tell_end(stored) != _tell_end(known[stored.id]):
+            if _build_end_key(stored) != _build_end_key(known[stored.id]):
                 wrong.append(stored)
     return wrong
 
 
-def _tell_end(row: RequestRecord) -> tuple[object, ...]:
+def _build_end_key(row: RequestRecord) -> tuple[object, ...]:
     return row.outcome, row.settled_ms, row.cost_nanos, row.prompt_tokens, row.completion_tokens

@@ -113,9 +113,9 @@ class MediaFiles:
             oldest = OldestFiles(broom.left_bytes - max_bytes)
             for shard in shards:
                 await asyncio.to_thread(broom.collect, shard, oldest)
-            going = oldest.list_going()
+            going = oldest.list_surplus()
             for start in range(0, len(going), REMOVE_AT_ONCE):
-                await asyncio.to_thread(broom.take_away, going[start : start + REMOVE_AT_ONCE])
+                await asyncio.to_thread(broom.remove_all, going[start : start + REMOVE_AT_ONCE])
         if broom.error:
             log.warning("media_sweep_failed", error=broom.error)
         return CleanupResult(broom.files, broom.freed_bytes, broom.left_bytes)
@@ -136,7 +136,7 @@ class OldestFiles:
         while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the remaining files suffice
             self._bytes -= heapq.heappop(self._heap)[1]
 
-    def list_going(self) -> list[Stored]:
+    def list_surplus(self) -> list[Stored]:
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
@@ -166,7 +166,7 @@ class _FileCleanup:
         for stored in self._list_media(shard):
             oldest.add(stored)
 
-    def take_away(self, going: list[Stored]) -> None:
+    def remove_all(self, going: list[Stored]) -> None:
         for stored in going:
             if self._remove(stored):
                 self.left_bytes -= stored[1]
@@ -183,7 +183,7 @@ class _FileCleanup:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._note(error)
+            self._record_error(error)
 
     def _read_entry(self, entry: "os.DirEntry[str]") -> Stored | None:
         """Return the entry's time, size and path; None if it is deleted, unreadable or not a regular file."""
@@ -192,7 +192,7 @@ class _FileCleanup:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._note(error)
+            self._record_error(error)
             return None
         return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
 
@@ -203,11 +203,11 @@ class _FileCleanup:
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._note(error)
+            self._record_error(error)
             return False
         self.files += 1
         self.freed_bytes += stored[1]
         return True
 
-    def _note(self, error: OSError) -> None:
+    def _record_error(self, error: OSError) -> None:
         self.error = self.error or error.strerror or str(error)

@@ -90,7 +90,7 @@ class MemberRepository:
         """
 
         async def add(connection: AsyncConnection) -> int:
-            await _use_up(connection, link)
+            await _consume_link(connection, link)
             statement = insert(members).values(row_mapping.build_member_row(member)).returning(members.c.id)
             member_id = int((await connection.execute(statement)).scalar_one())
             if identity is not None:
@@ -126,7 +126,7 @@ class MemberRepository:
             now = await _get_member(connection, after.id)
             if find_difference(before, now) & different:
                 raise Conflict(CHANGED_MEANWHILE)
-            await _use_up(connection, link)
+            await _consume_link(connection, link)
             if values:
                 await _change(connection, after.id, values)
             if "passkeys" in different:
@@ -255,7 +255,7 @@ async def _is_administered(connection: AsyncConnection) -> bool:
     return (await connection.execute(_ADMINISTRATORS)).first() is not None
 
 
-async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
+async def _consume_link(connection: AsyncConnection, link: bytes | None) -> None:
     if link is not None and not (await connection.execute(delete(links).where(links.c.digest == link))).rowcount:
         raise NotFound(LINK_GONE)
 

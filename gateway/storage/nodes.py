@@ -50,7 +50,7 @@ async def list_nodes(database: Database) -> Sequence[Node]:
     return [_build_node(row) for row in await database.read(_LIST)]
 
 
-def keep_on_machine(url: str) -> str:
+def bind_to_machine(url: str) -> str:
     """Return a URL that only nodes of this machine use; empty if the system does not identify the machine."""
     return f"{url}#{read_machine()}" if read_machine() else ""
 

@@ -55,11 +55,11 @@ class PasskeyRepository:
             raise Conflict("This passkey is registered already") from None
 
     async def rename_passkey(self, passkey: Passkey, name: str, audit: AuditRow | None = None) -> None:
-        if not await self._database.change(update(passkeys).where(_own(passkey)).values(name=name), audit):
+        if not await self._database.change(update(passkeys).where(_is_own(passkey)).values(name=name), audit):
             raise NotFound("This passkey was removed")
 
     async def delete_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> None:
-        if not await self._database.change(delete(passkeys).where(_own(passkey)), audit):
+        if not await self._database.change(delete(passkeys).where(_is_own(passkey)), audit):
             raise NotFound("This passkey was removed")
 
 
@@ -72,7 +72,7 @@ async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyU
     return bool((await connection.execute(own.values(values))).rowcount)
 
 
-def _own(passkey: Passkey) -> Any:
+def _is_own(passkey: Passkey) -> Any:
     return (passkeys.c.id == passkey.id) & (passkeys.c.member_id == passkey.member_id)
 
 

@@ -55,7 +55,7 @@ class Window:
     until: str = ""
     is_cut: bool = False
 
-    def go_on(self, last: int, *, more: bool) -> str:
+    def build_next_cursor(self, last: int, *, more: bool) -> str:
         """Return the cursor after the sequence ``last``, or after the whole window if it has no ``more`` rows."""
         if not self.until:
             return str(last)

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 from sqlalchemy import ColumnElement, Select, TextClause, or_, select
 
-from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest, fold
+from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest, lower_ascii
 from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.dialect import Folded
@@ -97,7 +97,7 @@ class RequestLogRepository:
         self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
     ) -> RequestPage:
         last = rows[-1] if full and rows else None
-        cursor = window.go_on(query.high - 1 if last is None else last.sequence, more=more)
+        cursor = window.build_next_cursor(query.high - 1 if last is None else last.sequence, more=more)
         more = more or window.is_cut
         searched_ms = await self._find_searched(last, query.high - 1) if more else None
         return RequestPage(tuple(rows), more, cursor, searched_ms, window.newest)
@@ -224,6 +224,6 @@ def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnEl
     if wanted.until_ms is not None:
         conditions.append(_C.settled_ms < wanted.until_ms)
     if wanted.text is not None and wanted.request_id is None:
-        part = fold(wanted.text)
+        part = lower_ascii(wanted.text)
         conditions.append(or_(*(Folded(_C[name]).contains(part, autoescape=True) for name in ("error", "error_code"))))
     return conditions

@@ -53,7 +53,7 @@ class SqliteDatabase(Database):
         return Path(self.name)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        return await self._finish(self._write(work, audit))
+        return await self._run_to_end(self._write(work, audit))
 
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         """Insert the rows that ``build`` returns in one transaction. Return False if the database refuses any of them.
@@ -61,10 +61,10 @@ class SqliteDatabase(Database):
         ``build`` runs in the writer's thread, which is called once: a call takes longer than a small statement. Raises
         ``StoreUnavailable``.
         """
-        return await self._finish(self._insert(build))
+        return await self._run_to_end(self._insert(build))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        return await self._finish(self._read(statement))
+        return await self._run_to_end(self._read(statement))
 
     async def check_writable(self) -> None:
         if self.damage:

@@ -100,7 +100,7 @@ class SpoolQuota:
         return SpooledFile(self)
 
     @asynccontextmanager
-    async def arrive(self, wait_s: float) -> AsyncIterator[None]:
+    async def hold_place(self, wait_s: float) -> AsyncIterator[None]:
         """Hold a place for an upload until the block ends. Raises ``RateLimited`` if none is free within ``wait_s``."""
         try:
             async with asyncio.timeout(wait_s):

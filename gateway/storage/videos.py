@@ -12,7 +12,7 @@ from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
-from gateway.storage.ledger_rows import post_rows, take_back
+from gateway.storage.ledger_rows import post_rows, reverse_rows
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
     Values,
@@ -153,7 +153,7 @@ class VideoRepository:
         """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
         refused = await connection.execute(select(requests).where(requests.c.id == row.id))
         if rows := [parse_request(found).row for found in refused]:
-            await take_back(connection, rows)
+            await reverse_rows(connection, rows)
         await post_rows(connection, [row])
         if self._database.credit is not None:
             await self._database.credit.finish_job(connection, job, row)

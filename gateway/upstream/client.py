@@ -131,7 +131,7 @@ class PooledHttpResponse:
         if inflation is None:
             return b""
         try:
-            while not (piece := inflation.take()) and connection.backlog:
+            while not (piece := inflation.read_piece()) and connection.backlog:
                 inflation.feed(connection.pop())
             if not piece and connection.framing.complete:
                 inflation.end()
@@ -254,7 +254,7 @@ class PooledHttpClient:
                 connection = await self._open(head.origin, http_request.timeouts.connect_s, deadline)
             framing = connection.framing
             try:
-                connection.ask(data)
+                connection.send_request(data)
                 written = written if rest is None else await _send_content(connection, rest)
                 if http_request.on_written is not None and connection.sent and not connection.gone:
                     http_request.on_written()

@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
     def refused(self) -> bool:
         return self.framing.headed and self.framing.status >= _REFUSED
 
-    def ask(self, data: bytes) -> None:
+    def send_request(self, data: bytes) -> None:
         self.framing.begin()
         self.busy = True
         self.response_begun = False
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
     async def follow(self, sink: Sink | None) -> bool:
         """Pass received data to ``sink`` until it returns True (True), or until the state changes."""
         self._sink = sink
-        self._let_flow()
+        self._resume_reading()
         self._divided = False
         try:
             await self.wait()
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
             self.release()
             return
         self._ending = True
-        self._let_flow()
+        self._resume_reading()
         self.due_at = self._loop.time() + END_GRACE_S
         self._pool.watch(self)
 
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         if self.framing.complete and not (self.backlog or self.gone or self.error):
             self.busy = self._ending = False
             if self._held:
-                self._let_flow()
+                self._resume_reading()
             self._pool.keep_idle(self)
         else:
             self.abort()
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
-        self.framing.drop()
+        self.framing.release_parser()
         self._pool.forget(self)
 
     def pause_writing(self) -> None:
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         framing = self.framing
         self.response_begun = True
-        payload = framing.take(data)
+        payload = framing.feed(data)
         if framing.complete:
             unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
             if framing.excess or unsent or not framing.keep_alive:
@@ -235,11 +235,11 @@ class Connection(asyncio.Protocol):
         if self._ending:
             self._end_early(payload)
         elif payload:
-            self._give(payload)
+            self._deliver(payload)
         if self._sink is None or framing.complete:
             self._wake()
 
-    def _give(self, payload: bytes) -> None:
+    def _deliver(self, payload: bytes) -> None:
         if self._sink is not None and len(payload) <= MAX_PUSH_BYTES:
             self._push(self._sink, payload)
             return
@@ -251,13 +251,13 @@ class Connection(asyncio.Protocol):
             self.backlog.append(payload)
             self.waiting_bytes += len(payload)
         else:
-            self._keep(payload)
+            self._queue_pieces(payload)
         full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
         if full and not (self._held or self.gone) and self.transport is not None:
             self._held = True
             self.transport.pause_reading()
 
-    def _keep(self, payload: bytes) -> None:
+    def _queue_pieces(self, payload: bytes) -> None:
         """Split the payload into pieces for one turn of the event loop each, between two events where possible."""
         start = 0
         while len(payload) - start > MAX_PUSH_BYTES:
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         elif self.framing.complete:
             self.release()
 
-    def _let_flow(self) -> None:
+    def _resume_reading(self) -> None:
         if self._held and self.transport is not None and not self.gone:
             self._held = False
             self.transport.resume_reading()

@@ -52,8 +52,8 @@ class Connector:
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._trust()
-            sock = await self._reach(origin)
-            await self._join(sock, origin, connection)
+            sock = await self._open_socket(origin)
+            await self._attach(sock, origin, connection)
         except ssl.SSLError as error:
             raise ProviderBadResponse(
                 "The provider's TLS certificate or handshake was not accepted", phase="connect"
@@ -68,7 +68,7 @@ class Connector:
     async def close(self) -> None:
         await self._names.close()
 
-    async def _reach(self, origin: Origin) -> socket.socket:
+    async def _open_socket(self, origin: Origin) -> socket.socket:
         if origin.proxy is None:
             return await self._connect(origin.host, origin.port)
         proxy = URL(origin.proxy)
@@ -112,7 +112,7 @@ class Connector:
         except Exception as error:  # the library raises various exceptions for a proxy's answer
             raise _refused_by_proxy() from error
 
-    async def _join(self, sock: socket.socket, origin: Origin, connection: Connection) -> None:
+    async def _attach(self, sock: socket.socket, origin: Origin, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         context = self._context if origin.scheme == "https" else None
         try:

@@ -34,7 +34,7 @@ class Decompressor:
             self._decoder = self._open_next()
         self._left = data
 
-    def take(self) -> bytes:
+    def read_piece(self) -> bytes:
         """Return the next decoded piece; empty if more data is needed first. Raises ``zlib.error``."""
         decoder = self._decoder
         while decoder is not None:

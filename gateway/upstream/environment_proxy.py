@@ -34,7 +34,7 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
         return (environ.get(f"{name}_proxy") or environ.get(f"{name}_PROXY".upper()) or "").strip()
 
     general = read("all")
-    proxies = {scheme: _complete(read(scheme) or general) for scheme in ("http", "https")}
+    proxies = {scheme: _add_scheme(read(scheme) or general) for scheme in ("http", "https")}
     direct = read("no")
 
     @lru_cache(_MOST_REMEMBERED)
@@ -63,7 +63,7 @@ def list_tls_proxies(environ: Mapping[str, str]) -> Iterator[str]:
                 yield variable
 
 
-def _complete(proxy: str) -> str | None:
+def _add_scheme(proxy: str) -> str | None:
     if not proxy:
         return None
     return proxy if "://" in proxy else f"http://{proxy}"

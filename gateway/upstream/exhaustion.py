@@ -30,7 +30,7 @@ def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
         if cause is None:
             return None
         if isinstance(cause, socket.gaierror):  # its error code does not name the resource
-            lacking = not _may_open()
+            lacking = not _can_open_file()
         else:
             lacking = isinstance(cause, OSError) and cause.errno in _LACKING
         if lacking:
@@ -41,7 +41,7 @@ def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
     return None
 
 
-def _may_open() -> bool:
+def _can_open_file() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:

@@ -134,11 +134,11 @@ class ResponseParser:
         self._dry = self._interim = self.status = 0
         self.headed = self.complete = self.keep_alive = False
 
-    def drop(self) -> None:
+    def release_parser(self) -> None:
         """Drop llhttp's object, which references this one: reference counting can then free both."""
         del self._parser
 
-    def take(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """Parse the next received bytes and return the part of the body in them. Errors are set as ``broken``."""
         rest = data
         try:
@@ -195,7 +195,7 @@ class ResponseParser:
         if len(head) > _SMALL_HEAD_BYTES:
             _check_size(head)
         if self.status < _FINAL:
-            self._pass_over()
+            self._skip_interim()
             return
         self._left = self.length = None
         self.encoding = ""
@@ -218,7 +218,7 @@ class ResponseParser:
         self.head = head
         self.headed = True
 
-    def _pass_over(self) -> None:
+    def _skip_interim(self) -> None:
         self._interim += 1
         if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
             raise HttpParserError("Too many interim responses, or a response without a request")

@@ -140,7 +140,7 @@ class SafeFetcher:
         """
         try:
             target = _read_url(url, words=HOOK)
-            self._judge(target, HOOK, proxied=False)
+            self._check_url(target, HOOK, proxied=False)
             async with asyncio.timeout(timeout_s):
                 response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
         except FOREIGN as error:
@@ -169,7 +169,7 @@ class SafeFetcher:
             target = _read_url(url)
             trusted = _is_origin(target, trusted_origin)
             if not trusted:
-                self._judge(target, FILE, proxied=False)
+                self._check_url(target, FILE, proxied=False)
             session = self._trusting if trusted else self._judging
             async with asyncio.timeout(timeout_s):
                 response = await session.post(target, data=dict(form), headers=headers, allow_redirects=False)
@@ -193,7 +193,7 @@ class SafeFetcher:
                 raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
             trusted = trusted and _is_origin(url, file_request.trusted_origin)
             if not trusted:
-                self._judge(url, FILE, proxied=proxy is not None)
+                self._check_url(url, FILE, proxied=proxy is not None)
             response = await self._get(url, attrs.evolve(file_request, proxy=proxy), trusted=trusted)
             if response.status not in _REDIRECTS:
                 return response
@@ -210,7 +210,7 @@ class SafeFetcher:
             headers["Range"] = file_request.wanted
         return await session.get(url, headers=headers, proxy=file_request.proxy, allow_redirects=False)
 
-    def _judge(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
+    def _check_url(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
         """Raise ``EgressRefused`` if the text of the URL alone is enough to refuse it."""
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):

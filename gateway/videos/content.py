@@ -45,7 +45,7 @@ class VideoContent:
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
         """Download and keep the whole video of a completed task. Raises ``ProviderError``, ``StoreUnavailable``."""
-        file = await self._provider_api.open_anew(access, job, "video")
+        file = await self._provider_api.open_with_retry(access, job, "video")
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")
         try:
@@ -94,7 +94,7 @@ class VideoContent:
             raise make_gone()
         none = f"There is no {variant} of this video"
         try:
-            file = await self._provider_api.open_anew(access, job, variant, wanted)
+            file = await self._provider_api.open_with_retry(access, job, variant, wanted)
         except ProviderContentGone:
             raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
         except FileRefused as refused:

@@ -114,7 +114,7 @@ class VideoJobs:
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
-        audit = by.did("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
+        audit = by.build_audit_row("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
         if job.ended or not await self.fail(job, CANCELLED, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.events.publish(JobCancelled(video_id))

@@ -81,21 +81,21 @@ class VideoPoller:
         """Run forever. When cancelled, leave unfinished jobs to the next claim."""
         try:
             if self._idle:
-                await self._rest(IDLE_S)
+                await self._wait(IDLE_S)
             while True:
                 self._woken.clear()  # before the turn: a job may become due after the turn's claim
                 try:
-                    wait_s = await self._turn()
+                    wait_s = await self._run_once()
                 except StoreUnavailable as error:
                     log.warning("videos_not_polled", error=error.message)
                     wait_s = 1.0
-                await self._rest(wait_s)
+                await self._wait(wait_s)
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _rest(self, wait_s: float) -> None:
+    async def _wait(self, wait_s: float) -> None:
         try:
             async with asyncio.timeout(wait_s):
                 await self._woken.wait()
@@ -103,7 +103,7 @@ class VideoPoller:
             return
         await asyncio.sleep(PAUSE_S)
 
-    async def _turn(self) -> float:
+    async def _run_once(self) -> float:
         """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
         await self._store_results()
         await self._renew()

@@ -27,7 +27,7 @@ from gateway.formats.stream import check_parts
 from gateway.formats.videos.backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.videos.backends import VIDEO_BACKENDS
 from gateway.frozen import frozen
-from gateway.large_work import work_aside
+from gateway.large_work import run_in_thread
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.forward import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
@@ -149,7 +149,7 @@ class VideoProviderApi:
         try:
             if original is None:
                 return backend.submit(spec)
-            provider_request = backend.remix(_name_task(original), spec)
+            provider_request = backend.remix(_build_task(original), spec)
         except InvalidRequest as refused:
             raise UnsupportedByProvider(refused.message, param=refused.param) from None
         if provider_request is None:
@@ -163,7 +163,7 @@ class VideoProviderApi:
             return None
         endpoints = [one for one in PROVIDERS[channel.provider].endpoints if one.wire == job.wire]
         endpoint = next(
-            (one for one in endpoints if one.takes(job.upstream_model)), endpoints[0] if endpoints else None
+            (one for one in endpoints if one.serves(job.upstream_model)), endpoints[0] if endpoints else None
         )
         if endpoint is None:
             return None
@@ -174,19 +174,21 @@ class VideoProviderApi:
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
         async with place:
-            raw, poll_after_s = await self._ask(access, backend, backend.poll(_name_task(job)))
+            raw, poll_after_s = await self._ask(access, backend, backend.poll(_build_task(job)))
             with _reading_answer():
                 if len(raw) > MAX_ANSWER_BYTES:
-                    return PollResult(await work_aside(backend.parse_polled, raw, access.channel.secrets), poll_after_s)
+                    return PollResult(
+                        await run_in_thread(backend.parse_polled, raw, access.channel.secrets), poll_after_s
+                    )
                 return PollResult(backend.parse_polled(raw, access.channel.secrets), poll_after_s)
 
     async def cancel(self, access: ProviderAccess, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
-        return await self._try_ask(access, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
+        return await self._ask_quietly(access, job, VIDEO_BACKENDS[job.wire].cancel(_build_task(job)))
 
     async def delete(self, access: ProviderAccess, job: VideoJob) -> bool:
         """Ask the provider to delete a task; return whether it did. Never raises."""
-        return await self._try_ask(access, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
+        return await self._ask_quietly(access, job, VIDEO_BACKENDS[job.wire].delete(_build_task(job)))
 
     async def open(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
@@ -197,7 +199,7 @@ class VideoProviderApi:
         the file's location, else ``ProviderError``.
         """
         backend = VIDEO_BACKENDS[job.wire]
-        found = backend.find_content(_name_task(job), variant)
+        found = backend.find_content(_build_task(job), variant)
         if isinstance(found, ProviderRequest):
             if backend.inline_videos:
                 return await self._open_inline(access, backend, found)
@@ -215,7 +217,7 @@ class VideoProviderApi:
         try:
             raw = await self._ask_location(access, backend, provider_request)
             with _reading_answer():
-                file = InlineFile(await work_aside(backend.read_video, raw), self._opened.release)
+                file = InlineFile(await run_in_thread(backend.read_video, raw), self._opened.release)
         finally:
             if file is None:
                 self._opened.release()
@@ -231,7 +233,7 @@ class VideoProviderApi:
             kind = ProviderContentGone if refused.status in _GONE else ProviderBadResponse
             raise kind(f"The provider does not say where the video is: {refused.message}") from refused
 
-    async def open_anew(
+    async def open_with_retry(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
     ) -> FetchedFile | None:
         """Open the file like ``open``, and retry once with a new address: providers' addresses expire."""
@@ -262,7 +264,9 @@ class VideoProviderApi:
             wanted=wanted,
         )
 
-    async def _try_ask(self, access: ProviderAccess, job: VideoJob, provider_request: ProviderRequest | None) -> bool:
+    async def _ask_quietly(
+        self, access: ProviderAccess, job: VideoJob, provider_request: ProviderRequest | None
+    ) -> bool:
         if provider_request is None:
             return False
         try:
@@ -327,5 +331,5 @@ def _reading_answer() -> Iterator[None]:
 _NOT_SIGNED = frozenset({"Content-Type", "Accept", "Accept-Encoding"})
 
 
-def _name_task(job: VideoJob) -> ProviderTask:
+def _build_task(job: VideoJob) -> ProviderTask:
     return ProviderTask(job.upstream_id or "", job.upstream_model, job.clue)

@@ -51,7 +51,7 @@ class References:
             head = await (self._fetch(reference, share, file) if reference.is_remote else _decode(reference, file))
             media_type = sniff_image(head)
             if media_type not in _KINDS:
-                raise _refuse("it is not a PNG, JPEG or WebP file")
+                raise _make_error("it is not a PNG, JPEG or WebP file")
             yield Reference(Upload(_FIELD, f"reference.{_KINDS[media_type]}", media_type, head, file))
         finally:
             file.close()
@@ -61,33 +61,33 @@ class References:
             reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S
         )
         try:
-            async with share.arrive(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
+            async with share.hold_place(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
                 found = await self._fetcher.open(file_request)
                 try:
                     head = b""
                     while piece := await found.read():
                         if file.size + len(piece) > MAX_IMAGE_BYTES:
-                            raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
+                            raise _make_error(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
                         head += piece[: HEAD_BYTES - len(head)]
                         await file.write(piece)
                     return head
                 finally:
                     found.close()
         except (ProviderError, TimeoutError):
-            raise _refuse("it could not be fetched from its address") from None
+            raise _make_error("it could not be fetched from its address") from None
 
 
 async def _decode(reference: Reference, file: SpooledFile) -> bytes:
     data = (reference.url or "").partition(",")[2]
     if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
-        raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
+        raise _make_error(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
     head = b""
     try:
         async for piece in decode_base64(data):
             head += piece[: HEAD_BYTES - len(head)]
             await file.write(piece)
     except ValueError:
-        raise _refuse("it is not valid base64") from None
+        raise _make_error("it is not valid base64") from None
     return head
 
 
@@ -98,8 +98,8 @@ def _check_public(url: str) -> None:
     except ValueError:
         host = ""
     if not (is_public(host) if is_literal(host) else may_be_public(host)):
-        raise _refuse("its address is not public")
+        raise _make_error("its address is not public")
 
 
-def _refuse(why: str) -> InvalidRequest:
+def _make_error(why: str) -> InvalidRequest:
     return InvalidRequest(f"'{_FIELD}' cannot be used: {why}", param=_FIELD)

@@ -219,7 +219,7 @@ class VideoSubmitter:
         ctx.first_byte_at = now = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._jobs.now_ms)
         started = (
-            _price(job, ctx.attempts[-1], status)
+            _set_charge(job, ctx.attempts[-1], status)
             .move(
                 "queued" if status.state == "queued" else "processing",
                 self._jobs.now_ms,
@@ -273,7 +273,7 @@ class VideoSubmitter:
         return asyncio.get_running_loop().time()
 
 
-def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
+def _set_charge(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
     """Set the charge for the completed job. If the request named no length, the provider's length counts."""
     seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
     duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import orjson
 
 from gateway.domain.video import VideoJob
-from gateway.domain.webhook import WebhookDelivery, sign
+from gateway.domain.webhook import WebhookDelivery, sign_delivery
 from gateway.errors import EgressRefused, ProviderError
 from gateway.upstream.safe_fetch import SafeFetcher
 
@@ -80,5 +80,5 @@ class WebhookSender:
             "User-Agent": USER_AGENT,
             "webhook-id": delivery.id,
             "webhook-timestamp": str(now_s),
-            "webhook-signature": sign(self._secret_of(delivery.key_id), delivery.id, now_s, delivery.body),
+            "webhook-signature": sign_delivery(self._secret_of(delivery.key_id), delivery.id, now_s, delivery.body),
         }

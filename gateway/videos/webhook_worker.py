@@ -83,14 +83,14 @@ class WebhookWorker:
         """Deliver due webhooks, forever. Deliveries running at cancellation are repeated after their claims expire."""
         async with asyncio.TaskGroup() as group:
             if self._idle:
-                await self._rest(LONGEST_REST_S)
+                await self._wait(LONGEST_REST_S)
             while True:
                 self._woken.clear()
                 self._forget_hosts()
-                await self._rest(await self._start_due(group))
+                await self._wait(await self._start_due(group))
                 await asyncio.sleep(PAUSE_S * self._wait_scale)
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _wait(self, rest_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest_s * self._wait_scale):
                 await self._woken.wait()

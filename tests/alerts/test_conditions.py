@@ -6,7 +6,7 @@ from gateway.domain.lost_change import LostChange, ReplacedStore
 from tests.support.table_rows import table_rows
 
 NOW_S = 1_800_000_000
-ROW = OPERATOR.did("key.deleted", "acme/k", 1)
+ROW = OPERATOR.build_audit_row("key.deleted", "acme/k", 1)
 
 
 def make_change(applied: str, age_s: int) -> LostChange:

@@ -41,7 +41,7 @@ async def add_batch(store: BatchRepository, file: ClientFile, status: BatchStatu
     batch = Batch(
         make_client_id("batch_"), file.account_id, 1, now_ms, now_ms + int(left_s * 1000), "/v1/embeddings", file.id
     )
-    batch = batch.enter(status, int(NOW_S))
+    batch = batch.set_status(status, int(NOW_S))
     await store.add_batch(batch, own=False)
     return batch
 

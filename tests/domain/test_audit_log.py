@@ -26,7 +26,9 @@ def test_a_member_sees_its_own_account_and_who_has_no_scope_sees_all() -> None:
 
 
 def test_what_somebody_did_says_who_where_and_what() -> None:
-    row = Actor("member", "ada", 7, 3, 3, "10.0.0.9").did("key.created", "acme/ci", 5, account_id=3, detail='{"a":1}')
+    row = Actor("member", "ada", 7, 3, 3, "10.0.0.9").build_audit_row(
+        "key.created", "acme/ci", 5, account_id=3, detail='{"a":1}'
+    )
     assert (row.actor_kind, row.actor, row.member_id, row.address) == ("member", "ada", 7, "10.0.0.9")
     assert (row.action, row.subject, row.at_ms, row.account_id) == ("key.created", "acme/ci", 5, 3)
     assert (row.detail, row.sequence) == ('{"a":1}', 0)

@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem, unite
+from gateway.domain.capability import UNKNOWN, Capability, Problem, build_union, find_capability, find_shared_problem
 from gateway.domain.image import ImageRequest
 from tests.support.table_rows import table_rows
 
@@ -242,11 +242,11 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
 def test_all_together_can_do_what_any_of_them_can(
     able: list[Capability], image_request: ImageRequest, edit: bool
 ) -> None:
-    together = unite(able)
+    together = build_union(able)
     if any(one.find_problem(image_request, edit=edit, fan_out=False) is None for one in able):
         assert together.find_problem(image_request, edit=edit, fan_out=False) is None
 
 
 @given(CAPABILITIES)
 def test_one_alone_is_what_it_was(able: Capability) -> None:
-    assert unite([able]) == unite([able, able]) == able
+    assert build_union([able]) == build_union([able, able]) == able

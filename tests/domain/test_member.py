@@ -18,7 +18,7 @@ ANN = member.Member(3, 1, "ann", "member", passphrase=HASH)
 
 
 def test_each_role_may_do_what_those_before_it_may() -> None:
-    assert [[member.may(role, needed) for needed in member.ROLES] for role in member.ROLES] == [
+    assert [[member.includes_rights(role, needed) for needed in member.ROLES] for role in member.ROLES] == [
         [True, False, False],
         [True, True, False],
         [True, True, True],

@@ -17,10 +17,10 @@ from gateway.domain.request_log import (
     StoredRequest,
     build_error,
     build_tried,
-    fold,
+    has_failed,
     is_request_id,
+    lower_ascii,
     parse_tried,
-    went_wrong,
 )
 from gateway.error_status import STATUS
 from tests.support.request_records import ROW, make_row
@@ -121,7 +121,7 @@ def test_an_id_is_known_by_its_form(text: str, is_one: bool) -> None:
     ],
 )
 def test_a_caller_who_left_is_nobodys_failure(outcome: Outcome, wrong: bool) -> None:
-    assert went_wrong(make_row(1, outcome=outcome)) == wrong
+    assert has_failed(make_row(1, outcome=outcome)) == wrong
 
 
 MATCHING = StoredRequest(
@@ -209,7 +209,7 @@ def test_what_can_only_be_a_failure_is_known(wish: dict[str, Any], failures: boo
 
 @given(st.text())
 def test_case_does_not_count_as_far_as_ascii_goes(text: str) -> None:
-    assert fold(text) == "".join(mark.lower() if mark.isascii() else mark for mark in text)
+    assert lower_ascii(text) == "".join(mark.lower() if mark.isascii() else mark for mark in text)
 
 
 def test_a_page_is_a_list_of_its_rows() -> None:

@@ -511,7 +511,9 @@ async def test_what_was_in_the_background_when_the_process_ended_has_failed(
     loaded = kept and await routing.kept_responses.load(kept, Loan(gateway.app[SERVICES].memory))
     assert loaded is not None
     body = orjson.loads(loaded.body) | {"status": "queued", "background": True, "output": []}
-    routing.kept_responses.note(made.id, 1, parse_responses_inference({"model": "m", "input": "x"}), orjson.dumps(body))
+    routing.kept_responses.store_soon(
+        made.id, 1, parse_responses_inference({"model": "m", "input": "x"}), orjson.dumps(body)
+    )
     for now in (await sdk(gateway).responses.retrieve(made.id), await sdk(gateway).responses.cancel(made.id)):
         assert (now.status, now.error and now.error.code) == ("failed", "server_error")
         assert now.error is not None

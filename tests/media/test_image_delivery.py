@@ -29,7 +29,7 @@ def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None
         gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
         inference = attrs.evolve(ask(), origin="http://gw")
         try:
-            given: Any = await gallery.give(up.begin(inference), inference, image, form)
+            given: Any = await gallery.deliver(up.begin(inference), inference, image, form)
         except ProviderBadResponse as fault:
             given = fault
         return given, shelf.kept, table.asked

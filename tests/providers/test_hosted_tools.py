@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.providers.hosted_tools import leave_out, must_call
+from gateway.providers.hosted_tools import must_call, remove_tools
 from gateway.providers.priced_fields import EVERYWHERE, list_priced
 from tests.support.table_rows import table_rows
 
@@ -34,7 +34,7 @@ def test_a_tool_that_is_only_offered_is_left_out(body: dict[str, Any], left: dic
     assert set(list_priced(body, EVERYWHERE)) <= set(NAMES)
     assert list_priced(body, EVERYWHERE)
     assert not must_call(body, NAMES)
-    assert leave_out(body, NAMES) == left
+    assert remove_tools(body, NAMES) == left
     assert list_priced(left, EVERYWHERE) == []
     assert repr(body) == before
 

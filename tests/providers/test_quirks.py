@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.providers.base import Endpoint, Provider
-from gateway.providers.quirks import drop_idle, rename, replace
+from gateway.providers.quirks import drop_empty, rename, replace
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
@@ -325,14 +325,14 @@ def test_a_developer_is_a_system_where_only_that_is_known(slug: str) -> None:
 @table_rows("value", [None, False, 0, 0.0, "", [], {}])
 def test_a_field_that_asks_for_nothing_is_idle(value: object) -> None:
     body = {"a": value, "b": value}
-    drop_idle("a", "c")(body, "m")
+    drop_empty("a", "c")(body, "m")
     assert body == {"b": value}
 
 
 @table_rows("value", [True, 1, "x", [0], {"a": None}])
 def test_a_field_that_asks_for_something_is_not_idle(value: object) -> None:
     body = {"a": value}
-    drop_idle("a")(body, "m")
+    drop_empty("a")(body, "m")
     assert body == {"a": value}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, rank
+from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, assign_priorities
 from tests.support.table_rows import table_rows
 
 TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), max_size=8)
@@ -15,7 +15,7 @@ TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), 
 def find_rank(taken: list[int | None]) -> tuple[list[int], list[int]]:
     """The priorities, or what is in their way."""
     try:
-        return rank(taken), []
+        return assign_priorities(taken), []
     except NoCapacity as found:
         return [], list(found.places)
 
@@ -47,7 +47,7 @@ def test_each_place_is_below_the_one_before_it_and_what_is_taken_stays(taken: li
     ],
 )
 def test_orders_that_can_be_had(taken: list[int | None], ranked: list[int]) -> None:
-    assert rank(taken) == ranked
+    assert assign_priorities(taken) == ranked
 
 
 @table_rows(
@@ -62,5 +62,5 @@ def test_orders_that_can_be_had(taken: list[int | None], ranked: list[int]) -> N
 )
 def test_what_is_in_the_way_of_an_order_is_named(taken: list[int | None], places: list[int]) -> None:
     with pytest.raises(NoCapacity) as refused:
-        rank(taken)
+        assign_priorities(taken)
     assert refused.value.places == places

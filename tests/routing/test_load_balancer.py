@@ -348,15 +348,15 @@ def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
 def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> None:
     key = KeyState("a")
     for number in range(MOST_LIMITED + 1):
-        key.limit(f"m{number}", 1, START + 60, START)
-    key.limit("m1", 1, START + 90, START)
+        key.record_limit(f"m{number}", 1, START + 60, START)
+    key.record_limit("m1", 1, START + 90, START)
     assert len(key.limited) == MOST_LIMITED
     assert [key.find_limit_s(model, 1, START) for model in ("m0", "m1", "m2")] == [0.0, 90.0, 60.0]
 
 
 def test_a_limit_that_has_passed_is_forgotten() -> None:
     key = KeyState("a")
-    key.limit("m", 1, START, START)
+    key.record_limit("m", 1, START, START)
     assert (key.find_limit_s("m", 1, START), key.limited) == (0.0, {})
 
 

@@ -16,7 +16,7 @@ from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
 from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
-from gateway.providers.hosted_tools import leave_out
+from gateway.providers.hosted_tools import remove_tools
 from gateway.providers.priced_fields import list_priced
 from gateway.routing.target import Target, find_answered
 from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
@@ -309,7 +309,7 @@ def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, p
         return
     (target,) = floor.options(inference)
     assert param in target.left_out
-    left = leave_out({"tools": [tool]}, target.left_out)
+    left = remove_tools({"tools": [tool]}, target.left_out)
     assert list_priced(left, frozenset({"tools"})) == []
 
 

@@ -416,7 +416,7 @@ async def test_a_form_waits_for_its_turn_among_those_of_its_account_and_not_for_
     booth = await open_booth(attrs.evolve(LIMITS, idle_s=0.05))
     async with AsyncExitStack() as places:
         for _ in range(PLACES):
-            await places.enter_async_context(booth.spool.find_share(1).arrive(0))
+            await places.enter_async_context(booth.spool.find_share(1).hold_place(0))
         status, error = await send(booth, form(part("a", b"1")))
         assert (status, error["code"]) == (429, "rate_limit_exceeded")
         booth.limits = LIMITS

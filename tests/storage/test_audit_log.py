@@ -24,7 +24,7 @@ from tests.support.request_records import make_row
 from tests.support.video_records import JOB
 
 ADA = Actor("member", "ada", 7, 3, 3, "10.0.0.9")
-ROW = ADA.did("key.edited", "acme/ci", 1_750_000_000_123, account_id=3, detail='{"rpm":[60,"日本"]}')
+ROW = ADA.build_audit_row("key.edited", "acme/ci", 1_750_000_000_123, account_id=3, detail='{"rpm":[60,"日本"]}')
 UP = Channel("up", "custom", "http://up/v1", models=("m",))
 CREDIT = LedgerEntry(0, 5, "top_up", 1, None, 100, reference="pay-1")
 
@@ -66,7 +66,7 @@ async def list_audit(store: Storage, limit: int = 100, **wanted: Any) -> list[Au
 
 
 async def test_a_row_is_read_back_as_it_was_written_with_its_place(store: Storage) -> None:
-    bare = GATEWAY.did("setting.edited", "", 0)
+    bare = GATEWAY.build_audit_row("setting.edited", "", 0)
     assert await list_audit(store) == []
     for row in (ROW, bare):
         await store.audit_log.add_audit(attrs.evolve(row, sequence=77))
@@ -84,7 +84,7 @@ async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(st
         (attrs.evolve(ADA, name="file"), "key", 3),
     ]
     for number, (actor, action, account_id) in enumerate(reported):
-        await store.audit_log.add_audit(actor.did(action, str(number), number, account_id=account_id))
+        await store.audit_log.add_audit(actor.build_audit_row(action, str(number), number, account_id=account_id))
     places = {row.subject: row.sequence for row in await list_audit(store)}
     wanted: list[tuple[dict[str, Any], str]] = [
         ({}, "43210"),
@@ -115,7 +115,7 @@ Change = Callable[[AuditRow | None], Awaitable[Any]]
 
 
 def note(action: str) -> AuditRow:
-    return OPERATOR.did(action, "it", 5)
+    return OPERATOR.build_audit_row(action, "it", 5)
 
 
 async def furnish(store: Storage) -> tuple[Account, list[ApiKey], list[Channel]]:

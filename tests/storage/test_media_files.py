@@ -401,7 +401,7 @@ def test_no_more_of_the_oldest_are_remembered_than_have_to_go(reported: list[tup
     oldest = OldestFiles(excess)
     for file in files:
         oldest.add(file)
-    going = oldest.list_going()
+    going = oldest.list_surplus()
     assert [stored_s for stored_s, _, _ in going] == sorted(stored_s for stored_s, _, _ in files)[: len(going)]
     assert sum(size for _, size, _ in going) >= min(excess, sum(size for _, size in reported))
     if going:

@@ -71,8 +71,8 @@ async def test_what_is_deleted_is_gone_and_says_whether_it_was_there(bench: Benc
 
 
 async def test_every_change_is_on_record_and_what_was_none_is_not(bench: Bench) -> None:
-    await bench.settings.put_setting(Setting("a.b", 1), OPERATOR.did("setting.changed", "put", 1))
-    assert not await bench.settings.delete_setting("a.c", OPERATOR.did("setting.removed", "nothing", 2))
+    await bench.settings.put_setting(Setting("a.b", 1), OPERATOR.build_audit_row("setting.changed", "put", 1))
+    assert not await bench.settings.delete_setting("a.c", OPERATOR.build_audit_row("setting.removed", "nothing", 2))
     await bench.settings.put_setting(Setting("a.c", 1))
-    assert await bench.settings.delete_setting("a.b", OPERATOR.did("setting.removed", "deleted", 3))
+    assert await bench.settings.delete_setting("a.b", OPERATOR.build_audit_row("setting.removed", "deleted", 3))
     assert await bench.list_subjects() == ["deleted", "put"]

@@ -46,7 +46,7 @@ async def test_a_batch_is_seen_until_it_has_ended(database: Database) -> None:
     batch = Batch("batch_1", account.id, 1, NOW, NOW, "/v1/embeddings", "file-1", "in_progress")
     await store.add_batch(batch)
     assert await find_leftovers(database) == attrs.evolve(NOTHING, batches=True)
-    await store.save_batch(batch.enter("completed", NOW // 1000))
+    await store.save_batch(batch.set_status("completed", NOW // 1000))
     assert await find_leftovers(database) == NOTHING
 
 

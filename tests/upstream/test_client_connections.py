@@ -307,7 +307,7 @@ async def test_no_turn_takes_more_than_one_part_of_what_has_waited(
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         response, connection = await open_reply(upstream, up)
         for size in sizes:
-            connection._keep(b"a" * size)
+            connection._queue_pieces(b"a" * size)
         async with Turns() as turns:
             pumping = asyncio.ensure_future(response.pump(turns.take))
             await until(lambda: len(turns.pieces) == len(sizes))
@@ -320,7 +320,7 @@ async def test_no_turn_takes_more_than_one_part_of_what_has_waited(
 async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         response, connection = await open_reply(upstream, up)
-        connection._keep(b"a" * 60_000)
+        connection._queue_pieces(b"a" * 60_000)
         async with Turns() as turns:
             pumping = asyncio.ensure_future(response.pump(turns.take))
             asyncio.get_running_loop().call_soon(connection.data_received, chunk(b"b" * 60_000))
@@ -340,8 +340,8 @@ async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_tur
             response.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4)  # type: ignore[func-returns-value]
         )
         await asyncio.sleep(0)
-        connection._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
-        connection._give(b"b")
+        connection._deliver(b"a" * (2 * MAX_PUSH_BYTES + 1))
+        connection._deliver(b"b")
         assert await pumping is PumpResult.PAUSED
         assert [(piece[:1], len(piece)) for piece in pieces] == [
             (b"a", MAX_PUSH_BYTES), (b"a", MAX_PUSH_BYTES), (b"a", 1), (b"b", 1)
@@ -353,7 +353,7 @@ async def test_a_burst_is_divided_between_events(upstream: PooledHttpClient) -> 
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         response, connection = await open_reply(upstream, up)
         event = b"data: {}\n\n"
-        connection._give(event * (3 * MAX_PUSH_BYTES // len(event)))
+        connection._deliver(event * (3 * MAX_PUSH_BYTES // len(event)))
         assert [len(piece) % len(event) for piece in connection.backlog] == [0] * 4
         assert max(map(len, connection.backlog)) > MAX_PUSH_BYTES - len(event)
         response.close()
@@ -372,7 +372,7 @@ async def test_a_long_backlog_is_pushed_in_turns_with_others(upstream: PooledHtt
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         response, connection = await open_reply(upstream, up)
         for _ in range(1000):
-            connection._give(b"x")
+            connection._deliver(b"x")
         turns = 0
 
         async def count() -> None:

@@ -249,7 +249,7 @@ async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_t
     async def reach(_origin: object) -> socket.socket:
         return sock
 
-    monkeypatch.setattr(upstream._dialer, "_reach", reach)
+    monkeypatch.setattr(upstream._dialer, "_open_socket", reach)
     with pytest.raises(ProviderBadResponse):
         await get(upstream, "https://127.0.0.1:1/")
     assert sock.fileno() == -1  # else it would close whatever has the number by then

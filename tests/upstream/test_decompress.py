@@ -29,7 +29,7 @@ def read_all(encoding: str, packed: bytes, step: int) -> bytes:
     inflation, out = Decompressor(encoding), b""
     for start in range(0, len(packed), step):
         inflation.feed(packed[start : start + step])
-        while piece := inflation.take():
+        while piece := inflation.read_piece():
             assert len(piece) <= STEP_BYTES
             out += piece
     inflation.end()

@@ -41,7 +41,7 @@ def read_all(pieces: list[bytes], *, fast: bool = False) -> tuple[Seen, Response
     for piece in pieces:
         payload = read_chunks(piece) if fast and framing.at_chunk else None
         if payload is None:
-            payload = framing.take(piece)
+            payload = framing.feed(piece)
         else:
             seen.framed.append((piece, payload))
         seen.payloads.append(payload)
@@ -225,7 +225,7 @@ def test_one_framing_reads_answers_one_after_the_other(row: list[tuple[bytes, by
     framing = ResponseParser()
     for raw, body in row:
         framing.begin()
-        assert b"".join(framing.take(piece) for piece in cut(raw, at)) == body
+        assert b"".join(framing.feed(piece) for piece in cut(raw, at)) == body
         assert (framing.complete, framing.excess) == (True, False)
 
 
@@ -236,9 +236,9 @@ def test_one_framing_reads_answers_one_after_the_other(row: list[tuple[bytes, by
 )
 def test_whatever_comes_nothing_is_raised(pieces: list[bytes], head: bytes) -> None:
     framing = ResponseParser()
-    framing.take(head)
+    framing.feed(head)
     for piece in pieces:
-        assert isinstance(framing.take(piece), bytes)
+        assert isinstance(framing.feed(piece), bytes)
         if framing.broken is not None:
             break
     framing.end()
@@ -310,9 +310,9 @@ def test_a_head_that_is_not_to_be_trusted_breaks(raw: bytes, step: int) -> None:
 @table_rows("head", [OK + b"X: ", SSE_HEAD + b"5;", SSE_HEAD + b"0\r\nX: "], ids=["head", "extension", "trailer"])
 def test_what_is_no_body_has_an_end(head: bytes) -> None:
     framing = ResponseParser()
-    framing.take(head)
+    framing.feed(head)
     for _ in range(MAX_HEAD_BYTES // 1000 + 2):
-        assert framing.take(b"y" * 1000) == b""
+        assert framing.feed(b"y" * 1000) == b""
     assert framing.broken is not None
 
 

@@ -272,12 +272,12 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
         )
         job, access = await begin(services, seconds=5, size="1280x720")
         services.files.reels = [errors.ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
-        found = await services.provider_api.open_anew(access, attrs.evolve(job, clue=FILE), "video")
+        found = await services.provider_api.open_with_retry(access, attrs.evolve(job, clue=FILE), "video")
         assert isinstance(found, Reel)
         assert [file_request.url for file_request in services.files.asked] == [FILE, fresh]
         services.files.reels = [errors.ProviderContentGone("It is not there")]
         with pytest.raises(errors.ProviderContentGone):
-            await services.provider_api.open_anew(access, attrs.evolve(job, clue=fresh), "video")
+            await services.provider_api.open_with_retry(access, attrs.evolve(job, clue=fresh), "video")
         assert len(services.files.asked) == 3, "the same address is not asked twice"
 
     run(scene())

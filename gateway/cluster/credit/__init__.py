@@ -7,8 +7,8 @@ Too little:   -> reserve -> keeper.CreditKeeper.wait puts the request into queue
               granted: the lease grows, and the queue makes the reservation
               not enough, and other nodes hold some: recalls.Recalls asks these nodes to return idle credit, then the
               step is repeated
-              not enough anywhere: the request is refused. For 0.25 to 5 seconds, requests for as much or more are refused
-              without asking; a request that outlasts this time asks again
+              not enough anywhere: the request is refused. For 0.25 to 5 seconds, requests for as much or more are
+              refused without asking; a request that outlasts this time asks again
 Longer:       an answer without a token limit increases its reservation -> extend. Where nothing is left, one request
               per balance in the whole cluster gets an overdraft, the right to exceed the limit; the excess is recorded
 End:          billing.settlement -> the lease in memory; storage.ledger posts the charge -> store, in the same commit:

@@ -127,7 +127,7 @@ class CreditKeeper:
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         for balance in balances:
             self._known[balance.id] = balance
-            balance.demand.enlarge(nanos)
+            balance.demand.update_large(nanos)
         self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial, recalling))
         self._wake.set()
         try:

@@ -13,7 +13,14 @@ from gateway.cluster.limits.sender import TIMEOUT_S, LimitSender
 from gateway.cluster.limits.subject import PermitHolder, SharedCaller, SharedSubject
 from gateway.cluster.limits.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
-from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus, RateLimitSubject, correct_all, find_spare, spend
+from gateway.domain.rate_limit import (
+    RateLimitPermit,
+    RateLimitStatus,
+    RateLimitSubject,
+    correct_all,
+    find_reserve,
+    spend,
+)
 from gateway.errors import Overloaded, RateLimited
 from gateway.frozen import frozen
 
@@ -118,9 +125,9 @@ class SharedRateLimiter:
             self._alone.check_spare(caller, tokens)
             return
         now = self._clock() + self._ahead_of_clock
-        if list_refusals(caller.buckets, tokens, now, spare=find_spare):
+        if list_refusals(caller.buckets, tokens, now, spare=find_reserve):
             self._refresh(caller)
-            raise build_refusal(caller.buckets, tokens, now, spare=find_spare)
+            raise build_refusal(caller.buckets, tokens, now, spare=find_reserve)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
         for name, limits in self._find_caller(subjects).named:

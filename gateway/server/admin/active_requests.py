@@ -131,7 +131,7 @@ async def cancel_here(
     """Cancel an active request of this process. Raises ``NotFound``, ``Conflict``."""
     active = active_requests.get(request_id, actor)
     if active.cancel():
-        row = actor.did(
+        row = actor.build_audit_row(
             "request.cancelled",
             request_id,
             int(clock() * 1000),

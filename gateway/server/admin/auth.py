@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.domain.audit_log import Actor
-from gateway.domain.member import Forbidden, SignedOut, may
+from gateway.domain.member import Forbidden, SignedOut, includes_rights
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.actor_header import parse_actor
 from gateway.server.admin.asked import is_asked_alone, may_nodes_ask
@@ -45,21 +45,21 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
             raise
         request[ACTOR] = Actor("token", address=address)
     elif peers is not None and peers.is_signed(request):
-        request[ACTOR] = _find_asking(request, peers, operation)
+        request[ACTOR] = _find_asking_actor(request, peers, operation)
     elif access == "anyone":
         check_own_page(request)
     else:
         signed = await find_signed_in_user(request)
         if signed is None:
             raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
-        if not may(signed.member.role, access):
+        if not includes_rights(signed.member.role, access):
             raise Forbidden(f"This needs the role {access!r}; yours is {signed.member.role!r}", should_retry=False)
         request[SIGNED] = signed
         request[ACTOR] = signed.act(address)
     return await handler(request)
 
 
-def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
+def _find_asking_actor(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
     text = peers.check_signature(request)
     if request.body_exists:
         raise InvalidRequest("A node asks another without a body", should_retry=False)

@@ -111,7 +111,7 @@ async def cancel_batch(request: AdminRequest) -> BatchView:
     batch = await services.batches.cancel(request.match_info["id"], actor.scope)
     now_ms = int(services.clock() * 1000)
     await services.admin.audit_log.add_audit(
-        actor.did("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
+        actor.build_audit_row("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
     )
     return _build_batch(BatchView, request, batch, await services.auth.accounts.name_accounts())
 

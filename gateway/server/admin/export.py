@@ -18,7 +18,7 @@ from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.request_history import walk
+from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTERS, RequestView, build_row, parse_filter
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
@@ -97,14 +97,14 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
-        async with aclosing(walk(history.log, wanted)) as pages:
+        async with aclosing(list_pages(history.log, wanted)) as pages:
             first = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
             await response.prepare(request.http)
             try:
                 await _send(request, response, form.head + form.write(_format_rows(first, actor)))
                 checked_at = asyncio.get_running_loop().time()
                 async for page in pages:
-                    checked_at = await _check(request, checked_at)
+                    checked_at = await _check_allowed(request, checked_at)
                     await _send(request, response, form.write(_format_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
@@ -123,7 +123,7 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
         await await_reader(partial(response.write, data), request.http.transport)
 
 
-async def _check(request: AdminRequest, checked_at: float) -> float:
+async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
     """Check the shutdown and, every ``again_s`` seconds, the session; return the time of its last check.
 
     Raises ``GatewayError`` if the export may not continue.

@@ -143,6 +143,6 @@ async def forget_node(request: AdminRequest) -> ForgottenNode:
     if services.admin.end_node_leases is None:
         raise NotFound(f"There is no node {node[:40]}")
     now_s, detail = services.clock(), build_change({}, {"leases": spec.leases})
-    audit = request.actor.did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
+    audit = request.actor.build_audit_row("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
     nanos = await services.admin.end_node_leases(node, spec.leases, now_s, audit)
     return ForgottenNode(id=node, leases=spec.leases, outstanding_usd=nanos / NANOS_PER_USD)

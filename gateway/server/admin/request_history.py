@@ -99,7 +99,7 @@ class RequestHistory:
                 del self._exports[account_id]
 
 
-async def walk(
+async def list_pages(
     log: RequestLogRepository, wanted: RequestFilter, most: int = MOST_EXPORTED
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
     """Yield all matching rows, the newest first, in pages. An empty page does not mark the end."""

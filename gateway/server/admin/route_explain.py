@@ -276,13 +276,13 @@ class _ChannelStatus:
     def of(cls, target: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
         """Return the current state. Account 0 (no account) gets the state that the latest request observed."""
         state, now = target.state, load_balancer.now
-        account = account or state.find_witness(target.endpoint_key)
+        account = account or state.find_affected_account(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account, now)
         may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
         return cls(
             target,
             obstacle,
-            state.list_ill(target.endpoint_key, account),
+            state.list_failing(target.endpoint_key, account),
             state.find_share(target.endpoint_key, account, now, load_balancer.settings.rules),
             may_insist and state.find_insisting_s(target.endpoint_key, account, now) is not None,
         )

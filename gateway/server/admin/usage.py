@@ -155,7 +155,7 @@ async def get_usage(request: AdminRequest) -> Usage:
         by=by,
         since=since,
         until=until,
-        data=[build_view(UsageLine, line, **_label(line.label, by, names)) for line in lines if line.label],
+        data=[build_view(UsageLine, line, **_build_label(line.label, by, names)) for line in lines if line.label],
         total=build_view(UsageSums, reduce(_add, lines, _NO_TRAFFIC)),
     )
 
@@ -177,7 +177,7 @@ async def get_facets(request: AdminRequest) -> FacetsView:
         since=_format_hour(facets.since),
         until=_format_hour(facets.until),
         models=facets.models,
-        keys=[KeyFacet(int(one.value), _name(one.value, names), one.requests) for one in facets.keys],
+        keys=[KeyFacet(int(one.value), _name_label(one.value, names), one.requests) for one in facets.keys],
         statuses=[StatusFacet(int(one.value), one.requests) for one in facets.statuses],
         channels=facets.channels if request.actor.scope is None else (),
     )
@@ -242,17 +242,17 @@ async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
     return {}
 
 
-def _name(label: str, names: Names) -> str:
+def _name_label(label: str, names: Names) -> str:
     return names.get(label, f"{label} (deleted)")
 
 
-def _label(label: str, axis: str, names: Names) -> Fields:
+def _build_label(label: str, axis: str, names: Names) -> Fields:
     if axis == "day":
         return {"day": day_of_number(int(label)).isoformat()}
     if axis == "hour":
         return {"hour": _format_hour(int(label))}
     if axis in {"key", "account"}:
-        return {axis: _name(label, names), f"{axis}_id": int(label)}
+        return {axis: _name_label(label, names), f"{axis}_id": int(label)}
     return {axis: int(label) if axis == "status" else label}
 
 

@@ -221,10 +221,10 @@ def _build_job(kind: type[V], job: VideoJob, actor: Actor, **more: Any) -> V:
         cost_nanos=cost_nanos,
         **more,
     )
-    return _hide(shown, actor)
+    return _hide_operator_fields(shown, actor)
 
 
-def _hide(shown: V, actor: Actor) -> V:
+def _hide_operator_fields(shown: V, actor: Actor) -> V:
     if actor.scope is None:
         return shown
     hidden: dict[str, Any] = {name: None for name in _OPERATORS if hasattr(shown, name)}

@@ -8,7 +8,7 @@ from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.domain.passkey import MOST_PASSKEYS
 from gateway.installation import write_install
 from gateway.server.admin.answer import write_answer
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import SERVICES
 from gateway.server.sessions import find_site
 
@@ -38,16 +38,16 @@ CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "
 
 async def load_account(request: web.Request) -> Data:
     """Load the member and the member's sessions."""
-    own = await ask(request, "/session")
-    sessions = await ask(request, "/sessions")
+    own = await ask_admin_api(request, "/session")
+    sessions = await ask_admin_api(request, "/sessions")
     changed = request.query.get("changed")
     return {
         "own": own,
-        "passkeys": await ask(request, "/session/passkeys"),
+        "passkeys": await ask_admin_api(request, "/session/passkeys"),
         "install": write_install("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
         "most": MOST_PASSKEYS,
-        "providers": await ask(request, "/session/identities"),
+        "providers": await ask_admin_api(request, "/session/identities"),
         "sessions": [{**write_answer(session), "device": format_device(session.agent)} for session in sessions],
         "others": sum(not session.current for session in sessions),
         "changed": changed if changed in CHANGES else None,

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.server.admin.accounts import KeyView
 from gateway.server.admin.members import ListedMemberView
 from gateway.server.console.labels import SUBJECTS
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 
 _LISTED = 50
@@ -20,7 +20,7 @@ _FILTERS = ("account", "actor", "action")
 async def load_accounts(request: web.Request) -> Data:
     """Load all accounts with the numbers of their keys and members."""
     accounts, keys, members = await asyncio.gather(
-        ask(request, "/accounts"), ask(request, "/keys"), ask(request, "/members")
+        ask_admin_api(request, "/accounts"), ask_admin_api(request, "/keys"), ask_admin_api(request, "/members")
     )
     return {"accounts": accounts, "keys": _count(keys), "members": _count(members)}
 
@@ -36,11 +36,11 @@ async def load_account(request: web.Request) -> Data:
     """Load an account with its balance, keys and members."""
     name = request.match_info["name"]
     account, credits_, keys, members, links = await asyncio.gather(
-        ask(request, "/accounts/{name}"),
-        ask(request, "/accounts/{name}/credits", limit=_CREDITS),
-        ask(request, "/keys", account=name),
-        ask(request, "/members", account=name),
-        ask(request, "/links"),
+        ask_admin_api(request, "/accounts/{name}"),
+        ask_admin_api(request, "/accounts/{name}/credits", limit=_CREDITS),
+        ask_admin_api(request, "/keys", account=name),
+        ask_admin_api(request, "/members", account=name),
+        ask_admin_api(request, "/links"),
     )
     return {
         "shown": account,
@@ -55,9 +55,9 @@ async def load_trail(request: web.Request) -> Data:
     """Load a page of the audit log, the newest first."""
     wanted = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
     audit_log, accounts, members = await asyncio.gather(
-        ask(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),
-        ask(request, "/accounts"),
-        ask(request, "/members"),
+        ask_admin_api(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),
+        ask_admin_api(request, "/accounts"),
+        ask_admin_api(request, "/members"),
     )
     rows = audit_log
     older = urlencode({**wanted, "before": rows[-1].sequence}) if len(rows) == _LISTED else None

@@ -4,23 +4,23 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.page import Data, ask, list_live_nodes
+from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
 
 
 async def load_live(request: web.Request) -> Data:
     """Load the active requests, which the page's script then updates."""
-    answer = await ask(request, "/running")
+    answer = await ask_admin_api(request, "/running")
     return {"running": answer.data, "unanswered": answer.unanswered}
 
 
 async def load_health(request: web.Request) -> Data:
     """Load the state of the process. Balances are reconciled only on demand, because that reads every row."""
     health, nodes = await asyncio.gather(
-        ask(request, "/health", node=request.query.get("node")), list_live_nodes(request)
+        ask_admin_api(request, "/health", node=request.query.get("node")), list_live_nodes(request)
     )
     return {"health": health, "nodes": nodes}
 
 
 async def load_nodes(request: web.Request) -> Data:
     """Load the nodes of the cluster."""
-    return {"nodes": await ask(request, "/nodes")}
+    return {"nodes": await ask_admin_api(request, "/nodes")}

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from gateway.server.console.job_pages import load_jobs
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 
 
 async def load_batches(request: web.Request) -> Data:
@@ -13,4 +13,4 @@ async def load_batches(request: web.Request) -> Data:
 
 async def load_batch(request: web.Request) -> Data:
     """Load a batch."""
-    return {"batch": await ask(request, "/batches/{id}")}
+    return {"batch": await ask_admin_api(request, "/batches/{id}")}

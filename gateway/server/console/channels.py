@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.page import Data, ask, list_live_nodes
+from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
 
 _LATEST = 10
 
@@ -12,7 +12,9 @@ _LATEST = 10
 async def load_channels(request: web.Request) -> Data:
     """Load all channels in the order in which they are tried, and the providers for a new one."""
     channels, providers, nodes = await asyncio.gather(
-        ask(request, "/channels", node=request.query.get("node")), ask(request, "/providers"), list_live_nodes(request)
+        ask_admin_api(request, "/channels", node=request.query.get("node")),
+        ask_admin_api(request, "/providers"),
+        list_live_nodes(request),
     )
     ordered = sorted(channels, key=lambda one: -one.priority)
     return {"channels": ordered, "providers": providers, "nodes": nodes}
@@ -21,9 +23,9 @@ async def load_channels(request: web.Request) -> Data:
 async def load_channel(request: web.Request) -> Data:
     """Load a channel with its latest requests."""
     channel, providers, latest, nodes = await asyncio.gather(
-        ask(request, "/channels/{name}", node=request.query.get("node")),
-        ask(request, "/providers"),
-        ask(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
+        ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
+        ask_admin_api(request, "/providers"),
+        ask_admin_api(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
         list_live_nodes(request),
     )
     return {"channel": channel, "providers": providers, "latest": latest.data, "nodes": nodes}

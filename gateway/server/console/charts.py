@@ -89,7 +89,9 @@ def draw(
         title,
         [bar for index in range(len(places)) for bar in _stack(series, index, step, scale)],
         [
-            ChartColumn(round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_say(series, index, write)}")
+            ChartColumn(
+                round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_format_column(series, index, write)}"
+            )
             for index, place in enumerate(places)
         ],
         rows=[Tick(round(HEIGHT - _BOTTOM - height * scale, 2), write(height)) for height in heights],
@@ -113,7 +115,7 @@ def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> I
             yield Bar(round(x, 2), round(y, 2), round(width, 2), round(height, 2), one.kind)
 
 
-def _say(series: Sequence[Series], index: int, write: Callable[[float], str]) -> str:
+def _format_column(series: Sequence[Series], index: int, write: Callable[[float], str]) -> str:
     return ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index]) or "\N{EN DASH}"
 
 

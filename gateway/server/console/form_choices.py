@@ -11,7 +11,7 @@ from gateway.domain.account_spec import build_time
 from gateway.frozen import frozen
 from gateway.server.admin.accounts import KeyView
 from gateway.server.admin.models import ModelView
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
 from gateway.server.context import SERVICES, SIGNED
 
@@ -63,13 +63,13 @@ _TITLES: Mapping[Kind, str] = {
 async def find_choices(request: web.Request) -> Choices:
     """Return the keys and models that the viewer's account can use now."""
     account, now = request[SIGNED].account.name, build_time(int(request.app[SERVICES].clock()))
-    keys = await ask(request, "/keys", account=account)
+    keys = await ask_admin_api(request, "/keys", account=account)
     usable = [key for key in keys if _is_usable(key, account, now)]
-    models = await ask(request, "/models")
+    models = await ask_admin_api(request, "/models")
     return Choices(
         keys=sorted(usable, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
         taken=frozenset(key.name for key in keys if key.account == account),
-        models=sort(models),
+        models=group_models(models),
     )
 
 
@@ -78,7 +78,7 @@ def _is_usable(key: KeyView, account: str, now: str) -> bool:
     return key.account == account and key.status == "active" and (expires is None or expires > now)
 
 
-def sort(models: Iterable[ModelView]) -> dict[Kind, list[str]]:
+def group_models(models: Iterable[ModelView]) -> dict[Kind, list[str]]:
     """Group the ids of models by kind."""
     sorted_: dict[Kind, list[str]] = {kind: [] for kind in get_args(Kind)}
     for model in models:

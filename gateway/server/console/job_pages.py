@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 from gateway.server.context import ACTOR
 
@@ -16,10 +16,10 @@ async def load_jobs(request: web.Request, kind: str) -> Data:
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     status = request.query.get("status")
-    jobs = await ask(
+    jobs = await ask_admin_api(
         request, f"/{kind}", limit=_LISTED + 1, after=request.query.get("after"), account=chosen, status=status
     )
-    accounts = await ask(request, "/accounts") if everyone else []
+    accounts = await ask_admin_api(request, "/accounts") if everyone else []
     kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
     older = urlencode({"after": jobs[_LISTED - 1].id, **kept}) if len(jobs) > _LISTED else None
     return {

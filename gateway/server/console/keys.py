@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR, SIGNED
 
 _LATEST = 10
@@ -17,9 +17,9 @@ async def load_keys(request: web.Request) -> Data:
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     keys, models, accounts = await asyncio.gather(
-        ask(request, "/keys", account=chosen),
-        ask(request, "/models"),
-        ask(request, "/accounts") if everyone else _nothing(),
+        ask_admin_api(request, "/keys", account=chosen),
+        ask_admin_api(request, "/models"),
+        ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
     )
     return {
         "keys": keys,
@@ -32,13 +32,13 @@ async def load_keys(request: web.Request) -> Data:
 
 async def load_key(request: web.Request) -> Data:
     """Load a key with its latest requests and credits."""
-    key = await ask(request, "/keys/{id}")
+    key = await ask_admin_api(request, "/keys/{id}")
     everyone = request[ACTOR].scope is None
     models, latest, credits_, accounts = await asyncio.gather(
-        ask(request, "/models"),
-        ask(request, "/requests", key=key.id, limit=_LATEST),
-        ask(request, "/keys/{id}/credits", limit=_CREDITS),
-        ask(request, "/accounts") if everyone else _nothing(),
+        ask_admin_api(request, "/models"),
+        ask_admin_api(request, "/requests", key=key.id, limit=_LATEST),
+        ask_admin_api(request, "/keys/{id}/credits", limit=_CREDITS),
+        ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
     )
     return {
         "key": key,
@@ -50,5 +50,5 @@ async def load_key(request: web.Request) -> Data:
     }
 
 
-async def _nothing() -> list[Any]:
+async def _return_nothing() -> list[Any]:
     return []

@@ -47,7 +47,7 @@ def find_language(request: web.Request) -> str:
     if chosen in LANGUAGES:
         return chosen
     wanted = _list_wanted(request.headers.get("Accept-Language", "")[:_LONGEST_HEADER])
-    return next(filter(None, map(_match, wanted)), ENGLISH)
+    return next(filter(None, map(_match_tag, wanted)), ENGLISH)
 
 
 def _list_wanted(header: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _list_wanted(header: str) -> Iterator[str]:
     return (tag for weight, tag in weights if weight > 0)
 
 
-def _match(tag: str) -> str | None:
+def _match_tag(tag: str) -> str | None:
     if tag in _CHINESE_TAGS or tag.startswith("zh-hans-"):
         return CHINESE
     return ENGLISH if tag.split("-", maxsplit=1)[0] == ENGLISH else None

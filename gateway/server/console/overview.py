@@ -15,7 +15,7 @@ from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
 from gateway.server.console.language import LANGUAGE, gettext
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
 from gateway.server.context import ACTOR, SERVICES
 
@@ -60,17 +60,19 @@ async def load_overview(request: web.Request) -> Data:
     since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
     of: dict[str, Any] = {"since": since, "account": account}
     times, models, keys, sample, latest, own, accounts, listed = await asyncio.gather(
-        ask(request, "/usage", by=span.by, **of),
-        ask(request, "/usage", by="model", **of),
-        ask(request, "/usage", by="key", **of),
-        ask(request, "/requests", limit=SAMPLE, **of),
-        ask(request, "/requests", limit=_LATEST, account=account),
-        ask(request, "/account"),
+        ask_admin_api(request, "/usage", by=span.by, **of),
+        ask_admin_api(request, "/usage", by="model", **of),
+        ask_admin_api(request, "/usage", by="key", **of),
+        ask_admin_api(request, "/requests", limit=SAMPLE, **of),
+        ask_admin_api(request, "/requests", limit=_LATEST, account=account),
+        ask_admin_api(request, "/account"),
         _list_accounts(request, everyone=everyone),
-        ask(request, "/models"),
+        ask_admin_api(request, "/models"),
     )
     top = [line.model for line in models.data[:_STACKED] if line.cost_usd]
-    of_models = await asyncio.gather(*(ask(request, "/usage", by=span.by, model=model, **of) for model in top))
+    of_models = await asyncio.gather(
+        *(ask_admin_api(request, "/usage", by=span.by, model=model, **of) for model in top)
+    )
     stacks = {model: usage.data for model, usage in zip(top, of_models, strict=True)}
     shown = next((one for one in accounts if one.name == account), own)
     return {
@@ -91,7 +93,7 @@ async def load_overview(request: web.Request) -> Data:
 
 
 async def _list_accounts(request: web.Request, *, everyone: bool) -> list[AccountView]:
-    listed: list[AccountView] = await ask(request, "/accounts") if everyone else []
+    listed: list[AccountView] = await ask_admin_api(request, "/accounts") if everyone else []
     return listed
 
 

@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from gateway import __version__
 from gateway.auth.sessions import CurrentUser
 from gateway.deferred import load
-from gateway.domain.member import Forbidden, Role, may
+from gateway.domain.member import Forbidden, Role, includes_rights
 from gateway.errors import GatewayError, NotFound
 from gateway.server.admin.handler import AdminRequest
 from gateway.server.admin.nodes import NodeView
@@ -55,25 +55,25 @@ async def _check_access(needs: Role, request: web.Request) -> None:
     if signed is None:
         wanted = quote(str(request.rel_url), safe="")
         raise web.HTTPSeeOther(f"{request.app[SERVICES].http.path_prefix}{ROOT}/sign-in?next={wanted}")
-    sign(request, signed)
-    if not may(signed.member.role, needs):
+    set_signed_in(request, signed)
+    if not includes_rights(signed.member.role, needs):
         raise Forbidden(f"This page is for a role that may do more ({needs}) than yours ({signed.member.role})")
 
 
-def sign(request: web.Request, signed: CurrentUser) -> None:
+def set_signed_in(request: web.Request, signed: CurrentUser) -> None:
     """Set the member and the actor of the request."""
     request[SIGNED] = signed
     request[ACTOR] = signed.act(find_client_ip(request) or "")
 
 
-async def ask(request: web.Request, path: str, **query: Any) -> Any:
+async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
     """Return the admin API's answer to ``GET path`` for the viewer, with ``query`` as the only parameters.
 
     Parameters in braces in ``path`` take their values from the page's URL. Raises the operation's ``GatewayError``.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     signed = request[SIGNED]
-    if operation.access != "anyone" and not may(signed.member.role, operation.access):
+    if operation.access != "anyone" and not includes_rights(signed.member.role, operation.access):
         raise Forbidden(f"This needs the role {operation.access!r}; yours is {signed.member.role!r}")
     values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
     answer = await operation.handler.function(AdminRequest(request, values))
@@ -84,7 +84,7 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
 
 async def list_live_nodes(request: web.Request) -> list[NodeView]:
     """Return the nodes whose state a page can show; empty for a single process. Only for administrators."""
-    nodes: list[NodeView] = await ask(request, "/nodes")
+    nodes: list[NodeView] = await ask_admin_api(request, "/nodes")
     return [node for node in nodes if node.state == "live"]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 
 _SHOWN = 300
 _PRICES_SHOWN = 50
@@ -12,7 +12,7 @@ _PRICES_SHOWN = 50
 
 async def load_models(request: web.Request) -> Data:
     """Load the models whose names contain the search text, optionally only those with or without a price."""
-    models = await ask(request, "/models")
+    models = await ask_admin_api(request, "/models")
     wanted = request.query.get("find", "").strip().lower()
     found = [model for model in models if wanted in model.id.lower()] if wanted else models
     price = request.query.get("price")
@@ -25,7 +25,7 @@ async def load_prices(request: web.Request) -> Data:
     """Load the groups, the configured prices, and the built-in prices."""
     wanted = request.query.get("find", "").strip().lower()
     groups, prices, providers = await asyncio.gather(
-        ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")
+        ask_admin_api(request, "/groups"), ask_admin_api(request, "/prices"), ask_admin_api(request, "/providers")
     )
     own = [price for price in prices if price.source != "shipped"]
     shipped = [price for price in prices if price.source == "shipped" and wanted in price.model.lower()]
@@ -40,5 +40,5 @@ async def load_prices(request: web.Request) -> Data:
 
 async def load_settings(request: web.Request) -> Data:
     """Load all settings with their sources, and the targets of alerts."""
-    settings, alerts = await asyncio.gather(ask(request, "/settings"), ask(request, "/alerts"))
+    settings, alerts = await asyncio.gather(ask_admin_api(request, "/settings"), ask_admin_api(request, "/alerts"))
     return {"sections": settings.sections, "targets": alerts.targets, "recent": alerts.recent}

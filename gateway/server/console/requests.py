@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import Outcome
 from gateway.server.admin.requests import RequestDetails
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR
 
@@ -31,9 +31,9 @@ async def load_requests(request: web.Request) -> Data:
     }
     times = {name: wanted[name] for name in ("since", "until") if name in wanted}
     found, facets, keys = await asyncio.gather(
-        ask(request, "/requests", limit=_LISTED, before=request.query.get("before"), **wanted),
-        ask(request, "/requests/facets", **times),
-        ask(request, "/keys"),
+        ask_admin_api(request, "/requests", limit=_LISTED, before=request.query.get("before"), **wanted),
+        ask_admin_api(request, "/requests/facets", **times),
+        ask_admin_api(request, "/keys"),
     )
     older = {**wanted, "before": found.next} if found.more else None  # a page may be empty without being the last
     return {
@@ -55,7 +55,7 @@ async def load_requests(request: web.Request) -> Data:
 
 async def load_request(request: web.Request) -> Data:
     """Load a request."""
-    row = await ask(request, "/requests/{id}")
+    row = await ask_admin_api(request, "/requests/{id}")
     return {"row": row, "parts_of_time": build_time_segments(row), "operations": OPERATIONS}
 
 

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from gateway.server.console.job_pages import load_jobs
-from gateway.server.console.page import Data, ask
+from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import SIGNED
 
 
@@ -16,7 +16,7 @@ async def load_videos(request: web.Request) -> Data:
 
 async def load_video(request: web.Request) -> Data:
     """Load a job. Only members of its account can play its video."""
-    job, keys = await asyncio.gather(ask(request, "/videos/{id}"), ask(request, "/keys"))
+    job, keys = await asyncio.gather(ask_admin_api(request, "/videos/{id}"), ask_admin_api(request, "/keys"))
     signed = request[SIGNED]
     own_keys = [key for key in keys if key.account == signed.account.name and key.status == "active"]
     return {"job": job, "own": job.account_id == signed.account.id, "own_keys": own_keys}

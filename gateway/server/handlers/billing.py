@@ -73,16 +73,19 @@ async def get_usage(request: web.Request) -> web.Response:
     return _respond(
         {
             "object": "list",
-            "total_usage": _cents(total_nanos),
+            "total_usage": _to_cents(total_nanos),
             "daily_costs": [
-                {"timestamp": number * DAY_S, "line_items": [{"name": "Total", "cost": _cents(costs.get(number, 0))}]}
+                {
+                    "timestamp": number * DAY_S,
+                    "line_items": [{"name": "Total", "cost": _to_cents(costs.get(number, 0))}],
+                }
                 for number in range(wanted.since, wanted.until + 1)
             ],
         }
     )
 
 
-def _cents(amount_nanos: int) -> float:
+def _to_cents(amount_nanos: int) -> float:
     return amount_nanos * _CENTS / NANOS_PER_USD
 
 

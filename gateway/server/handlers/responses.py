@@ -14,7 +14,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.responses.response_to_stream import build_whole
 from gateway.formats.chat.responses.responses import parse_responses_inference
-from gateway.large_work import work_by_size
+from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
@@ -42,11 +42,11 @@ async def get_response(request: web.Request) -> web.Response:
     if kept is None:
         raw = await _ask(request)
     else:
-        raw = await work_by_size(len(kept.body), read_kept, request.app[SERVICES], kept)
+        raw = await run_by_size(len(kept.body), read_kept, request.app[SERVICES], kept)
     if not streamed:
         return LargeResponse(request, raw, _JSON, loan)
     inference = parse_responses_inference({"model": "none", "input": ""})
-    events, _ = await work_by_size(len(raw), build_whole, raw, inference)
+    events, _ = await run_by_size(len(raw), build_whole, raw, inference)
     return LargeResponse(request, events, _EVENTS, loan)
 
 

@@ -54,11 +54,11 @@ async def get_videos(request: web.Request) -> web.Response:
     limit, after, order = _read_page(request)
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[SERVICES].videos.jobs.store.list_videos(wanted, limit + 1)
-    page = _bound(found[:limit])
+    page = _limit_page(found[:limit])
     return _answer(request, build_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
 
 
-def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
+def _limit_page(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
     """Return the first jobs with at most ``MAX_PAGE_CHARS`` characters of prompts, but at least one job."""
     chars = 0
     for count, job in enumerate(found):
@@ -105,7 +105,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     kept = await services.videos.content.find(job, cast("Variant", variant))
     if kept is not None:
         answer = build_file_response(
-            kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'}
+            kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_build_filename(job, kept.id)}"'}
         )
         await answer.prepare(request)
         return answer
@@ -118,7 +118,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
             file.close()
 
 
-def _name(job: VideoJob, media_id: str) -> str:
+def _build_filename(job: VideoJob, media_id: str) -> str:
     return f"{job.id}.{media_id.rpartition('.')[2]}"
 
 

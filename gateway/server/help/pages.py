@@ -118,7 +118,7 @@ def parse_page(name: str, text: str) -> HelpPage:
     for token in tokens:
         for child in token.children or ():
             if child.type == "link_open":
-                child.attrSet("href", _resolve(str(child.attrGet("href")), name))
+                child.attrSet("href", _resolve_link(str(child.attrGet("href")), name))
     title = next((words for level, _, words in headings if level == "h1"), name)
     seconds = tuple((slug, words) for level, slug, words in headings if level == "h2")
     body = parser.renderer.render(tokens, parser.options, {})
@@ -165,7 +165,7 @@ def _slugify(words: str, used: set[str]) -> str:
     return slug
 
 
-def _resolve(link: str, name: str) -> str:
+def _resolve_link(link: str, name: str) -> str:
     path, mark, anchor = link.partition("#")
     if not path.endswith(_SUFFIX) or ":" in path:
         return link

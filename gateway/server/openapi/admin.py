@@ -80,7 +80,9 @@ def build_admin(operations: Sequence[AdminOperation], taken: Iterable[str] = ())
     schemas = _build_spec_schemas(operations)
     shared, named = _name_shapes(operations, {*taken, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
-    return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
+    return Admin(
+        tuple(entries), schemas | {name: _replace_shared(one, shared, whole=False) for name, one in named.items()}
+    )
 
 
 def _rank(tag: str) -> int:
@@ -130,7 +132,7 @@ def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> Respo
         if operation.handler.status == _CREATED
         else "Done."
     )
-    shape: Schema = _share(_thaw(operation.handler.answer), shared)
+    shape: Schema = _replace_shared(_to_plain_json(operation.handler.answer), shared)
     if operation.handler.media_type == EVENTS:
         shape = stream(shape, "Events, and comments that keep the connection open.")
     elif operation.handler.media_type != JSON:
@@ -191,7 +193,7 @@ def _build_spec_schemas(operations: Iterable[AdminOperation]) -> dict[str, Schem
     }
 
 
-def _thaw(shape: s.Shape) -> Any:
+def _to_plain_json(shape: s.Shape) -> Any:
     """Return a shape as plain JSON, which can be compared."""
     return orjson.loads(orjson.dumps(shape, default=dict))
 
@@ -206,19 +208,19 @@ def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple
     shapes: dict[str, Schema] = {}
     for operation in operations:
         words = [part for part in operation.path.split("/") if part and not _PART.fullmatch(part)]
-        for noun, shape in _list_objects(_thaw(operation.handler.answer), _camel(words[-1])):
-            raw = _key(shape)
+        for noun, shape in _list_objects(_to_plain_json(operation.handler.answer), _camel(words[-1])):
+            raw = _serialize(shape)
             counts[raw] += 1
             shapes.setdefault(raw, shape)
             candidates.setdefault(raw, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
     for raw, count in counts.items():
         if count > 1:
-            names[raw] = _find_free(candidates[raw], {*taken, *names.values()})
+            names[raw] = _find_free_name(candidates[raw], {*taken, *names.values()})
     return names, {name: shapes[raw] for raw, name in names.items()}
 
 
-def _find_free(names: tuple[str, str], taken: set[str]) -> str:
+def _find_free_name(names: tuple[str, str], taken: set[str]) -> str:
     for tried in (*names, *(f"{names[1]}{count}" for count in range(2, 100))):
         if tried not in taken:
             return tried
@@ -242,18 +244,18 @@ def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
         yield from _list_objects(shape.get(name), noun)
 
 
-def _share(shape: Any, shared: Mapping[str, str], *, whole: bool = True) -> Any:
+def _replace_shared(shape: Any, shared: Mapping[str, str], *, whole: bool = True) -> Any:
     """Replace objects by references to their names; with ``whole`` false not the outermost."""
     if isinstance(shape, list):
-        return [_share(each, shared) for each in shape]
+        return [_replace_shared(each, shared) for each in shape]
     if not isinstance(shape, dict):
         return shape
-    if whole and "properties" in shape and (name := shared.get(_key(shape))):
+    if whole and "properties" in shape and (name := shared.get(_serialize(shape))):
         return ref(name)
-    return {name: _share(inner, shared) for name, inner in shape.items()}
+    return {name: _replace_shared(inner, shared) for name, inner in shape.items()}
 
 
-def _key(shape: Schema) -> str:
+def _serialize(shape: Schema) -> str:
     return orjson.dumps(shape, option=orjson.OPT_SORT_KEYS).decode()
 
 

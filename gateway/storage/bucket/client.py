@@ -63,7 +63,7 @@ class Bucket:
         self._failed_at = float("-inf")
         self._failing = False
 
-    def check_up(self) -> None:
+    def check_reachable(self) -> None:
         """Raise ``StoreUnavailable`` if the last call failed moments ago, so that no paid work starts."""
         if self._failing and time.monotonic() - self._failed_at < DOWN_S:
             raise _make_unavailable()

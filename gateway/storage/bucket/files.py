@@ -43,7 +43,7 @@ class BucketFiles:
         self._clock = clock
 
     def check_room(self) -> None:
-        self._bucket.check_up()
+        self._bucket.check_reachable()
         self._drafts.check_room()
 
     def open_draft(self) -> FileDraft:

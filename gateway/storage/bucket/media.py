@@ -45,7 +45,7 @@ class BucketMedia:
         return BucketDraft(self, self._drafts.open_draft())
 
     def check_room(self) -> None:
-        self._bucket.check_up()
+        self._bucket.check_reachable()
         self._drafts.check_room()
 
     async def find(self, media_id: str) -> media.RemoteMedia | None:
@@ -80,7 +80,7 @@ class BucketMedia:
             async for batch in self._list_media():
                 for one in batch:
                     oldest.add((one.stored_s, one.size, one.name))
-            going = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_going()]
+            going = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_surplus()]
             swept = await self._delete(going, swept)
             left -= sum(one.size for one in going)
         return attrs.evolve(swept, left_bytes=left)

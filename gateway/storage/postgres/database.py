@@ -99,32 +99,32 @@ class PostgresDatabase(Database):
                 await connection.execute(_PUT_OLDEST)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        return await self._finish(self._write(work, audit))
+        return await self._run_to_end(self._write(work, audit))
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        return await self._finish(self._write(work, None, alone=False))
+        return await self._run_to_end(self._write(work, None, alone=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        return await self._finish(self._read(statement, self._reader, WORK_S))
+        return await self._run_to_end(self._read(statement, self._reader, WORK_S))
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
         """Like ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
-        return await self._finish(self._read(statement, self._long_reader, LONG_READ_S))
+        return await self._run_to_end(self._read(statement, self._long_reader, LONG_READ_S))
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
         """Return every row of each statement, all as of one moment. Otherwise like ``read_long``."""
         try:
-            return await self._finish(self._read_snapshot(statements))
+            return await self._run_to_end(self._read_snapshot(statements))
         except _FAILURES as error:
             log.warning("store_read_failed", error=_describe(error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
         """Like ``read``, on a connection that is free unless a change is being applied."""
-        return await self._finish(self._read(statement, self._first_reader, WORK_S))
+        return await self._run_to_end(self._read(statement, self._first_reader, WORK_S))
 
     async def check_writable(self) -> None:
-        await self.write_shared(_touch)
+        await self.write_shared(_check_writable)
 
     async def measure(self) -> StoreSize:
         """Return the bytes of the database, at most a minute old; 0 until the server first answers."""
@@ -163,7 +163,7 @@ class PostgresDatabase(Database):
                     raise RowRefused(_describe(error)) from error
                 log.warning("store_write_failed", error=_describe(error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
-            if work is not _touch:  # it has nothing to commit
+            if work is not _check_writable:  # it has nothing to commit
                 self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
             return done
 
@@ -267,7 +267,7 @@ async def open_address(
     return database
 
 
-async def _touch(connection: AsyncConnection) -> None:
+async def _check_writable(connection: AsyncConnection) -> None:
     if (await connection.execute(_IS_READ_ONLY)).scalar_one():
         raise StoreUnavailable("The gateway's store is a standby that cannot be written to", retry_after_s=5)
 

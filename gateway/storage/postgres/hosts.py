@@ -71,7 +71,7 @@ class Hosts:
         """
         preferred, *others = self._hosts
         if not others:
-            return self._note(await open_one(preferred), preferred)
+            return self._remember(await open_one(preferred), preferred)
         tasks: dict[asyncio.Task[Connection], Host] = {asyncio.ensure_future(open_one(preferred)): preferred}
         winner: asyncio.Task[Connection] | None = None
         try:
@@ -82,7 +82,7 @@ class Hosts:
             if winner is None:
                 raise _pick_error([task.exception() for task in tasks])
             self._prefer(tasks[winner])
-            return self._note(winner.result(), tasks[winner])
+            return self._remember(winner.result(), tasks[winner])
         finally:
             await _abandon([task for task in tasks if task is not winner])
 
@@ -115,7 +115,7 @@ class Hosts:
             log.warning("store_host_changed", address=str(host))
             self._hosts.sort(key=lambda other: other != host)
 
-    def _note(self, connection: Connection, host: Host) -> Connection:
+    def _remember(self, connection: Connection, host: Host) -> Connection:
         self._connections[connection] = host
         return connection
 

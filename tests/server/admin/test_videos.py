@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.webhook import build_secret, sign
+from gateway.domain.webhook import build_secret, sign_delivery
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.console_people import invite, make_administrator
@@ -276,7 +276,7 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         assert reported == {"secret": build_secret(services.videos.find_secret(made["id"]))}
         assert reported != (await ask("GET", "/keys/1/webhook-secret"))[1]
         delivery_id, sent_s = received.headers["webhook-id"], int(received.headers["webhook-timestamp"])
-        signature = sign(services.videos.find_secret(made["id"]), delivery_id, sent_s, received.body)
+        signature = sign_delivery(services.videos.find_secret(made["id"]), delivery_id, sent_s, received.body)
         assert received.headers["webhook-signature"] == signature
 
         async with asyncio.timeout(15):

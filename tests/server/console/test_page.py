@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from gateway.domain.member import may
+from gateway.domain.member import includes_rights
 from gateway.server.console.headers import HEADERS
 from gateway.server.console.routes import list_pages
 from tests.support.console_people import Person, invite, make_administrator, meet
@@ -77,7 +77,7 @@ async def test_every_page_is_there_for_who_may_see_it_and_for_nobody_else(people
             where = f"{page.path} for a {role}"
             if page.needs is None:
                 assert status in {200, 303}, where
-            elif not may(role, page.needs):
+            elif not includes_rights(role, page.needs):
                 assert status == 403, where
                 assert "Traceback" not in text
             else:

@@ -161,11 +161,11 @@ async def test_what_a_model_says_makes_nobody_an_owner(site: Site) -> None:
 async def test_it_goes_to_the_channel_that_made_it_whichever_is_preferred_now(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
     owners = site.gateway.app[SERVICES].routing.response_owners
-    owners.note("resp_elsewhere", (await _find_account(site, "ann")), "other")
+    owners.record_owner("resp_elsewhere", (await _find_account(site, "ann")), "other")
     before = site.asked
     assert (await site.ask("ann", previous_response_id="resp_elsewhere"))[0] == 200
     assert site.asked == (before[0], before[1] + 1)
-    owners.note("resp_gone", (await _find_account(site, "ann")), "a channel that was removed")
+    owners.record_owner("resp_gone", (await _find_account(site, "ann")), "a channel that was removed")
     assert (await site.ask("ann", previous_response_id="resp_gone"))[0] == 404
 
 
@@ -265,8 +265,8 @@ async def test_a_deletion_that_is_given_up_loses_no_other_response(site: Site) -
     """A client that leaves while its deletion waits for other writes does not cancel them, nor later deletions."""
     routing = site.gateway.app[SERVICES].routing
     kept, owners, ann = routing.kept_responses, routing.response_owners, await _find_account(site, "ann")
-    kept.note("resp_kept", ann, INFERENCE, orjson.dumps(respond("resp_kept")))
-    owners.note("resp_owned", ann, "one")
+    kept.store_soon("resp_kept", ann, INFERENCE, orjson.dumps(respond("resp_kept")))
+    owners.record_owner("resp_owned", ann, "one")
     gone = KeptResponse("resp_gone", ann, 0, KEPT_MS, b"{}")
     leaving = [asyncio.create_task(kept.delete(gone)), asyncio.create_task(owners.forget("resp_gone"))]
     await asyncio.sleep(0)
