@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from sqlalchemy import select
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from gateway.cleanup import DELIVERIES_KEPT_MS, FIRST_AFTER_S, MOST, SWEEP_EVERY_S, VIDEOS_KEPT_MS, RecordCleanup
 from gateway.domain.account import Account
@@ -35,9 +36,27 @@ class Videos(VideoRepository):
         super().__init__(database)
         self.most: list[int] = []
 
+    @override
     async def sweep_ended(self, before_ms: int, most: int) -> int:
         self.most.append(most)
         return await super().sweep_ended(before_ms, most)
+
+
+class Replays(IdempotencyRepository):
+    """A repository that fails as often as ``failing`` says."""
+
+    def __init__(self, database: Database, failing: int) -> None:
+        super().__init__(database)
+        self.failing = failing
+        self.asked: list[float] = []
+
+    @override
+    async def sweep_replays(self, before_ms: int) -> int:
+        self.asked.append(asyncio.get_running_loop().time())
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("not now")
+        return await super().sweep_replays(before_ms)
 
 
 class Shelf:
@@ -46,22 +65,13 @@ class Shelf:
     def __init__(self, failing: int = 0) -> None:
         self.books = Repositories()
         database = self.books.database
-        self.idempotency, self.deliveries = IdempotencyRepository(database), WebhookDeliveryRepository(database)
-        self.failing = failing
-        self.asked: list[float] = []
+        self.idempotency, self.deliveries = Replays(database, failing), WebhookDeliveryRepository(database)
         self.videos, self.members = Videos(database), MemberRepository(database)
-        idempotency = IdempotencyService(self, "me", self.clock)  # type: ignore[arg-type]
+        idempotency = IdempotencyService(self.idempotency, "me", self.clock)
         self.job = RecordCleanup(idempotency, self.deliveries, self.videos, self.members, self.clock)
 
     def clock(self) -> float:
         return NOW_S
-
-    async def sweep_replays(self, before_ms: int) -> int:
-        self.asked.append(asyncio.get_running_loop().time())
-        if self.failing:
-            self.failing -= 1
-            raise StoreUnavailable("not now")
-        return await self.idempotency.sweep_replays(before_ms)
 
     async def put(self) -> None:
         for age_ms in (0, KEEP_MS, KEEP_MS + 1):
@@ -144,5 +154,5 @@ def test_it_sweeps_soon_after_the_start_and_then_every_hour_for_ever() -> None:
                 await shelf.job.run()
 
     run_hurried(scene())
-    waits = [after - before for before, after in pairwise(began + shelf.asked)]
+    waits = [after - before for before, after in pairwise(began + shelf.idempotency.asked)]
     assert [round(wait) for wait in waits] == [round(FIRST_AFTER_S), *[round(SWEEP_EVERY_S)] * 3]

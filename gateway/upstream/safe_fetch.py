@@ -23,14 +23,13 @@ from yarl import URL
 from gateway.domain.ip_address import Networks, is_inside, is_public
 from gateway.errors import EgressRefused, ProviderBadResponse
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
-from gateway.upstream.interface import FileRequest
+from gateway.upstream.interface import FetchedFile, FileRequest
 from gateway.upstream.safe_fetch_response import (
     FILE,
     FOREIGN,
     HOOK,
     FetchErrorTexts,
     FetchProtocol,
-    SafeFetchResponse,
     discard_body,
     open_file,
     raise_translated,
@@ -115,7 +114,7 @@ class SafeFetcher:
         except FOREIGN as error:
             raise_translated(error, FILE)
 
-    async def open(self, file_request: FileRequest) -> SafeFetchResponse:
+    async def open(self, file_request: FileRequest) -> FetchedFile:
         """Return a file once its headers have arrived. Redirects are followed as in ``fetch``.
 
         Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for other unexpected statuses, else

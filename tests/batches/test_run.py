@@ -5,6 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from typing_extensions import override
+
+from gateway.batches.line_request import LineRequest, Wait
 from gateway.batches.run import BatchRun, BatchServices
 from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import Batch, BatchLine
@@ -14,15 +17,17 @@ from gateway.storage.file_folder import FileFolder, make_client_id
 from tests.support.repositories import Repositories
 
 
-class AdmittedLine:
-    """As ``LineRequest``, which says once what became of it."""
+class AdmittedLine(LineRequest):
+    """Says once what became of it."""
 
     def __init__(self) -> None:
         self.ends: list[str] = []
 
-    async def send(self, _wait: Any) -> None:
+    @override
+    async def send(self, wait: Wait) -> None:
         self.ends.append("sent")
 
+    @override
     def give_up(self) -> None:
         self.ends.append("given up")
 
@@ -39,7 +44,7 @@ async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tm
         slot = Slot(slots)
         assert await slot.acquire(asyncio.Event())
         assert await run._own_slots.acquire(asyncio.Event())
-        sending.append(asyncio.create_task(run._send(1, line, request, slot)))  # type: ignore[arg-type]
+        sending.append(asyncio.create_task(run._send(1, line, request, slot)))
     await asyncio.sleep(0)  # nothing writes its journal: the database is away
     sending[0].cancel()
     await asyncio.sleep(0)

@@ -26,7 +26,7 @@ def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None
     async def scene() -> Any:
         up = image_services(play(answer()), **more)
         shelf, table = Shelf(), Files(files or {})
-        gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
+        gallery = ImageDelivery(table, shelf)
         inference = attrs.evolve(ask(), origin="http://gw")
         try:
             given: Any = await gallery.deliver(up.begin(inference), inference, image, form)

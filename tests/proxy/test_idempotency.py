@@ -30,7 +30,7 @@ class Moody(IdempotencyRepository):
     failing = False
 
     def __init__(self) -> None:
-        super().__init__(LazyDatabase())  # type: ignore[arg-type]
+        super().__init__(LazyDatabase())
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
         if self.failing:

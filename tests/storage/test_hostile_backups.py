@@ -134,11 +134,11 @@ def test_zeros_that_unpack_for_ever_are_not_written(tmp_path: Path) -> None:
 
 
 def test_members_are_counted() -> None:
-    class Endless(io.RawIOBase):
-        def read(self, size: int = -1, /) -> bytes:
+    class Endless(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
             return head()[:size]
 
-    members = islice(read_members(Endless(), most=1_000), 1_000, None)  # type: ignore[arg-type]
+    members = islice(read_members(Endless(), most=1_000), 1_000, None)
     with pytest.raises(BackupUnreadable, match=NO_FILE):
         next(members)
 

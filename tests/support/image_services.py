@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import orjson
+from typing_extensions import override
 
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
@@ -16,6 +17,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, StoreUnavailable
 from gateway.formats.images.openai import parse_images_inference
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
+from gateway.media.signed_links import SignedLinks
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -23,6 +25,7 @@ from gateway.routing.route import Route
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import PumpResult, Sink
+from gateway.upstream.safe_fetch import SafeFetcher
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
 
@@ -119,33 +122,37 @@ class Provider:
         return [asked.path for asked in self.asked if asked.path.endswith("/cancel")]
 
 
-class Files:
-    """``upstream.port.SafeFetcher`` over a table."""
+class Files(SafeFetcher):
+    """A fetcher over a table."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
         self.asked: list[dict[str, Any]] = []
 
+    @override
     async def fetch(self, url: str, **more: Any) -> bytes:
         self.asked.append({"url": url, **more})
         if url not in self._files:
             raise ProviderBadResponse("The provider's file was answered with status 404")
         return self._files[url]
 
+    @override
     async def close(self) -> None: ...
 
 
-class Shelf:
-    """A ``Keeper`` over a list."""
+class Shelf(SignedLinks):
+    """Keeps images in a list."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
         self.full = False
 
+    @override
     async def keep(self, data: bytes) -> str:
         self.kept.append(data)
         return f"/media/{len(self.kept) - 1}"
 
+    @override
     def check_room(self) -> None:
         if self.full:
             raise StoreUnavailable("no room")
@@ -201,7 +208,7 @@ def image_services(
     router = Router(catalog, board, PricingPolicy(), models=())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
-    images = ImageService(made, ImageDelivery(table, shelf), find_words=lambda: None, clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    images = ImageService(made, ImageDelivery(table, shelf), find_words=lambda: None, clock=lambda: float(NOW_S))
     return ImageServices(made, images, shelf, table, router, board)
 
 

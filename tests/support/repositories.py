@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Executable, Row, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from gateway.domain.audit_log import AuditRow
 from gateway.storage.accounts import AccountRepository
@@ -25,7 +26,7 @@ from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.bulk import Inserts
 from gateway.storage.channels import ChannelRepository
-from gateway.storage.database import Database
+from gateway.storage.database import Database, StoreSize
 from gateway.storage.encryption import SecretBox
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
@@ -50,44 +51,59 @@ def _make_folder() -> Path:
     return folder
 
 
-class LazyDatabase:
-    """``storage.database.Database``, copied and opened at its first use."""
+class LazyDatabase(Database):
+    """A copy of the template, opened at its first use."""
 
     kind = "sqlite"
 
-    credit = None
-
     def __init__(self) -> None:
+        super().__init__("lazy")
         self._lock = asyncio.Lock()
         self._opening = False
         self._opened: Database | None = None
 
+    @override
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await (await self._open()).write(work, audit)
 
+    @override
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         return await (await self._open()).write_shared(work)
 
+    @override
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         return await (await self._open()).insert(build)
 
+    @override
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         return await (await self._open()).change(statement, audit)
 
+    @override
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read(statement)
 
+    @override
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read_first(statement)
 
+    @override
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read_long(statement)
+
+    @override
+    async def check_writable(self) -> None:
+        await (await self._open()).check_writable()
+
+    @override
+    async def measure(self) -> StoreSize:
+        return await (await self._open()).measure()
 
     @property
     def is_working(self) -> bool:
         """Whether a thread has a statement of it."""
         return self._opening or (self._opened is not None and bool(self._opened._running))
 
+    @override
     async def close(self) -> None:
         """Close every connection, and wait for its thread: a thread that ends later finds no event loop to tell."""
         async with self._lock:  # it may be opening
@@ -155,7 +171,7 @@ class Repositories(  # type: ignore[misc]  # two of them have a _limit of their 
     """
 
     def __init__(self) -> None:
-        self.database = cast("Any", LazyDatabase())
+        self.database: Database = LazyDatabase()
         RequestLogRepository.__init__(self, self.database)
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
         LedgerRepository.__init__(self, self.database)

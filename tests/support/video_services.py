@@ -24,7 +24,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.media import Media, UnknownMedia, sniff_media
+from gateway.domain.media import CleanupResult, Media, UnknownMedia, sniff_media
 from gateway.domain.price import Price, PriceList
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestFilter, RequestRecord, RequestStart
@@ -39,9 +39,12 @@ from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
+from gateway.storage.media_store import MediaDraft, MediaStore
+from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
-from gateway.upstream.interface import FileRequest, PumpResult, Sink
+from gateway.upstream.interface import FetchedFile, FileRequest, PumpResult, Sink
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.content import VideoContent
 from gateway.videos.events import JobEnded, JobStarted
 from gateway.videos.job_tasks import JobTasks
@@ -172,8 +175,8 @@ def refuse(status: int, message: str = "No", code: str | None = None, **headers:
 
 
 @attrs.define
-class Reel:
-    """``upstream.port.OpenFile`` over pieces; an exception among them is raised."""
+class Reel(FetchedFile):
+    """A file of pieces; an exception among them is raised."""
 
     pieces: list[bytes | Exception]
     length: int | None = None
@@ -191,14 +194,15 @@ class Reel:
         self.closed = True
 
 
-class Files:
-    """``upstream.port.SafeFetcher``: what is asked for is answered in turn, the last again and again."""
+class Files(SafeFetcher):
+    """Answers are in turn, the last again and again."""
 
     def __init__(self) -> None:
         self.reels: list[Reel | Exception] = []
         self.asked: list[FileRequest] = []
         self.images: dict[str, bytes] = {}
 
+    @override
     async def open(self, file_request: FileRequest) -> Reel:
         self.asked.append(file_request)
         if not self.reels:
@@ -208,40 +212,55 @@ class Files:
             raise reel
         return reel
 
+    @override
     async def fetch(self, url: str, **_more: Any) -> bytes:
         if url not in self.images:
             raise ProviderContentGone("It is not there")
         return self.images[url]
 
-    async def post(self, *_args: Any) -> int:
+    @override
+    async def post(self, *_args: Any, **_more: Any) -> int:
         raise AssertionError
 
+    @override
     async def close(self) -> None: ...
 
 
-class Shelf:
-    """``domain.media.MediaStore`` in a dictionary; while it is ``full`` nothing can be written to it."""
+class Shelf(MediaStore):
+    """Media in a dictionary; while it is ``full`` nothing can be written to it."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.drafts: list[Draft] = []
         self.full = False
 
+    @override
+    async def put(self, data: bytes) -> Media:
+        raise AssertionError
+
+    @override
     def open_draft(self) -> "Draft":
         self.drafts.append(Draft(self))
         return self.drafts[-1]
 
+    @override
     def check_room(self) -> None:
         if self.full:
             raise StoreUnavailable("no room")
 
+    @override
     async def find(self, media_id: str) -> Media | None:
         data = self.files.get(media_id)
         return None if data is None else Media(media_id, "video/mp4", len(data), 0.0, Path(media_id))
 
+    @override
     async def remove(self, media_id: str) -> bool:
         self.check_room()
         return self.files.pop(media_id, None) is not None
+
+    @override
+    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
+        raise AssertionError
 
     @property
     def open_drafts(self) -> int:
@@ -249,8 +268,8 @@ class Shelf:
 
 
 @attrs.define
-class Draft:
-    """``domain.media.MediaDraft`` for a ``Shelf``."""
+class Draft(MediaDraft):
+    """What is written to a ``Shelf``."""
 
     shelf: Shelf
     data: bytes = b""
@@ -367,12 +386,12 @@ class VideoServices:
             refresh=lambda caller: caller,
         )
         self.proxy = Proxy(self.provider, self.board, clock=self.clock)
-        self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)  # type: ignore[arg-type]
+        self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
         self.events = Events()
         self.notifier = JobNotifier(self.events)
         self.videos = self.make_videos(self.events)
         self.tasks, self.reservations = self.videos.tasks, self.videos.reservations
-        self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
+        self.video_content = VideoContent(self.shelf, self.provider_api)
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)
         settlement = Settlement(
             self.quota, UnusedJournal(), self.write_queue, find_abandoned=lambda: "charge", ended=deque()
@@ -383,7 +402,7 @@ class VideoServices:
             settlement,
             proxy=self.proxy,
             video_content=self.video_content,
-            references=References(self.files, None),  # type: ignore[arg-type]
+            references=References(self.files, UploadSpool(Path("unused"), limit_bytes=0)),
             find_words=lambda: None,
         )
         self.rung: list[str] = []

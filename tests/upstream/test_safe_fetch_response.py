@@ -12,7 +12,7 @@ from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderContentGone, ProviderError, ProviderTimeout
 from gateway.upstream.interface import FetchedFile, FileRefused, FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
-from gateway.upstream.safe_fetch_response import MAX_HEARD, PIECE
+from gateway.upstream.safe_fetch_response import MAX_HEARD, PIECE, SafeFetchResponse
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
 
@@ -265,6 +265,7 @@ async def test_a_slow_reader_holds_little_and_slows_the_file_down(guard: Allowin
         assert held < 16 << 20  # most of it in the sockets of this machine
         await asyncio.sleep(0.05)
         assert up.flooded == held
+        assert isinstance(file, SafeFetchResponse)
         assert sum(map(len, file._response.content._buffer)) < 1 << 20
         file.close()
         await until(lambda: up.open_connections == 0)

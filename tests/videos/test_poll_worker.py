@@ -10,6 +10,7 @@ import attrs
 import pytest
 from sqlalchemy import delete
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from gateway.domain.video import Claim, VideoJob
 from gateway.errors import StoreUnavailable
@@ -17,6 +18,7 @@ from gateway.storage.schema import videos
 from gateway.videos.events import JobCancelled, JobStarted
 from gateway.videos.job_tasks import CLAIM_MS
 from gateway.videos.poll_worker import CRASH_PAUSE_MS, IDLE_S, MAX_CLAIMED, MAX_FETCHES, RENEW_S, TICK_S, VideoPoller
+from gateway.videos.tracker import VideoTracker
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
 from tests.support.video_services import MoodyStore, VideoServices, play, run, task
@@ -66,6 +68,17 @@ class Store(MoodyStore):
         return due_ms
 
 
+class Tracker(VideoTracker):
+    """Leaves every check to the scenario."""
+
+    def __init__(self, scenario: "PollScenario") -> None:
+        self._scenario = scenario
+
+    @override
+    async def check(self, job: VideoJob) -> VideoJob | None:
+        return await self._scenario.check(job)
+
+
 class PollScenario:
     """The poller between a store and a watch that does as the channels' names say."""
 
@@ -86,10 +99,9 @@ class PollScenario:
         self.wait_s = 5.0
 
     def make_job(self) -> VideoPoller:
-        return VideoPoller(self.services.videos, self, self.services.events, polls=lambda: self.polls)  # type: ignore[arg-type]
+        return VideoPoller(self.services.videos, Tracker(self), self.services.events, polls=lambda: self.polls)
 
     async def check(self, job: VideoJob) -> VideoJob | None:
-        """As a ``VideoTracker`` does."""
         assert job.owner == self.services.tasks.process
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
         self.looked[job.id].append(self.now_s)

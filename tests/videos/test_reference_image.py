@@ -6,43 +6,43 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderContentGone, ProviderTimeout
 from gateway.storage.upload_spool import UploadSpool
+from gateway.upstream.interface import FileRequest
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.reference_image import References
 from tests.support.image_providers import draw
+from tests.support.video_services import Reel
 
 PNG = draw()
 LONG = PNG + bytes(range(256)) * 4_000
 MIB = 2**20
 
 
-class Table:
-    """``SafeFetcher`` with one file on it, or a fault."""
+class Table(SafeFetcher):
+    """A fetcher of one file, or of a fault."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
-        self.asked: list[Any] = []
-        self.closed = 0
+        self.asked: list[FileRequest] = []
+        self.opened: list[Reel] = []
 
-    async def open(self, ask: Any) -> Any:
-        self.asked.append(ask)
+    @override
+    async def open(self, file_request: FileRequest) -> Reel:
+        self.asked.append(file_request)
         if isinstance(self._found, Exception):
             raise self._found
-        self._pieces = [*self._found]
-        return self
+        self.opened.append(Reel([*self._found]))
+        return self.opened[-1]
 
-    async def read(self) -> bytes:
-        piece = self._pieces.pop(0) if self._pieces else b""
-        if isinstance(piece, Exception):
-            raise piece
-        return bytes(piece)
-
-    def close(self) -> None:
-        self.closed += 1
+    @property
+    def closed(self) -> int:
+        return sum(reel.closed for reel in self.opened)
 
 
 def load(folder: Path, reference: Reference, found: Any = None, *, fetch: bool = True) -> Any:
@@ -50,7 +50,7 @@ def load(folder: Path, reference: Reference, found: Any = None, *, fetch: bool =
 
     async def scene() -> Any:
         spool, table = UploadSpool(folder, limit_bytes=256 * MIB), Table(found)
-        references = References(table, spool)  # type: ignore[arg-type]
+        references = References(table, spool)
         async with references.load(reference, 7, fetch=fetch) as brought:
             upload = brought.upload
             given: Any = brought.url

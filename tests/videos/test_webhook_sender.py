@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from typing_extensions import override
 
 from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.video import TIMEOUT, VideoJob
@@ -64,14 +65,15 @@ async def guarded() -> AsyncIterator[Guarded]:
     await guarded.fetcher.close()
 
 
-class Post:
+class Post(SafeFetcher):
     """A way out of which every attempt comes to the same."""
 
     def __init__(self, outcome: int | Exception) -> None:
         self.outcome = outcome
         self.timeouts: list[float] = []
 
-    async def post(self, _url: str, _body: bytes, _headers: Mapping[str, str], timeout_s: float) -> int:
+    @override
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         self.timeouts.append(timeout_s)
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -270,7 +272,7 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
 
 
 async def test_what_is_refused_for_its_url_is_not_told_again() -> None:
-    webhook_sender = WebhookSender(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
+    webhook_sender = WebhookSender(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)
     reported = await webhook_sender.send(make_delivery(HOOK))
     assert (reported.status, reported.attempts, reported.error, reported.ended_ms, reported.due_ms) == (
         "failed",
@@ -286,7 +288,7 @@ async def test_after_a_day_nobody_is_told_any_more(outcome: int | Exception) -> 
     """The schedule, on a clock that stands still during each attempt."""
     now_s = NOW_MS / 1000
     way = Post(outcome)
-    webhook_sender = WebhookSender(way, find_secret, lambda: now_s)  # type: ignore[arg-type]
+    webhook_sender = WebhookSender(way, find_secret, lambda: now_s)
     delivery, waits = attrs.evolve(make_delivery(HOOK), created_ms=NOW_MS, due_ms=NOW_MS), []
     while delivery.due_ms is not None:
         now_s = delivery.due_ms / 1000

@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from gateway.domain.webhook import GIVE_UP_AFTER_S, RETRY_AFTER_S, WebhookDelivery
 from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
 from gateway.events import Events
 from gateway.storage.schema import deliveries
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.events import JobEnded
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
 from gateway.videos.webhook_worker import (
@@ -61,7 +63,7 @@ def say(*statuses: int) -> Reaction:
     return answer
 
 
-class Receivers:
+class Receivers(SafeFetcher):
     """Everybody's servers, by their hosts; the way to them, and what came there."""
 
     def __init__(self, **reactions: Reaction) -> None:
@@ -70,7 +72,8 @@ class Receivers:
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
 
-    async def post(self, url: str, _body: bytes, headers: Mapping[str, str], _timeout_s: float) -> int:
+    @override
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         host = urlsplit(url).hostname or "" if "[" not in url else ""
         self.came[host].append((headers["webhook-id"], asyncio.get_running_loop().time()))
         for place in (host, "together"):
@@ -94,7 +97,7 @@ class MoodyStore(WebhookDeliveryRepository):
     """
 
     def __init__(self) -> None:
-        super().__init__(LazyDatabase())  # type: ignore[arg-type]
+        super().__init__(LazyDatabase())
         self.claims_fail = self.notes_fail = 0
         self.nothing_before_ms = 0
         self.looked_at: list[float] = []
@@ -139,7 +142,7 @@ class WebhookScenario:
         self.running: asyncio.Task[None] | None = None
 
     def make_job(self, owner: str = "me") -> WebhookWorker:
-        webhook_sender = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
+        webhook_sender = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)
         return WebhookWorker(self.store, webhook_sender, self.events, owner=owner, clock=self.clock)
 
     def clock(self) -> float:

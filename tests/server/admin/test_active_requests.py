@@ -294,5 +294,5 @@ async def test_a_cancel_that_cannot_be_put_on_record_is_in_the_log() -> None:
             raise StoreUnavailable("the disk is full")
 
     with capture_logs() as lines:
-        await add_audit(Failing(LazyDatabase()), OPERATOR.build_audit_row("request.cancelled", "req_1", 0))  # type: ignore[arg-type]
+        await add_audit(Failing(LazyDatabase()), OPERATOR.build_audit_row("request.cancelled", "req_1", 0))
     assert [(line["event"], line["reason"]) for line in lines] == [("audit_row_lost", "request.cancelled by token")]

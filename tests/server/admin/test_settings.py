@@ -274,7 +274,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(admin: AdminApi)
     await admin("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = admin.settings, admin.settled
     pricing = admin.gateway.app[SERVICES].routing.router.pricing
-    full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)  # type: ignore[arg-type]
+    full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),
