@@ -355,7 +355,7 @@ async def test_who_has_both_uses_either(site: Site) -> None:
         site.gateway.app[SERVICES].auth.sessions._members,
         site.gateway.app[SERVICES].auth.sessions._factors,
     )
-    after, codes = factors.give(ann, "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP", 0)
+    after, codes = factors.confirm(ann, "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP", 0)
     await members.put_member(ann, after)
     device = await site.register(reference)
     status, body = await site.send("POST", "/session", WHOLE)
