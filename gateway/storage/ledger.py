@@ -1,7 +1,7 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import attrs
@@ -269,26 +269,7 @@ class LedgerRepository:
 
         An account's charges are in its keys' rows.
         """
-        cost, number = usage_days.c.cost_nanos, usage_days.c.day
-        charged = select(
-            usage_days.c.account_id,
-            usage_days.c.key_id,
-            func.sum(cost).label("lifetime"),
-            _sum_where(number.between(day.month_number, day.next_month_number - 1), cost).label("month"),
-            _sum_where(number == day.number, cost).label("day"),
-        ).group_by(usage_days.c.account_id, usage_days.c.key_id)
-        amount, at_s = entries.c.amount_nanos, entries.c.at_ms / 1000
-        credited = (
-            select(
-                entries.c.account_id,
-                entries.c.key_id,
-                func.sum(amount).label("lifetime"),
-                _sum_where(and_(at_s >= day.month_start_s, at_s < day.month_end_s), amount).label("month"),
-                _sum_where(and_(at_s >= day.start_s, at_s < day.end_s), amount).label("day"),
-            )
-            .where(entries.c.kind != "charge")
-            .group_by(entries.c.account_id, entries.c.key_id)
-        )
+        charged, credited = _select_spending(day)
         charges = [
             Spending(row.account_id, row.key_id, int(row.lifetime), int(row.month), int(row.day))
             for row in await self._database.read_long(charged)
@@ -340,6 +321,32 @@ class LedgerRepository:
 
 def _parse_totals(row: Row[Any]) -> KeyTotals:
     return KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
+
+
+@lru_cache(4)
+def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
+    """Return the statements of charges and of credits by balance; SQLAlchemy takes a millisecond to build them."""
+    cost, number = usage_days.c.cost_nanos, usage_days.c.day
+    charged = select(
+        usage_days.c.account_id,
+        usage_days.c.key_id,
+        func.sum(cost).label("lifetime"),
+        _sum_where(number.between(day.month_number, day.next_month_number - 1), cost).label("month"),
+        _sum_where(number == day.number, cost).label("day"),
+    ).group_by(usage_days.c.account_id, usage_days.c.key_id)
+    amount, at_s = entries.c.amount_nanos, entries.c.at_ms / 1000
+    credited = (
+        select(
+            entries.c.account_id,
+            entries.c.key_id,
+            func.sum(amount).label("lifetime"),
+            _sum_where(and_(at_s >= day.month_start_s, at_s < day.month_end_s), amount).label("month"),
+            _sum_where(and_(at_s >= day.start_s, at_s < day.end_s), amount).label("day"),
+        )
+        .where(entries.c.kind != "charge")
+        .group_by(entries.c.account_id, entries.c.key_id)
+    )
+    return charged, credited
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:

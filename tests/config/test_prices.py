@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -461,7 +462,9 @@ def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     prices = {table["model"]: parse_table(table, PriceSpec).price() for table in listed if "provider" not in table}
     wrong = [price for model, price in prices.items() if model != "gpt-5.1-codex-max"]
     wrong += [attrs.evolve(prices["gpt-6.1-sol"], tiers=()), Price("claude-*")]
-    message = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
+    problems = update_prices.find_disagreements(PriceList(wrong), DAY)
+    # The first two vendors show it: to compare every price takes a second.
+    message = "\n".join(takewhile(lambda problem: problem.startswith(("openai:", "anthropic:")), problems))
     for problem in ("openai: gpt-5.1-codex-max has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
         assert problem in message
     assert "openai: gpt-4o-mini" not in message

@@ -187,17 +187,18 @@ DAMAGE: dict[str, tuple[Change, Change]] = {
 
 
 @pytest.mark.parametrize("passphrase", [None, "correct horse"])
-@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_backup_is_refused_and_leaves_nothing(
-    folder: Path, tmp_path: Path, damage: str, passphrase: str | None
+    folder: Path, tmp_path: Path, passphrase: str | None, subtests: pytest.Subtests
 ) -> None:
     backup = back_up(folder, passphrase=passphrase)
     whole = backup.read_bytes()
     assert len(whole) > HEAD + 3 * CHUNK
-    backup.write_bytes(DAMAGE[damage][passphrase is not None](whole))
-    with pytest.raises(RestoreRefused, match=r"cannot be read.*Nothing was restored"):
-        restore_backup(backup, tmp_path / "far" / "new", passphrase=passphrase or "")
-    assert not (tmp_path / "far").exists()
+    for damage, changes in DAMAGE.items():
+        with subtests.test(damage):
+            backup.write_bytes(changes[passphrase is not None](whole))
+            with pytest.raises(RestoreRefused, match=r"cannot be read.*Nothing was restored"):
+                restore_backup(backup, tmp_path / "far" / "new", passphrase=passphrase or "")
+            assert not (tmp_path / "far").exists()
 
 
 def test_an_empty_folder_stays_one_if_the_backup_is_refused(folder: Path, tmp_path: Path) -> None:
