@@ -16,6 +16,8 @@ from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_account_row, parse_account
 from gateway.storage.schema import accounts
 
+_ALL = select(accounts).order_by(accounts.c.id)
+
 
 class AccountRepository:
     """The ``accounts`` table. Names are unique. An ``audit`` row is written in the commit of its change."""
@@ -24,7 +26,7 @@ class AccountRepository:
         self._database = database
 
     async def list_accounts(self) -> Sequence[Account]:
-        return [parse_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
+        return [parse_account(row) for row in await self._database.read(_ALL)]
 
     async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
         """Return the accounts with these ids; missing accounts are left out."""

@@ -16,6 +16,7 @@ from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_key_row, parse_key
 from gateway.storage.schema import keys, requests
 
+_ALL = select(keys).order_by(keys.c.id)
 _LOOKED_UP = 500
 """Ids per statement, because databases limit the number of values in one."""
 TAKEN = "This key's secret is in use already"
@@ -28,7 +29,7 @@ class ApiKeyRepository:
         self._database = database
 
     async def list_keys(self) -> Sequence[ApiKey]:
-        return [parse_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
+        return [parse_key(row) for row in await self._database.read(_ALL)]
 
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
         wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))

@@ -23,6 +23,7 @@ _SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
 _COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
 _SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
 """Fields without a column of their own. A new field of ``Channel`` needs a default, but no migration."""
+_ALL = select(channels).order_by(channels.c.id)
 PURPOSE = "channels"
 """The encryption purpose of channel secrets."""
 _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
@@ -37,7 +38,7 @@ class ChannelRepository:
 
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if one was encrypted with another master key."""
-        rows = await self._database.read_first(select(channels).order_by(channels.c.id))
+        rows = await self._database.read_first(_ALL)
         return [self._parse(row) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:

@@ -74,6 +74,9 @@ def _sum_totals() -> Select[Any]:
 
 
 _TOTALS = _sum_totals()
+_LAST_DAYS = union_all(
+    select(func.max(usage_days.c.day)), select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
+)
 _OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.c.held_nanos), 0).label("held")).where(
     videos.c.state.not_in(("completed", "failed"))
 )
@@ -282,8 +285,7 @@ class LedgerRepository:
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""
-        credited = select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
-        found = await self._database.read_long(union_all(select(func.max(usage_days.c.day)), credited))
+        found = await self._database.read_long(_LAST_DAYS)
         return max((int(row[0]) for row in found if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:

@@ -33,6 +33,19 @@ _DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
 _SHOWN = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
 """Jobs with their prompts."""
 _HAS_ENDED = videos.c.state.in_(ENDED)
+_CONTRADICTIONS = (
+    select(videos.c.id)
+    .outerjoin(requests, requests.c.id == videos.c.request_id)
+    .where(
+        _HAS_ENDED,
+        or_(
+            requests.c.id.is_(None),
+            and_(videos.c.state == "completed", requests.c.cost_nanos != videos.c.cost_nanos),
+            and_(videos.c.state != "completed", requests.c.cost_nanos != 0),
+        ),
+    )
+    .order_by(videos.c.sequence)
+)
 _CHANGE = update(videos).where(videos.c.id == bindparam("job_id"))
 _END = _CHANGE.where(~_HAS_ENDED)
 _STANDING = (
@@ -219,12 +232,7 @@ class VideoRepository:
 
     async def list_contradictions(self) -> Sequence[str]:
         """Return the ids of ended jobs whose request is missing or has another cost (0 for a failed job)."""
-        charged = requests.c.cost_nanos
-        completed = and_(videos.c.state == "completed", charged != videos.c.cost_nanos)
-        failed = and_(videos.c.state != "completed", charged != 0)
-        statement = select(videos.c.id).outerjoin(requests, requests.c.id == videos.c.request_id)
-        statement = statement.where(_HAS_ENDED, or_(requests.c.id.is_(None), completed, failed))
-        return [video_id for (video_id,) in await self._database.read_long(statement.order_by(videos.c.sequence))]
+        return [video_id for (video_id,) in await self._database.read_long(_CONTRADICTIONS)]
 
     async def remove(self, job: VideoJob) -> bool:
         """Delete a job that has ended; its request and charge stay. Return False if there is none."""
