@@ -52,10 +52,13 @@ async def watch_lag(clock: Callable[[], float] = time.process_time) -> AsyncIter
 
 
 def measure_parsing() -> float:
-    """CPU seconds that parsing ``LARGEST`` bytes takes at this moment."""
-    took = []
-    for _ in range(2):
+    """CPU seconds that parsing ``LARGEST`` bytes takes at this moment, each time into memory that is new.
+
+    So is what a gateway copies. Into memory that was used before, parsing takes two thirds of the time.
+    """
+    took, kept = [], []
+    for _ in range(3):
         before = time.thread_time()
-        orjson.loads(PROSE)
+        kept.append(orjson.loads(PROSE))
         took.append(time.thread_time() - before)
-    return min(took)
+    return sorted(took)[1]
