@@ -66,11 +66,9 @@ class PostgresCreditAuthority:
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
     async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        async with self._work() as connection, connection.transaction():
-            if amounts:
-                await return_credit(connection, self._node, amounts)
-            if reported:
-                await self._notify(connection, "returned", reported)
+        async with self._work() as connection:
+            messages = self._write_messages("returned", reported)
+            await return_credit(connection, self._node, amounts, CHANNEL, messages)
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
         async with self._work() as connection:
@@ -150,10 +148,11 @@ class PostgresCreditAuthority:
         return self._connection
 
     async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:
+        await connection.execute(_NOTIFY, CHANNEL, self._write_messages(verb, balances))
+
+    def _write_messages(self, verb: str, balances: Iterable[BalanceId]) -> Sequence[str]:
         names = [f"{owner[0]}{number}" for owner, number in sorted(balances)]
-        await connection.execute(
-            _NOTIFY, CHANNEL, [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
-        )
+        return [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         verb, node, *names = payload.split()

@@ -16,7 +16,11 @@ _TAKE = """
 SELECT o, i, limited, g, room, others, since, outstanding, holders
 FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
-_GIVE = "SELECT give_credit($1, $2, $3, $4)"
+# One statement, because the balance is locked until the commit: a slow node would hold the lock over round trips.
+_GIVE = """
+SELECT give_credit($1, $2, $3, $4),
+  (SELECT bool_and(pg_notify($5, payload) IS NULL) FROM unnest($6::text[]) payload) AS sent
+"""
 _POST = "SELECT post_spending($1, $2, $3, $4, $5, $6)"
 _FOLD = "SELECT fold_leases($1)"
 _LEASES = "SELECT owner, owner_id, granted, posted, late FROM credit_leases WHERE node = $1"
@@ -44,10 +48,13 @@ async def take_credit(
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 
 
-async def return_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:
-    """Return credit that the node has already removed from its leases."""
+async def return_credit(
+    connection: Connection, node: str, amounts: Mapping[BalanceId, int], channel: str = "", messages: Sequence[str] = ()
+) -> None:
+    """Return credit that the node has already removed from its leases, and notify ``channel`` of ``messages``."""
     balances = sorted(amounts, key=_build_key)
-    await connection.execute(_GIVE, node, *_build_arrays(balances), [amounts[balance] for balance in balances])
+    nanos = [amounts[balance] for balance in balances]
+    await connection.execute(_GIVE, node, *_build_arrays(balances), nanos, channel, messages)
 
 
 async def post_spending(connection: Connection, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:

@@ -27,6 +27,7 @@ from tests.support.credit_memory import MemoryCredit, MemoryCreditAuthority
 from tests.support.credit_nodes import CHARGE
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import WAITED_FOR, SharedPostgres
+from tests.support.stoppable_proxy import StoppableProxy
 
 KEY: BalanceId = ("key", 11)
 ACCOUNT: BalanceId = ("account", 1)
@@ -188,6 +189,31 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
         assert await heard.get() == ("b returned", {ACCOUNT})
         assert await heard.get() == ("a answered b", {ACCOUNT})
     assert heard.empty()
+
+
+async def test_credit_that_a_node_returns_is_free_before_the_node_hears_of_it(shared_postgres: SharedPostgres) -> None:
+    """A node that is far away from the database locks no balance while its messages travel."""
+    async with open_credit_store(shared_postgres) as store:
+        judge = PostgresJudge(store)
+        await judge.open(KEY, 100)
+        port = int(store.url.rpartition(":")[2].partition("/")[0])
+        async with StoppableProxy(port) as proxy:
+            far = PostgresCreditAuthority(
+                Address(store.url.replace(f":{port}/", f":{proxy.port}/")), "far", lambda: 2, Events()
+            )
+            near = judge.make_node("near")
+            assert (await ask(far, 100)).granted_nanos == 100
+            await far.return_credit({KEY: 10}, [KEY])  # the statement is prepared
+            proxy.stop(there=False)
+            returning = asyncio.ensure_future(far.return_credit({KEY: 90}, [KEY]))
+            async with asyncio.timeout(20):
+                while not (await ask(near, 100)).granted_nanos:
+                    assert not returning.done()
+            assert not returning.done()
+            proxy.go_on()
+            await returning
+            await far.close()
+        await judge.close()
 
 
 async def test_a_fold_frees_what_was_not_spent(judge: Judge) -> None:
