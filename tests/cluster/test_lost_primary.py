@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -106,6 +106,51 @@ async def test_a_silent_primary_is_left(tmp_path: Path, *, good_first: bool, awa
 
 async def test_a_killed_primary_is_left(tmp_path: Path) -> None:
     await lose_primary(tmp_path, kill, good_first=False, away_s=1.0)
+
+
+async def cut_off(standby: PostgresServer, primary: PostgresServer) -> None:
+    """Let ``standby`` follow the primary no more, with all that was committed so far."""
+
+    async def count(server: PostgresServer, statement: str) -> int:
+        connection = await asyncpg.connect(server.name_url("postgres"))
+        try:
+            return int(await connection.fetchval(statement))
+        finally:
+            await connection.close()
+
+    behind = "SELECT coalesce(max(pg_current_wal_lsn() - replay_lsn), 0) FROM pg_stat_replication"
+    await eventually(lambda: is_zero(count(primary, behind)), 30)
+    await standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
+    await standby.execute("SELECT pg_reload_conf()")
+    await eventually(lambda: is_zero(count(primary, "SELECT count(*) FROM pg_stat_replication")), 30)
+
+
+async def is_zero(found: Awaitable[int]) -> bool:
+    return await found == 0
+
+
+async def test_revocations_that_a_standby_lacks_are_in_force_again(tmp_path: Path) -> None:
+    async with owning_pair() as (primary, standby), ScriptedUpstream([answer(COMPLETION)]) as up:
+        url = name_servers(await primary.make_database(), primary, standby)
+        tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}]}
+        async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+            keys = [await nodes[0].ask("keys", {"name": each, "account": "acme"}) for each in "abc"]
+            await cut_off(standby, primary)
+            await nodes[0].ask(f"keys/{keys[1]['id']}", {"status": "disabled"}, "PATCH")
+            await nodes[0].ask(f"keys/{keys[2]['id']}", method="DELETE")
+            await nodes[0].ask("keys", {"name": "lost", "account": "acme"})
+            callers = SteadyCallers(nodes, [key["secret"] for key in keys])
+            async with callers.run(30):
+                await callers.wait(10)
+                kill(primary)
+                await asyncio.to_thread(standby.promote)
+                await asyncio.gather(*(callers.wait(10, node=node, within_s=90) for node in range(2)))
+            assert {(each.key, each.status) for each in callers.answers} <= {(0, 200), (0, 503), (1, 401), (2, 401)}
+            lost = (await nodes[1].ask("nodes/lost-changes"))["data"]
+            assert [(each["subject"], bool(each["applied"])) for each in lost] == [
+                ("acme/lost", False), ("acme/c", True), ("acme/b", True),
+            ]  # fmt: skip
+            assert [await node.end() for node in nodes] == [0, 0]
 
 
 async def test_of_two_primaries_the_older_one_is_left_when_nodes_meet(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A TCP proxy that can stop passing bytes, as a network does that loses every packet: no end, no reset, no answer."""
+"""A TCP proxy that can stop passing bytes, as a network does that loses every packet: no end, no reset, no answer.
+
+It can also pass them late, as a network does to a distant host.
+"""
 
 import asyncio
 from contextlib import closing
@@ -6,10 +9,14 @@ from typing import Self
 
 
 class StoppableProxy:
-    """Passes connections on to ``port`` of the loopback while it is open; entered, it listens at ``self.port``."""
+    """Passes connections on to ``port`` of the loopback while it is open; entered, it listens at ``self.port``.
 
-    def __init__(self, port: int) -> None:
+    ``late_s``: how long each byte is under way, in each direction.
+    """
+
+    def __init__(self, port: int, late_s: float = 0.0) -> None:
         self._target = port
+        self.late_s = late_s
         self._there, self._back = asyncio.Event(), asyncio.Event()
         self.go_on()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,9 +64,14 @@ class StoppableProxy:
                     pass
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
         while data := await reader.read(65_536):
             await way.wait()
+            if self.late_s:
+                loop.call_later(self.late_s, writer.write, data)
+                continue
             writer.write(data)
             await writer.drain()
         await way.wait()
+        await asyncio.sleep(self.late_s)
         writer.close()
