@@ -60,7 +60,7 @@ class ClusterNode:
         self._reload: Callable[[], Awaitable[None]] | None = None
         self._restore: Callable[[], Awaitable[None]] | None = None
         self._note: Callable[[], Awaitable[None]] | None = None
-        self._generation = ""
+        self._history = ("", 0)
         self._seen = 0
         self._stale = self._outdated = False
         self._jobs = JobRunner()
@@ -133,7 +133,7 @@ class ClusterNode:
     async def open(self) -> None:
         """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen."""
         self._seen = await self._session.register()
-        self._generation = self._session.generation
+        self._history = self._session.history
         await self._beat()
         log.info("node_registered", node=self.process)
         self._jobs.start("beat", self._run)
@@ -223,7 +223,7 @@ class ClusterNode:
             return
         follows = self._apply is not None
         seen = await self._catch_up()
-        if self._note is not None and self._session.generation == self._generation:
+        if self._note is not None and self._session.history == self._history:
             await self._note()
         asked_s = read_boot_time()
         heartbeat = await self._session.heartbeat(seen, self._describe())
@@ -233,7 +233,7 @@ class ClusterNode:
         if heartbeat.oldest > self._session.node.schema:
             self._end(heartbeat.oldest)
             return
-        if self._session.generation != self._generation:
+        if self._session.history != self._history:
             await self._restore_store()
             return
         self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
@@ -309,12 +309,12 @@ class ClusterNode:
 
     async def _restore_store(self) -> None:
         """Store the rows that the store may have lost, and read everything again. Meanwhile the fence does not move."""
-        generation = self._session.generation
+        history = self._session.history
         log.warning("store_replaced", node=self.process)
         if self._restore is not None:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True
-        self._generation = generation
+        self._history = history
         self._session.woken.set()
 
     async def _update_leadership(self) -> None:

@@ -116,6 +116,8 @@ class NodeSession:
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
         woken: set when the log of changes has grown, and when the connection was lost.
         generation: see ``read_generation``; as of the last connection.
+        history: changes when the database was replaced: with the generation, or if it lacks a change that this node
+            has read. The latter recognises a server that hides its timeline.
     """
 
     def __init__(
@@ -131,6 +133,11 @@ class NodeSession:
         self.node = node
         self.woken = asyncio.Event()
         self.generation = ""
+        self._newest = self._losses = 0
+
+    @property
+    def history(self) -> tuple[str, int]:
+        return self.generation, self._losses
 
     def lock(self, *, alone: bool) -> Executable:
         """See ``DatabaseUser``. A node that is live when it takes the lock stays live until the commit."""
@@ -164,6 +171,7 @@ class NodeSession:
             seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
             await _free_claims(connection, node.id)
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
+        self._newest = seen
         return seen
 
     async def heartbeat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
@@ -182,7 +190,9 @@ class NodeSession:
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after``, in order."""
         async with self._log.exclusive(self.times.statement_s) as connection:
-            return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
+            changes = [Change(*row) for row in await connection.fetch(_CHANGES, after)]
+        self._newest = changes[-1].sequence if changes else self._newest
+        return changes
 
     async def find_newest(self) -> int:
         """Return the number of the newest change."""
@@ -315,6 +325,8 @@ class NodeSession:
             await connection.add_listener(RINGS, self._on_peer_message)
             connection.add_termination_listener(self._on_notification)
             self.generation = await read_generation(connection)
+            if (newest := int(await connection.fetchval(_NEWEST))) < self._newest:
+                self._newest, self._losses = newest, self._losses + 1
         except BaseException:
             connection.terminate()
             raise
