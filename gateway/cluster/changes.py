@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from gateway.cluster.lost_changes import ChangeKeeper
 from gateway.domain.node import Change
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import RoutingServices, StorageServices
@@ -40,9 +39,9 @@ class ChangeFollower:
     Args:
         keeper: the credit leases of this node; None if it has none.
         start: runs a task in the background.
+        bring_back: see ``ChangeKeeper.bring_back``.
 
     Attributes:
-        note: remembers the changes of the last minutes, in case the store loses them.
         again_s: seconds before a retry after the store failed.
         slow_s: the same after ``MOST_FAILURES``.
     """
@@ -57,6 +56,7 @@ class ChangeFollower:
         reloader: "Reloader",
         keeper: "CreditKeeper | None",
         start: Callable[[Coroutine[Any, Any, None]], object],
+        bring_back: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
         self._storage = storage
@@ -65,8 +65,7 @@ class ChangeFollower:
         self._reloader = reloader
         self._keeper = keeper
         self._start = start
-        self._lost_changes = ChangeKeeper(node, storage.database, api_keys.find_caller)
-        self.note = self._lost_changes.note
+        self._bring_back = bring_back
         self._channels_changed = False
         self._reads_lists = False
         self._unread: set[str] | None = set()
@@ -96,7 +95,7 @@ class ChangeFollower:
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
         await post_kept(self._storage.journal, LedgerRepository(self._storage.database, self._storage.unstorable))
-        await self._lost_changes.bring_back()
+        await self._bring_back()
 
     async def _apply_other(self, *, settings: bool, channels: bool) -> None:
         if settings:

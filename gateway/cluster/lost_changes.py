@@ -72,9 +72,7 @@ class ChangeKeeper:
         if lost:
             reason = f"this node applied {applied} of them again; see: gateway nodes lost-changes"
             log.warning("changes_lost", node=self._node.process, rows=len(lost), reason=reason)
-        for row in lost:
-            del self._kept[row.sequence]
-        self._newest = 0  # the new store numbers its rows anew
+        self._kept, self._newest = {}, 0  # the new store gives the numbers of lost rows to others
 
     async def _find_lost(self) -> Sequence[AuditRow]:
         if not self._kept:

@@ -332,8 +332,10 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
 async def _follow_changes(services: Services, node: "ClusterNode") -> None:
     """Start to apply the changes of all nodes of the cluster. Raises ``StoreUnavailable``."""
     from gateway.cluster.changes import ChangeFollower  # noqa: PLC0415 - a single process does not need it
+    from gateway.cluster.lost_changes import ChangeKeeper  # noqa: PLC0415
     from gateway.server.background_responses import CANCELLED, cancel_active  # noqa: PLC0415
 
+    lost_changes = ChangeKeeper(node, services.storage.database, services.auth.api_keys.find_caller)
     follower = ChangeFollower(
         node,
         services.storage,
@@ -342,9 +344,10 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
         reloader=services.admin.reloader,
         keeper=services.billing.keeper,
         start=services.background.start,
+        bring_back=lost_changes.bring_back,
     )
     node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
-    await node.follow(follower.apply, follower.reload, follower.restore, follower.note)
+    await node.follow(follower.apply, follower.reload, follower.restore, lost_changes.note)
 
 
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:

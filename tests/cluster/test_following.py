@@ -28,7 +28,9 @@ class Store:
     def follow(self, storage: Any, api_keys: Any) -> ChangeFollower:
         node, routing = cast("Any", self), cast("Any", SimpleNamespace(model_lists=self, channels=self))
         start, absent = self.background.start, cast("Any", None)
-        return ChangeFollower(node, storage, routing, api_keys=api_keys, reloader=absent, keeper=None, start=start)
+        return ChangeFollower(
+            node, storage, routing, api_keys=api_keys, reloader=absent, keeper=None, start=start, bring_back=absent
+        )
 
     @property
     def figures(self) -> Any:
