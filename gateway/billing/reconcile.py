@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Balance, Owner, UtcDay
-from gateway.domain.ledger import ClusterAudit, KeyTotals, Spending
+from gateway.domain.ledger import ClusterAudit, KeyTotals, Spending, describe_overrun
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -47,7 +47,7 @@ async def reconcile(
     # All copies must be of the same moment, so nothing awaits until they are made.
     day = balances.today
     found = copy_sums(balances, day)
-    problems = _check_balances(balances, day)
+    problems, overruns = _check_balances(balances, day), _list_overruns(balances, day)
     open_holds, pending = len(balances.reservations), queue.list_rows()
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     for_jobs = {} if jobs is None else dict(jobs.list_held())
@@ -60,7 +60,8 @@ async def reconcile(
     totals = await ledger.list_totals()
     problems += _compare_totals(totals)
     return {
-        **_build_report(problems, totals, len(found)),
+        **_build_report(problems, overruns, totals),
+        "purses": len(found),
         "open_holds": open_holds - len(for_jobs),
         "video_holds": len(for_jobs),
         "held_usd": held / NANOS_PER_USD,
@@ -77,7 +78,8 @@ async def reconcile_node(
     found += [] if jobs is None else await _list_contradictions(jobs)
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     return {
-        **_build_report(found, stored.totals, len(stored.totals)),
+        **_build_report(found, stored.overruns, stored.totals),
+        "purses": len(stored.totals),
         "open_holds": len(balances.reservations),
         "video_holds": stored.jobs,
         "held_usd": (held + stored.held_nanos) / NANOS_PER_USD,
@@ -86,11 +88,11 @@ async def reconcile_node(
     }
 
 
-def _build_report(problems: Sequence[str], totals: Sequence[KeyTotals], balances: int) -> dict[str, Any]:
+def _build_report(problems: Sequence[str], overruns: Sequence[str], totals: Sequence[KeyTotals]) -> dict[str, Any]:
     return {
         "ok": not problems,
         "problems": problems,
-        "purses": balances,
+        "overruns": overruns,
         "charged_usd": sum(total.entries_nanos for total in totals) / NANOS_PER_USD,
         "charged_nanos": sum(total.entries_nanos for total in totals),
     }
@@ -167,6 +169,15 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
             if counter.spent_nanos < 0 or (room is not None and room + counter.overrun_nanos < 0):
                 problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
     return problems
+
+
+def _list_overruns(balances: Balances, day: UtcDay) -> list[str]:
+    return [
+        describe_overrun(owner, owner_id, -left)
+        for owner in _OWNERS
+        for owner_id, balance in balances.list_balances(owner)
+        if (left := balance.find_balance(day) or 0) < 0
+    ]
 
 
 def _check_reservations(balances: Balances) -> list[str]:

@@ -182,3 +182,6 @@ def print_audit(report: Json) -> None:
     click.echo("The ledger is correct: every balance is the sum of its entries.\n")
     for name, value in facts:
         click.echo(f"  {name:<13}{value}")
+    if report["overruns"]:
+        click.echo("\nExceeded limits:\n")
+        click.echo("\n".join(f"  {clean(overrun)}" for overrun in report["overruns"]))

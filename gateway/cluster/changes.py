@@ -92,10 +92,14 @@ class ChangeFollower:
         await self._apply_other(settings=True, channels=True)
 
     async def restore(self) -> None:
+        """Store again what the database may have lost: the last rows, changes of operators, and leases."""
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
-        await post_kept(self._storage.journal, LedgerRepository(self._storage.database, self._storage.unstorable))
+        database = self._storage.database
+        await post_kept(self._storage.journal, LedgerRepository(database, self._storage.unstorable))
         await self._bring_back()
+        if self._keeper is not None and database.credit is not None:
+            await self._keeper.restore_leases(database.credit.restore_leases)
 
     async def _apply_other(self, *, settings: bool, channels: bool) -> None:
         if settings:

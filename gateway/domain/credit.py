@@ -69,6 +69,14 @@ class StoredLease:
 
 
 @quick_frozen
+class LeaseClaim:
+    """A node's own figures of its lease. ``need_nanos``: held by requests, or spent and not stored yet."""
+
+    need_nanos: int
+    idle_nanos: int
+
+
+@quick_frozen
 class CreditFigures:
     """The figures of one balance in the store. ``held_nanos``: set aside for nodes and jobs."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from gateway.domain.balance import Balance, Quota, UtcDay
-from gateway.domain.credit import BalanceId, CreditWant, StoredLease
+from gateway.domain.credit import BalanceId, CreditWant, LeaseClaim, StoredLease
 from gateway.frozen import quick_frozen
 
 _AVERAGE_S = 5.0
@@ -149,6 +149,12 @@ class LeasedBalance(Balance):
         beyond = max(0, -self.room_nanos - before)
         self.beyond_nanos += beyond
         return beyond if self.leased else 0
+
+    def claim(self, unposted_nanos: int) -> LeaseClaim:
+        """Give up the idle credit until ``resync``, and return what the store has to set aside for this node."""
+        idle = max(0, self.room_nanos)
+        self.lease_unknown = True
+        return LeaseClaim(self.held_nanos + unposted_nanos, idle)
 
     def grant(self, nanos: int) -> None:
         """Add credit that the store has granted."""

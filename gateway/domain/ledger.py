@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gateway.domain.balance import DAY_S
+from gateway.domain.price import usd
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
 from gateway.frozen import frozen
@@ -94,14 +95,21 @@ class KeyTotals:
 class ClusterAudit:
     """A consistent audit of the data that the nodes of a cluster share.
 
-    ``problems`` are differences between balances, leases, charges, credits and jobs. ``totals`` are the charges of each
-    key. ``jobs`` is the number of unfinished jobs, ``held_nanos`` their reservations.
+    ``problems`` are differences between balances, leases, charges, credits and jobs. ``overruns`` are the limits that
+    were exceeded. ``totals`` are the charges of each key. ``jobs`` is the number of unfinished jobs, ``held_nanos``
+    their reservations.
     """
 
     problems: Sequence[str]
+    overruns: Sequence[str]
     totals: Sequence[KeyTotals]
     jobs: int
     held_nanos: int
+
+
+def describe_overrun(owner: str, owner_id: int, nanos: int) -> str:
+    """Return a line about a balance of which ``nanos`` more are spent than its limit allows."""
+    return f"{owner} {owner_id}: ${usd(nanos)} more is spent than its limit"
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:

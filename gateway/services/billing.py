@@ -143,11 +143,14 @@ def _make_check(accounting: AccountingService) -> "LedgerCheck":
 def _open_credit(
     options: AppOptions, storage: StorageServices, ledger: LedgerRepository, node: "ClusterNode"
 ) -> "NodeCredit":
+    from gateway.cluster.credit.grant_gate import GrantGate  # noqa: PLC0415 - its driver is an extra
     from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
     from gateway.cluster.membership.times import TIMES  # noqa: PLC0415 - only in a cluster
 
     wait_s = (options.cluster_times or TIMES).credit_wait_s
-    credit = NodeCredit(node, node.address, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s)
+    credit = NodeCredit(
+        node, node.address, ledger, storage.write_queue, clock=options.clock, wait_s=wait_s, gate=GrantGate(node)
+    )
     node.call_when_fenced(credit.keeper.end_waits)
     return credit
 

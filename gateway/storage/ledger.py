@@ -149,7 +149,9 @@ class LedgerRepository:
             if unknown:
                 return unknown[:MOST_LOOKED_UP]
         known = {row.id for row in old if charged.get(row.id, True)}
-        await self.insert_new(connection, [row for row in rows if row.id not in known])
+        stored = await self.insert_new(connection, [row for row in rows if row.id not in known])
+        if self._database.credit is not None:
+            await self._database.credit.record_overruns(connection, stored)
         await self._delete_notes(connection, rows)
         return ()
 
@@ -316,9 +318,10 @@ class LedgerRepository:
         """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
-        problems, found = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
+        problems, overruns, found = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
         jobs: Row[Any] = found[1][0]
-        return ClusterAudit(problems, [_parse_totals(row) for row in found[0]], int(jobs.number), int(jobs.held))
+        totals = [_parse_totals(row) for row in found[0]]
+        return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held))
 
 
 def _parse_totals(row: Row[Any]) -> KeyTotals:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from sqlalchemy import Executable, Row
 
 from gateway.domain.balance import Quota
-from gateway.domain.credit import BalanceId, CreditFigures
+from gateway.domain.credit import BalanceId, CreditFigures, LeaseClaim
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -24,12 +24,23 @@ class StoredCredit(Protocol):
 
     async def list_problems(
         self, beside: Sequence[Executable] = ()
-    ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        """Return the errors in balances, leases and jobs, and the rows of other statements, in one snapshot."""
+    ) -> tuple[Sequence[str], Sequence[str], Sequence[Sequence[Row[Any]]]]:
+        """Return the errors in balances, leases and jobs, the exceeded limits, and the rows of other statements.
+
+        All are of one snapshot.
+        """
         ...
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows`` as spent from the node's leases. The last statement before the commit."""
+        ...
+
+    async def restore_leases(self, claims: Mapping[BalanceId, LeaseClaim]) -> None:
+        """Make ``claims`` the leases of this node, and record what exceeds a limit."""
+        ...
+
+    async def record_overruns(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Record by how much the limits of ``rows``, which were stored late, are exceeded."""
         ...
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:

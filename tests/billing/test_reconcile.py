@@ -17,6 +17,7 @@ from gateway.billing.settlement import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
+from gateway.errors import QuotaExceeded
 from gateway.events import Events
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
@@ -74,6 +75,7 @@ async def test_the_audit_of_a_busy_gateway_finds_nothing(billing: BillingService
     assert await billing.accounting.reconcile() == {
         "ok": True,
         "problems": [],
+        "overruns": [],
         "purses": 3,
         "charged_usd": 66 / DOLLAR,
         "charged_nanos": 66,
@@ -92,6 +94,14 @@ async def test_a_gateway_that_starts_again_has_the_same_balances(billing: Billin
     assert await problems(billing) == []
     after = billing.accounting.describe(caller_of(capped(1_000, "monthly")).account)
     assert after == before | {"held_usd": 0.0, "left_usd": before["left_usd"] + 20 / DOLLAR}
+
+
+async def test_a_limit_below_what_is_spent_is_listed_as_exceeded(billing: BillingServices) -> None:
+    await billing.spend(caller_of(capped(50)), 40)
+    with pytest.raises(QuotaExceeded):
+        await billing.admit(caller_of(capped(30)), call_for(1))
+    report = await billing.accounting.reconcile()
+    assert (report["ok"], report["overruns"]) == (True, ["account 1: $0.00000001 more is spent than its limit"])
 
 
 async def test_an_empty_gateway_has_nothing_to_add_up(billing: BillingServices) -> None:

@@ -3,38 +3,26 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from tests.support.cluster import make_node, start_nodes
 from tests.support.gateway import channel
-from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.gateway_process import eventually
+from tests.support.lost_servers import check_books, name_servers
 from tests.support.postgres import PostgresServer, owning_pair
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.sockets import find_free_port
+from tests.support.spending_callers import PRICE
 from tests.support.steady_callers import SteadyCallers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
-COST_NANOS = 12_000_000
 BACK_S = 15.0
 """Until the nodes serve again after the promotion of a standby, at most."""
-_FOUND = """
-SELECT (SELECT count(*) FROM requests WHERE outcome = 'completed'),
-  (SELECT count(*) FROM entries WHERE kind = 'charge'), (SELECT coalesce(sum(cost_nanos), 0)::bigint FROM usage_days)
-"""
 Lose = Callable[[PostgresServer], None]
-
-
-def name_servers(url: str, *servers: PostgresServer) -> str:
-    """The URL of the database with all of its servers, in this order."""
-    parts = urlsplit(url)
-    user = parts.netloc.rpartition("@")[0]
-    return parts._replace(netloc=f"{user}@{','.join(f'127.0.0.1:{each.port}' for each in servers)}").geturl()
 
 
 def freeze(server: PostgresServer) -> None:
@@ -80,23 +68,6 @@ async def wait_until_served(callers: SteadyCallers, node: int) -> None:
         return all(each.status == 200 and each.took_s < 1 for each in last)
 
     await eventually(is_served, 60)
-
-
-async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int) -> None:
-    """Every answer is one row and one charge, and nothing is left reserved."""
-
-    async def is_at_rest() -> bool:
-        reports = [await node.ask("audit") for node in nodes]
-        return all(report["open_holds"] == report["waiting_rows"] == 0 for report in reports)
-
-    await eventually(is_at_rest, 30)
-    for node in nodes:
-        await node.check_books()
-    connection = await asyncpg.connect(url)
-    try:
-        assert tuple(await connection.fetchrow(_FOUND)) == (served, served, served * COST_NANOS)
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize(("good_first", "away_s"), [(False, 14.0), (True, 1.0)])

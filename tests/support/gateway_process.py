@@ -208,12 +208,12 @@ class GatewayProcess:
         return found
 
 
-def open_caller(key: str = KEY) -> aiohttp.ClientSession:
+def open_caller(key: str = KEY, within_s: float = 10) -> aiohttp.ClientSession:
     """A caller that waits no longer than a test may."""
     return aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {key}"},
         connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=10),
+        timeout=aiohttp.ClientTimeout(total=within_s),
     )
 
 

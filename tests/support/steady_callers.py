@@ -28,13 +28,15 @@ class Answer:
 class SteadyCallers:
     """Requests of each of ``secrets`` in turn, at each of ``nodes`` in turn.
 
+    Each waits ``within_s`` seconds for its answer.
+
     Attributes:
         answers: in the order in which they came.
         sent: how many requests were sent.
     """
 
-    def __init__(self, nodes: Sequence[GatewayProcess], secrets: Sequence[str]) -> None:
-        self._nodes, self._secrets = nodes, secrets
+    def __init__(self, nodes: Sequence[GatewayProcess], secrets: Sequence[str], within_s: float = 10) -> None:
+        self._nodes, self._secrets, self._within_s = nodes, secrets, within_s
         self._tasks: set[asyncio.Task[None]] = set()
         self.answers: list[Answer] = []
         self.sent = 0
@@ -42,7 +44,7 @@ class SteadyCallers:
     @asynccontextmanager
     async def run(self, per_s: float) -> AsyncIterator[None]:
         """Send requests while the block runs, and wait for the last answers."""
-        callers = [open_caller(secret) for secret in self._secrets]
+        callers = [open_caller(secret, self._within_s) for secret in self._secrets]
         task = asyncio.create_task(self._send(callers, per_s))
         try:
             yield

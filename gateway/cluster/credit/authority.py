@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from gateway.cluster.credit.grant_gate import CreditHeldBack, GrantGate
 from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, end_leases, find_leases, return_credit, take_credit
 from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import (
@@ -22,6 +23,7 @@ from gateway.errors import StoreUnavailable
 from gateway.events import Events
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
+from gateway.storage.postgres.incarnation import read_generation
 
 STATEMENT_S = 2.0
 """Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
@@ -48,10 +50,18 @@ class PostgresCreditAuthority:
 
     Recalls, and news of added credit, go to the other nodes by NOTIFY. Both may be lost, which only costs a wait.
     ``node``: the id of the node. ``count_live``: returns the number of live nodes, at least 1. ``events``: gets
-    what the other nodes do.
+    what the other nodes do. ``gate``: holds back credit after the server was replaced; None if nothing does.
     """
 
-    def __init__(self, address: Address, node: str, count_live: Callable[[], int], events: Events) -> None:
+    def __init__(
+        self,
+        address: Address,
+        node: str,
+        count_live: Callable[[], int],
+        events: Events,
+        *,
+        gate: GrantGate | None = None,
+    ) -> None:
         self._address = address
         self._node = node
         self._count_live = count_live
@@ -60,9 +70,15 @@ class PostgresCreditAuthority:
         self._overdrafts: set[BalanceId] = set()
         self._lock = asyncio.Lock()
         self._events = events
+        self._gate = gate
+        self._generation = ""
+        self._granting = gate is None
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         async with self._work() as connection:
+            if self._gate is not None and not self._granting:
+                await self._gate.check_granting(connection, self._generation)
+                self._granting = True
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
     async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
@@ -116,12 +132,19 @@ class PostgresCreditAuthority:
 
     @asynccontextmanager
     async def _work(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
-        """Hold the connection exclusively for one operation. Any exception, including cancellation, closes it."""
+        """Hold the connection exclusively for one operation.
+
+        Any exception but ``CreditHeldBack``, including cancellation, closes it.
+        """
         async with self._lock:
             try:
                 async with asyncio.timeout(most_s):
                     connection = await self._connect()
+                    if self._gate is not None:
+                        self._gate.check_restored(self._generation)
                     yield connection
+            except CreditHeldBack:
+                raise
             except BaseException as error:
                 if self._connection is not None:
                     self._former_pid = self._connection.get_server_pid()
@@ -144,6 +167,8 @@ class PostgresCreditAuthority:
                 self._former_pid = 0
             self._overdrafts = {each for each in sorted(self._overdrafts) if await _lock(connection, each)}
             await connection.add_listener(CHANNEL, self._on_notification)
+            if self._gate is not None:
+                self._generation, self._granting = await read_generation(connection), False
             self._connection = connection
         return self._connection
 

@@ -6,7 +6,7 @@ talks to the store, so a disconnecting client cannot interrupt a statement.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from gateway.domain.credit import (
     CreditRecalled,
     CreditReturned,
     CreditWant,
+    LeaseClaim,
     RecallAnswered,
 )
 from gateway.domain.leased_balance import (
@@ -47,6 +48,9 @@ _SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
 
 FindUnposted = Callable[[], AbstractAsyncContextManager[Callable[[], Mapping[BalanceId, int]]]]
 """Blocks the flush of rows, and returns the function that adds up settled charges that are not stored."""
+
+StoreClaims = Callable[[Mapping[BalanceId, LeaseClaim]], Awaitable[None]]
+"""Makes these claims the node's leases."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -195,6 +199,18 @@ class CreditKeeper:
         """Like ``reread_leases``, but spend nothing from the leases until then: the store may have ended them."""
         for balance in self._known.values():
             balance.lease_unknown = True
+        self.reread_leases()
+
+    async def restore_leases(self, store: StoreClaims) -> None:
+        """Let ``store`` set this node's leases anew: the store was replaced by one that may lack the last changes.
+
+        Until they are read again, nothing more is spent.
+        """
+        async with self.correcting, self._find_unposted() as add_up:
+            unposted = add_up()
+            leased = [balance for balance in self._known.values() if balance.leased]
+            await store({each.id: each.claim(unposted.get(each.id, 0)) for each in leased})
+            self._returns.clear()
         self.reread_leases()
 
     async def check(self) -> Sequence[str]:

@@ -10,6 +10,7 @@ from gateway.background import JobRunner
 from gateway.billing.write_queue import WriteQueue
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.balances import LeasedBalances
+from gateway.cluster.credit.grant_gate import GrantGate
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.cluster.credit.orphans import OrphanWorker
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned, reverse_orphan_charges
@@ -28,7 +29,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeCredit:
-    """The leases of a node, from its start to its end. ``wait_s``: how long requests wait for a silent store."""
+    """The leases of a node, from its start to its end.
+
+    ``wait_s``: how long requests wait for a silent store. ``gate``: see ``PostgresCreditAuthority``.
+    """
 
     def __init__(
         self,
@@ -39,10 +43,11 @@ class NodeCredit:
         *,
         clock: Callable[[], float],
         wait_s: float = TIMES.credit_wait_s,
+        gate: GrantGate | None = None,
     ) -> None:
         self._node = node
         events = Events()
-        self._authority = PostgresCreditAuthority(address, node.id, lambda: node.live, events)
+        self._authority = PostgresCreditAuthority(address, node.id, lambda: node.live, events, gate=gate)
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()

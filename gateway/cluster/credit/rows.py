@@ -33,14 +33,14 @@ async def take_credit(
     connection: Connection, node: str, live: int, day: UtcDay, wants: Iterable[CreditWant]
 ) -> Sequence[CreditGrant]:
     """Request credit for all ``wants``, outside any transaction. Return the answers in the order of balances."""
-    requested = sorted(wants, key=lambda want: _build_key(want.balance))
+    requested = sorted(wants, key=lambda want: build_key(want.balance))
     rows = await connection.fetch(
         _TAKE,
         node,
         live,
         day.number,
         day.month_number,
-        *_build_arrays([want.balance for want in requested]),
+        *build_arrays([want.balance for want in requested]),
         [want.least_nanos for want in requested],
         [want.need_nanos for want in requested],
         [want.want_nanos for want in requested],
@@ -52,15 +52,15 @@ async def return_credit(
     connection: Connection, node: str, amounts: Mapping[BalanceId, int], channel: str = "", messages: Sequence[str] = ()
 ) -> None:
     """Return credit that the node has already removed from its leases, and notify ``channel`` of ``messages``."""
-    balances = sorted(amounts, key=_build_key)
+    balances = sorted(amounts, key=build_key)
     nanos = [amounts[balance] for balance in balances]
-    await connection.execute(_GIVE, node, *_build_arrays(balances), nanos, channel, messages)
+    await connection.execute(_GIVE, node, *build_arrays(balances), nanos, channel, messages)
 
 
 async def post_spending(connection: Connection, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
     """Count the charges of ``day`` in the transaction that stores their rows, right before its commit."""
-    balances = sorted(amounts, key=_build_key)
-    columns = _build_arrays(balances)
+    balances = sorted(amounts, key=build_key)
+    columns = build_arrays(balances)
     await connection.execute(
         _POST, node, day.number, day.month_number, *columns, [amounts[balance] for balance in balances]
     )
@@ -79,9 +79,11 @@ async def end_leases(connection: Connection, node: str) -> None:
     await connection.execute(_FOLD, node)
 
 
-def _build_key(balance: BalanceId) -> tuple[int, int]:
+def build_key(balance: BalanceId) -> tuple[int, int]:
+    """Return the sort key of a balance in the order in which locks are taken."""
     return OWNER_NUMBERS[balance[0]], balance[1]
 
 
-def _build_arrays(balances: Sequence[BalanceId]) -> tuple[Any, Any]:
+def build_arrays(balances: Sequence[BalanceId]) -> tuple[Any, Any]:
+    """Return the columns ``owner`` and ``owner_id`` of ``balances``."""
     return [OWNER_NUMBERS[owner] for owner, _ in balances], [number for _, number in balances]

@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Executable, Row, select, text
 
+from gateway.cluster.credit.restored_leases import record_excess, set_leases
 from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, post_spending
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditFigures
-from gateway.domain.ledger import LedgerEntry, day_of
+from gateway.domain.credit import BalanceId, CreditFigures, LeaseClaim
+from gateway.domain.ledger import LedgerEntry, day_of, describe_overrun
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
 from gateway.storage.async_engine import AsyncConnection
@@ -89,7 +90,7 @@ WITH asked AS (SELECT owner, owner_id, true AS summed, start FROM credit_balance
 {_SUMS}
 SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.nanos, 0) AS charged,
   coalesce(d.nanos, 0) AS credited, coalesce(j.nanos, 0) AS held, coalesce(l.granted, 0) AS granted,
-  coalesce(l.posted, 0) AS posted
+  coalesce(l.posted, 0) AS posted, credit_limit(owner, owner_id) AS cap
 {_JOINED}
 ORDER BY owner, owner_id
 """  # noqa: S608 - our own words
@@ -132,7 +133,7 @@ class PostgresCredit:
 
     async def list_problems(
         self, beside: Sequence[Executable] = ()
-    ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
+    ) -> tuple[Sequence[str], Sequence[str], Sequence[Sequence[Row[Any]]]]:
         found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
         problems = [
             f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
@@ -148,7 +149,12 @@ class PostgresCredit:
         problems += [
             f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing
         ]
-        return problems, others
+        overruns = [
+            describe_overrun(OWNERS[row.owner], row.owner_id, over)
+            for row in found
+            if (over := row.settled + row.posted - row.credit - (row.cap or 0)) > 0
+        ]
+        return problems, overruns, others
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows`` for each day. The newest day's statement takes all locks."""
@@ -162,6 +168,23 @@ class PostgresCredit:
         for number, amounts in sorted(days.items(), reverse=True):
             every = chain.from_iterable(days.values()) if number == max(days) else ()
             await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
+
+    async def restore_leases(self, claims: Mapping[BalanceId, LeaseClaim]) -> None:
+        day = self._today()
+
+        async def work(connection: AsyncConnection) -> None:
+            driver = await _find_driver(connection)
+            balances = await set_leases(driver, self._node, day, claims)
+            await record_excess(driver, balances, since_ms=(day.start_s - DAY_S) * 1000)
+
+        await self._database.write(work)
+
+    async def record_overruns(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        if rows:
+            balances: set[BalanceId] = {("account", row.account_id) for row in rows}
+            balances |= {("key", row.key_id) for row in rows}
+            since_ms = min(row.settled_ms for row in rows)
+            await record_excess(await _find_driver(connection), balances, since_ms=since_ms)
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         driver = await _find_driver(connection)

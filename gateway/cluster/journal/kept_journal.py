@@ -1,4 +1,4 @@
-"""The journal of a node, with the rows that were stored less than a minute ago.
+"""The journal of a node, with the rows that were stored less than two minutes ago.
 
 A standby server that replaces a lost one may lack the last commits. Their rows are posted again from this journal.
 """
@@ -14,7 +14,7 @@ import structlog
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.journal import ROTATE_BYTES, RequestJournal, parse_journal
 
-KEPT_S = 60.0
+KEPT_S = 120.0
 
 log = structlog.stdlib.get_logger(__name__)
 

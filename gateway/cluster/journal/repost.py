@@ -13,7 +13,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
-    """Store the rows of the last minute that the store has lost. No-op if the journal keeps no stored rows."""
+    """Store the rows of the last minutes that the store has lost. No-op if the journal keeps no stored rows."""
     if not isinstance(journal, KeptJournal):
         return
     posted = 0

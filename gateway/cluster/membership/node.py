@@ -1,7 +1,7 @@
 """A node of a cluster: it registers, beats, follows the log of changes, and as the leader declares nodes dead."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
@@ -40,6 +40,7 @@ class ClusterNode:
     Attributes:
         times: the times of the cluster.
         members: the live nodes as of the last beat: id to epoch.
+        expected: those that were live when the database was last replaced: they have to store their last rows again.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class ClusterNode:
         self._stale = self._outdated = False
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = {}
+        self.expected: Collection[str] = ()
         self._dead = 0
         self._beat_s = read_boot_time()
         self._sharing: set[str] = set()
@@ -91,6 +93,11 @@ class ClusterNode:
     @property
     def process(self) -> str:
         return self._session.node.process
+
+    @property
+    def restored_generation(self) -> str:
+        """The database that has all rows of this node, see ``read_generation``."""
+        return self._history[0]
 
     @property
     def live(self) -> int:
@@ -268,6 +275,7 @@ class ClusterNode:
             "waiting_rows": len(self._queue),
             "active_requests": self.count_requests(),
             "leads": self.leads,
+            "store": self.restored_generation if self._apply is not None else "",
         }
         return orjson.dumps(detail).decode()
 
@@ -311,6 +319,7 @@ class ClusterNode:
         """Store the rows that the store may have lost, and read everything again. Meanwhile the fence does not move."""
         history = self._session.history
         log.warning("store_replaced", node=self.process)
+        self.expected = tuple(self.members)
         if self._restore is not None:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True

@@ -43,10 +43,11 @@ class NewCreditView(CreditView):
 
 @frozen(kw_only=True)
 class Reconciliation:
-    """Whether every balance is the sum of its ledger entries."""
+    """Whether every balance is the sum of its ledger entries, and which limits are exceeded."""
 
     ok: bool
     problems: Sequence[str]
+    overruns: Sequence[str]
     purses: Count
     charged_usd: float
     charged_nanos: int

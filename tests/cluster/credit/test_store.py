@@ -11,7 +11,7 @@ from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.store import PostgresCredit, clear_credit
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
-from gateway.domain.credit import BalanceId, CreditFigures, CreditWant
+from gateway.domain.credit import BalanceId, CreditFigures, CreditWant, LeaseClaim
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -150,6 +150,52 @@ async def test_what_a_node_brings_after_newer_rows_were_deleted_is_charged_unles
     stored = await cluster.store.connection.fetch("SELECT id FROM requests")
     assert [each["id"] for each in stored] == ["req_7"]
     assert await list_problems(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "granted", "excess"),
+    [
+        (LeaseClaim(100, 50), 170, 0),  # as the node says: 20 were posted
+        (LeaseClaim(100, 900), 340, 0),  # no more idle credit than the limit allows
+        (LeaseClaim(400, 10), 420, 80),  # what is held is set aside in any case
+        (None, 20, 0),  # the node has given it back
+    ],
+)
+async def test_a_restored_lease_is_what_its_node_says(
+    cluster: Cluster, claim: LeaseClaim | None, granted: int, excess: int
+) -> None:
+    await cluster.take(60)
+    await cluster.ledger.post([row(20, id="req_1", overrun_nanos=0)])
+    other = PostgresCreditAuthority(Address(cluster.store.url), "b", lambda: 1, Events())
+    await other.take([CreditWant(KEY, 160, 160, 160)], cluster.day)
+    await other.close()
+    assert cluster.database.credit is not None
+    await cluster.database.credit.restore_leases({} if claim is None else {KEY: claim})
+    assert await cluster.store.connection.fetchval("SELECT overrun_nanos FROM requests") == min(excess, 20)
+    assert {lease.balance: lease.granted_nanos for lease in await cluster.node.find_leases()} == {
+        KEY: granted, ACCOUNT: 20
+    }  # fmt: skip
+    assert (await cluster.find(KEY) or {})["leased"] == granted + 160
+    assert await list_problems(cluster) == []
+
+
+async def test_rows_that_are_stored_again_above_a_limit_have_the_overrun(cluster: Cluster) -> None:
+    other = PostgresCreditAuthority(Address(cluster.store.url), "b", lambda: 1, Events())
+    await other.take([CreditWant(KEY, 470, 470, 470)], cluster.day)
+    await other.close()
+    await cluster.ledger.post([row(10, id="req_1", overrun_nanos=0)])
+    again = [row(nanos, id=f"req_{nanos}", overrun_nanos=0) for nanos in (10, 1, 40, 30)]
+    await cluster.ledger.post_again(again)
+    stored = await cluster.store.connection.fetch("SELECT id, overrun_nanos FROM requests ORDER BY id")
+    assert dict(map(tuple, stored)) == {"req_1": 10, "req_10": 10, "req_30": 30, "req_40": 10}
+    assert await list_problems(cluster) == []
+    audit = await cluster.ledger.audit_cluster()
+    assert audit is not None
+    assert not audit.overruns  # the other node has not spent its lease
+    await cluster.ledger.post_again([row(500, id="req_500")])
+    audit = await cluster.ledger.audit_cluster()
+    assert audit is not None
+    assert audit.overruns == ["key 1: $0.00000009 more is spent than its limit"]
 
 
 async def test_rows_of_two_days_count_in_their_own(cluster: Cluster) -> None:

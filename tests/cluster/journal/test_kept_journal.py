@@ -1,4 +1,4 @@
-"""What the store has had for less than a minute can be read from the journal of a node."""
+"""What the store has had for less than two minutes can be read from the journal of a node."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def find_kept(journal: KeptJournal) -> list[str]:
     )
 
 
-def test_what_is_stored_is_kept_for_a_minute_after_its_file_was_written_anew(tmp_path: Path) -> None:
+def test_what_is_stored_is_kept_for_some_time_after_its_file_was_written_anew(tmp_path: Path) -> None:
     clock = Clock()
     journal = KeptJournal(tmp_path / "journal", rotate_bytes=1, now=clock)
     for name in ("1", "2", "3"):

@@ -1,0 +1,94 @@
+"""Holds back credit on a server that has replaced another one, until every node has posted again what it may lack.
+
+A promoted standby may lack the last seconds of its primary: charges, and credit that nodes have taken and spent. Every
+node knows its own part. It stores its last rows again, sets its leases anew (``journal.repost``), and reports that in
+its next beat. When all live nodes have reported, or after ``GRANT_AFTER_S``, the first node that needs credit records
+in the database that credit is granted on this server.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import structlog
+
+from gateway.cluster.credit.rows import Connection
+from gateway.errors import StoreUnavailable
+
+GRANT_AFTER_S = 10.0
+"""The longest wait for the other nodes, in seconds. By then a node that cannot reach this server is fenced
+(``ClusterTimes.fence_s``), and spends nothing more."""
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+# The row in ``cluster``: from when credit is granted (Unix milliseconds), a space, and the generation of the server.
+_READ = f"""
+SELECT value, split_part(convert_from(value, 'UTF8'), ' ', 1)::bigint - {_NOW} AS wait_ms,
+  substr(convert_from(value, 'UTF8'), strpos(convert_from(value, 'UTF8'), ' ') + 1) AS generation
+FROM cluster WHERE name = 'granting'
+"""  # noqa: S608 - our own words
+_BEGIN = (
+    "INSERT INTO cluster (name, value) VALUES ('granting', convert_to('0 ' || $1::text, 'UTF8')) ON CONFLICT DO NOTHING"
+)
+_REPLACE = f"""
+UPDATE cluster SET value = convert_to(({_NOW} + $3::bigint) || ' ' || $1::text, 'UTF8')
+WHERE name = 'granting' AND value = $2
+"""  # noqa: S608 - our own words
+_MISSING = """
+SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
+LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
+"""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class CreditHeldBack(StoreUnavailable):
+    """The server has replaced another one, and may grant too much credit at the moment."""
+
+    def __init__(self) -> None:
+        super().__init__("The gateway's store was replaced: its nodes store their last charges again", retry_after_s=2)
+
+
+class RestoringNode(Protocol):
+    """A node that stores its last rows again on a new server.
+
+    Attributes:
+        restored_generation: the server on which this node has stored its last rows, see ``read_generation``.
+        expected: the nodes that were live before the server was replaced.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def restored_generation(self) -> str: ...
+
+    @property
+    def expected(self) -> Collection[str]: ...
+
+
+class GrantGate:
+    """Whether this node may take credit from the server of a connection."""
+
+    def __init__(self, node: RestoringNode) -> None:
+        self._node = node
+
+    def check_restored(self, generation: str) -> None:
+        """Raise ``CreditHeldBack`` unless this node has set its leases on the server of this ``generation``."""
+        if generation != self._node.restored_generation:
+            raise CreditHeldBack
+
+    async def check_granting(self, connection: Connection, generation: str) -> None:
+        """Raise ``CreditHeldBack`` unless the server of ``connection``, which is this ``generation``, grants credit."""
+        row = await connection.fetchrow(_READ)
+        if row is None:
+            await connection.execute(_BEGIN, generation)
+            return
+        value = row["value"]
+        if row["generation"] != generation:
+            if await connection.execute(_REPLACE, generation, value, int(GRANT_AFTER_S * 1000)) == "UPDATE 1":
+                log.warning("credit_held_back", node=self._node.id)
+            raise CreditHeldBack
+        if row["wait_ms"] <= 0:
+            return
+        if await connection.fetch(_MISSING, list(self._node.expected), self._node.id, generation):
+            raise CreditHeldBack
+        await connection.execute(_REPLACE, generation, value, 0)
+        log.info("credit_granted_again", node=self._node.id)

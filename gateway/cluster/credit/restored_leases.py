@@ -1,0 +1,81 @@
+"""Sets the leases of a node anew in a database that may lack the last commits, and records what exceeds a limit then.
+
+The node's own figures count: what its requests hold and what it has spent since the last stored row is set aside
+whatever is left, because it is or will be spent. Its idle credit is set aside as far as the limit allows.
+"""
+
+from collections.abc import Collection, Mapping
+
+from gateway.cluster.credit.rows import OWNERS, Connection, build_arrays, build_key
+from gateway.domain.balance import DAY_S, UtcDay
+from gateway.domain.credit import BalanceId, LeaseClaim
+
+_OWN = "SELECT owner, owner_id FROM credit_leases WHERE node = $1"
+# The calls lock the balances, in their order.
+_TURN = """
+SELECT turn_balance(a.owner, a.owner_id, $1, $2) FROM unnest($3::smallint[], $4::bigint[]) AS a(owner, owner_id)
+"""
+# ``room`` is what the limit leaves for this lease beside the others. An exceeded lease counts as its ``posted``.
+_SET = """
+INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted)
+SELECT owner, owner_id, $1, start, greatest(need, least(need + idle, room)) FROM (
+  SELECT a.*, b.start, credit_limit(a.owner, a.owner_id) + b.credit - b.settled - b.reserved - coalesce((
+      SELECT sum(CASE WHEN e.node = $1 THEN e.posted + e.late ELSE greatest(e.granted, e.posted) END)
+      FROM credit_leases e WHERE e.owner = a.owner AND e.owner_id = a.owner_id), 0)::bigint AS room
+  FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS a(owner, owner_id, need, idle)
+  JOIN credit_balances b USING (owner, owner_id)) rooms
+ORDER BY 1, 2
+ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.posted + l.late + excluded.granted
+"""
+_COUNT = """
+UPDATE credit_balances b SET leased = coalesce(
+  (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = b.owner AND l.owner_id = b.owner_id), 0)
+FROM unnest($1::smallint[], $2::bigint[]) AS a(owner, owner_id) WHERE b.owner = a.owner AND b.owner_id = a.owner_id
+"""
+_EXCESS = """
+SELECT * FROM (
+  SELECT b.owner, b.owner_id, b.start, b.settled + b.reserved - b.credit - credit_limit(b.owner, b.owner_id)
+    + coalesce((SELECT sum(greatest(l.granted, l.posted)) FROM credit_leases l
+      WHERE l.owner = b.owner AND l.owner_id = b.owner_id), 0)::bigint AS nanos
+  FROM credit_balances b JOIN unnest($1::smallint[], $2::bigint[]) AS a(owner, owner_id) USING (owner, owner_id)) found
+WHERE nanos > 0 ORDER BY owner DESC, owner_id
+"""
+# The newest requests have the overrun, each up to its cost.
+_RECORD = """
+UPDATE requests r SET overrun_nanos = r.overrun_nanos + n.more FROM (
+  SELECT id, greatest(0, least(free, missing - before)) AS more FROM (
+    SELECT id, free, $3::bigint - coalesce((
+        SELECT sum(overrun_nanos) FROM requests WHERE COLUMN = $1 AND settled_ms >= $4 AND overrun_nanos > 0), 0)
+      AS missing, sum(free) OVER (ORDER BY settled_ms DESC, id) - free AS before
+    FROM (SELECT id, settled_ms, cost_nanos - overrun_nanos AS free FROM requests
+      WHERE COLUMN = $1 AND settled_ms >= $2 AND cost_nanos > overrun_nanos) latest) ranked) n
+WHERE r.id = n.id AND n.more > 0
+"""
+
+
+async def set_leases(
+    connection: Connection, node: str, day: UtcDay, claims: Mapping[BalanceId, LeaseClaim]
+) -> Collection[BalanceId]:
+    """Make ``claims`` the leases of ``node``, in a transaction that excludes all other writes; return all balances.
+
+    A lease that is not among the claims has no credit left.
+    """
+    lost = {(OWNERS[row["owner"]], row["owner_id"]) for row in await connection.fetch(_OWN, node)}
+    every = {**dict.fromkeys(lost, LeaseClaim(0, 0)), **claims}
+    balances = sorted(every, key=build_key)
+    columns = build_arrays(balances)
+    await connection.execute(_TURN, day.number, day.month_number, *columns)
+    needs, idle = [every[each].need_nanos for each in balances], [every[each].idle_nanos for each in balances]
+    await connection.execute(_SET, node, *columns, needs, idle)
+    await connection.execute(_COUNT, *columns)
+    return balances
+
+
+async def record_excess(connection: Connection, balances: Collection[BalanceId], *, since_ms: int) -> None:
+    """Record what is spent and set aside above a limit, and not on record yet, as overruns of stored requests.
+
+    ``since_ms``: only requests that were settled since then get an overrun (Unix milliseconds).
+    """
+    for row in await connection.fetch(_EXCESS, *build_arrays(sorted(balances, key=build_key))):
+        statement = _RECORD.replace("COLUMN", f"{OWNERS[row['owner']]}_id")
+        await connection.execute(statement, row["owner_id"], since_ms, row["nanos"], row["start"] * DAY_S * 1000)
