@@ -402,7 +402,7 @@ class ShuttingDown(ProviderError):
 
 
 class RequestCancelled(ProviderError):
-    """An authorised user has cancelled the request: no attempt follows."""
+    """An authorized user has cancelled the request: no attempt follows."""
 
     code = "request_cancelled"
     retryable = False

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
-def write_install(extra: str) -> str:
+def format_install_command(extra: str) -> str:
     """Return the command that installs ``extra`` for this gateway, with its folder if not the current one."""
     if Path(sys.argv[0]).suffix == ".pyz":
         return f"pip install '.[{extra}]' in a checkout, and run that: gateway.pyz has no extras"

@@ -121,7 +121,7 @@ def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCe
 def _announce(options: AppOptions, host: str, port: int) -> str:
     """Publish the address, and the current certificate, to the gateway's commands. Return the address."""
     certificate = options.certificate
-    url = write_address(host, port, tls=certificate is not None)
+    url = format_address(host, port, tls=certificate is not None)
     if certificate is None:
         options.folder.announce(url)
         return url
@@ -230,7 +230,7 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(_YOUNG)
 
 
-def write_address(host: str, port: int, *, tls: bool = False) -> str:
+def format_address(host: str, port: int, *, tls: bool = False) -> str:
     """Return the URL at which this machine reaches a gateway that listens on ``host``."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
         host = "127.0.0.1"

@@ -39,7 +39,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from scripts.bench_parts import meter, relays
-from scripts.bench_parts.crowd import Crowd
+from scripts.bench_parts.crowd import LoadCallers
 from scripts.bench_parts.load import BrokenAnswer
 from scripts.bench_parts.page import write_pages
 from scripts.bench_parts.peers import PEERS, SLOW, find_version
@@ -205,7 +205,7 @@ async def measure_crowds(order: Order, scene: Scene) -> None:
         for name in names[at:] + names[:at]:
             say(f"round {number + 1} of {order.plan.rounds}: crowds of {name}")
             with scene.running((name,)) as started:
-                crowd = Crowd(scene.bench, order.crowds, order.rates, order.window_s)
+                crowd = LoadCallers(scene.bench, order.crowds, order.rates, order.window_s)
                 await measure_part("streams", crowd.run, started, scene)
 
 

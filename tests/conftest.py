@@ -22,7 +22,7 @@ from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
 from tests.support.postgres import SharedPostgres
 from tests.support.repositories import close_databases, has_databases
-from tests.support.shared_gateways import Stand
+from tests.support.shared_gateways import GatewayPool
 from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
 from tests.support.suite_times import CPU, WHOLE_RUN, measure_cpu_s, read_times, store_times, write_times
@@ -159,17 +159,17 @@ async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[Sta
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def stand(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[Stand]:
+async def stand(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[GatewayPool]:
     """The gateways that outlive tests."""
     if not template_path.exists():
         await make_template(template_path)
-    stand = Stand(tmp_path_factory.mktemp("stand"), template_path)
+    stand = GatewayPool(tmp_path_factory.mktemp("stand"), template_path)
     yield stand
     await stand.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def standing_with(stand: Stand, pytestconfig: pytest.Config) -> AsyncIterator[StartGateway]:
+async def standing_with(stand: GatewayPool, pytestconfig: pytest.Config) -> AsyncIterator[StartGateway]:
     """``gateway = await standing_with({"channel": […]})``: one that stands already, looked at after the test."""
     async with AsyncExitStack() as stack:
 

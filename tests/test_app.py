@@ -155,7 +155,7 @@ async def test_every_job_of_the_house_runs_until_it_is_stopped(gateway_with: Sta
     assert running() == set()
 
 
-async def test_a_synchronised_channel_has_its_models_soon_after_the_start(gateway_with: StartGateway) -> None:
+async def test_a_synchronized_channel_has_its_models_soon_after_the_start(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({"object": "list", "data": [{"id": "listed"}]})]) as up:
         config = {"channel": [channel(up.base_url, models=[], sync=True)]}
         gateway = await gateway_with(config)

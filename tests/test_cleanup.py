@@ -59,7 +59,7 @@ class Replays(IdempotencyRepository):
         return await super().sweep_replays(before_ms)
 
 
-class Shelf:
+class StoreDouble:
     """Both stores, with what is young and what is old in them; they fail as often as they are told to."""
 
     def __init__(self, failing: int = 0) -> None:
@@ -97,7 +97,7 @@ class Shelf:
 
 
 async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> None:
-    shelf = Shelf()
+    shelf = StoreDouble()
     await shelf.put()
     with capture_logs() as lines:
         await shelf.job.sweep()
@@ -107,7 +107,7 @@ async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> No
 
 
 async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() -> None:
-    shelf = Shelf()
+    shelf = StoreDouble()
     await shelf.put_videos(*range(2 * MOST), over_ms=NOW_MS - VIDEOS_KEPT_MS - 1)
     await shelf.put_videos("young", over_ms=NOW_MS - VIDEOS_KEPT_MS)
     await shelf.put_videos("live", over_ms=None)
@@ -119,7 +119,7 @@ async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() ->
 
 
 async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:
-    shelf = Shelf()
+    shelf = StoreDouble()
     account = await shelf.books.add_account(Account(0, "acme"))
     ann = await shelf.members.add_member(Member(0, account.id, "ann", "member", passphrase="hash"))
     for name, seen_ms in ((b"idle", NOW_MS - IDLE_MS), (b"used", NOW_MS - IDLE_MS + 1)):
@@ -133,7 +133,7 @@ async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:
 
 
 async def test_a_store_that_fails_is_swept_the_next_time() -> None:
-    shelf = Shelf(failing=1)
+    shelf = StoreDouble(failing=1)
     await shelf.put()
     with capture_logs() as lines:
         await shelf.job.sweep()
@@ -143,7 +143,7 @@ async def test_a_store_that_fails_is_swept_the_next_time() -> None:
 
 
 def test_it_sweeps_soon_after_the_start_and_then_every_hour_for_ever() -> None:
-    shelf = Shelf(failing=1)
+    shelf = StoreDouble(failing=1)
 
     began: list[float] = []
 

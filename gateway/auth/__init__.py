@@ -1,1 +1,1 @@
-"""Authentication and authorisation: API keys, accounts, members and their sessions."""
+"""Authentication and authorization: API keys, accounts, members and their sessions."""

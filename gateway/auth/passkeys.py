@@ -26,7 +26,7 @@ from gateway.domain.passkey import (
 )
 from gateway.domain.passkey_spec import encode
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.passkeys import PasskeyRepository
@@ -76,7 +76,9 @@ class PasskeyService:
         if obstacle == "passphrases":
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         if obstacle == "extra":
-            raise Conflict(f"Passkeys need an extra of the gateway: {write_install('sso')}", should_retry=False)
+            raise Conflict(
+                f"Passkeys need an extra of the gateway: {format_install_command('sso')}", should_retry=False
+            )
         if site is None:
             raise Conflict(NO_SITE, should_retry=False)
         return site

@@ -1,7 +1,7 @@
 """Members of OpenID Connect providers: the claims of an ID token decide about admission, role and account.
 
 A member is identified by issuer and subject, never by its name or e-mail address, which others may choose. Each sign-in
-evaluates role and account anew. A removed member returns only if ``create`` is true, as a new member, which the audit
+evaluates role and account again. A removed member returns only if ``create`` is true, as a new member, which the audit
 log records. To keep a person out, disable the member instead, or remove the role at the provider.
 """
 

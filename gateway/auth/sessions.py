@@ -1,4 +1,4 @@
-"""Console sessions: members sign in, are recognised by a cookie, and sign out."""
+"""Console sessions: members sign in, are recognized by a cookie, and sign out."""
 
 import hashlib
 import secrets

@@ -57,7 +57,7 @@ class Totp:
     def confirm(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
-        sealed = self._seal.seal(secret.encode(), about=write_about(member.id))
+        sealed = self._seal.seal(secret.encode(), about=build_associated_data(member.id))
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
@@ -83,7 +83,7 @@ class Totp:
 
     def _open(self, member: Member) -> str:
         try:
-            return self._seal.open(member.totp or b"", about=write_about(member.id)).decode()
+            return self._seal.open(member.totp or b"", about=build_associated_data(member.id)).decode()
         except DecryptionFailed as broken:
             log.warning("second_factor_unreadable", member=member.name, error=str(broken))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None
@@ -98,7 +98,7 @@ def find_step(secret: str, code: str, now_s: float) -> int | None:
     return next((step for step in steps if hmac.compare_digest(totp.generate_otp(step), code)), None)
 
 
-def write_about(member_id: int) -> str:
+def build_associated_data(member_id: int) -> str:
     """Return the context to which the secret of a second factor is bound."""
     return f"member:{member_id}"
 

@@ -66,7 +66,7 @@ class Batches:
             self._start(batch)
 
     def wake(self) -> None:
-        """Check at once for batches that other nodes have released or were asked to cancel."""
+        """Check now for batches that other nodes have released or were asked to cancel."""
         self._woken.set()
 
     async def run_shared(self) -> None:

@@ -155,7 +155,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:
-        """Synchronise the models of the named channels; without names, of all active channels that synchronise."""
+        """Synchronize the models of the named channels; without names, of all active channels that synchronize."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])

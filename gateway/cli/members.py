@@ -163,10 +163,10 @@ async def _create_link(context: CliContext, admin: AdminClient, *path: str, body
     link = await admin.call("POST", *path, body=body)
     if not admin.offline:
         return link
-    from gateway.serve import write_address
+    from gateway.serve import format_address
 
     server = load_file_config(context.config, context.environ).config.server
-    address = server.base_url.rstrip("/") or write_address(server.host, server.port, tls=bool(server.tls_certificate))
+    address = server.base_url.rstrip("/") or format_address(server.host, server.port, tls=bool(server.tls_certificate))
     return {**link, "url": link["url"].replace(admin.url, address, 1)}
 
 

@@ -63,7 +63,7 @@ def _format_count(channel: Json) -> str:
 
 
 def _format_difference(channel: Json, field: str) -> str:
-    """Format the models that the latest synchronisation added (``came``) or removed (``went``)."""
+    """Format the models that the latest synchronization added (``came``) or removed (``went``)."""
     fresh = channel["sync_error"] is None and channel["changed_at"] == channel["synced_at"] is not None
     return format_some(channel[field]) if fresh else ABSENT
 
@@ -245,8 +245,8 @@ def _list_tested_keys(result: Json) -> list[Json]:
 
 
 def print_syncs(channels: Sequence[Json]) -> None:
-    """Print a table of channels after the synchronisation of their models."""
-    print_table(SYNCS, channels, "No channel synchronises its models.")
+    """Print a table of channels after the synchronization of their models."""
+    print_table(SYNCS, channels, "No channel synchronizes its models.")
 
 
 def print_report(report: Json, *, config: Path | None) -> None:

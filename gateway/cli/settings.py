@@ -315,7 +315,7 @@ def _print_rates(after: Json, before: Json) -> None:
     """Print the changed rates, such as ``my-*: input $0.50 → $1.00``, or a change from or to a free price."""
     name = after["model"] + (f" at {after['provider']}" if after["provider"] else "")
     if before.get("free") or after.get("free"):
-        click.echo(clean(f"{name}: {_summarise(before)} → {_summarise(after)}"))
+        click.echo(clean(f"{name}: {_summarize(before)} → {_summarize(after)}"))
         return
     old, new = (
         {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (before, after)
@@ -323,7 +323,7 @@ def _print_rates(after: Json, before: Json) -> None:
     print_edit(name, old, new, new)
 
 
-def _summarise(price: Json) -> str:
+def _summarize(price: Json) -> str:
     """Return a price in short form: ``$0.25/$2.00`` for input and output tokens, ``free``, or ``no price``."""
     if "free" not in price:
         return "no price"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 from gateway.config.schema import Config
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 
 MODULES: Mapping[str, str] = {
     "tracing": "opentelemetry.exporter.otlp.proto.http",
@@ -19,7 +19,7 @@ MODULES: Mapping[str, str] = {
 
 def describe_missing(setting: str, extra: str) -> str:
     """Return the error message for a ``setting`` whose extra is missing, with the command that installs the extra."""
-    return f"{setting}: needs an extra that is not installed; install it with: {write_install(extra)}"
+    return f"{setting}: needs an extra that is not installed; install it with: {format_install_command(extra)}"
 
 
 def list_missing(config: Config) -> list[str]:

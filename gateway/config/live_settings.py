@@ -42,7 +42,7 @@ class SettingsService:
     returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
     and ``Conflict`` if the value is read-only, or set by the file or the environment.
 
-    ``reloader``: applies a changed configuration; its lock serialises changes. ``clock``: Unix seconds.
+    ``reloader``: applies a changed configuration; its lock serializes changes. ``clock``: Unix seconds.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 @attrs.define
 class LiveConfig:
-    """The configuration in effect. Services get its methods, so a reload applies at once."""
+    """The configuration in effect. Services get its methods, so a reload applies immediately."""
 
     effective: EffectiveConfig
     words: "WordList | None"

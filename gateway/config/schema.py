@@ -133,7 +133,7 @@ class RoutingSection:
         metadata=about("time a recovered channel takes to reach its full traffic share", NOT_NEGATIVE),
     )
     sync_interval_s: float = attrs.field(
-        default=600.0, metadata=about("how often the model lists of synchronised channels are fetched", POSITIVE)
+        default=600.0, metadata=about("how often the model lists of synchronized channels are fetched", POSITIVE)
     )
     demo: Literal["auto", "on", "off"] = attrs.field(
         default="auto",

@@ -88,7 +88,7 @@ def _check(packed: bytes) -> bytes:
 
 
 class DemoVideos:
-    """Serves video jobs. ``pace_s``: the demo's pace, in seconds; at 0 a video is completed at once."""
+    """Serves video jobs. ``pace_s``: the demo's pace, in seconds; at 0 a video is completed immediately."""
 
     def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:
         self._factor = pace_s / _PACE_S

@@ -20,7 +20,7 @@ from gateway.storage.data_folder import (
 )
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER, fingerprint
-from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems, write_uri
+from gateway.storage.integrity_check import MOST_PROBLEMS, build_read_only_uri, is_foreign, read_problems
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer, parse_user_version
 
@@ -33,7 +33,7 @@ def check_database(data: Path, database: Path, declared: FileConfig) -> Iterator
     master_key = bytes.fromhex(declared.config.store.master_key)
     try:
         check_database_present(data, database)
-        with closing(sqlite3.connect(write_uri(database), uri=True)) as connection:
+        with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             findings = [*_check_integrity(database, connection)]
             yield from findings
             if all(finding.state == "ok" for finding in findings):
@@ -104,12 +104,17 @@ def _check_secrets(
 def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBox) -> Iterator[Finding]:
     """Yield each channel and member whose encrypted value cannot be decrypted."""
     sealed = [
-        ("channels", "SELECT id, name, sealed FROM channels", box.derive(channels.PURPOSE), channels.write_about),
+        (
+            "channels",
+            "SELECT id, name, sealed FROM channels",
+            box.derive(channels.PURPOSE),
+            channels.build_associated_data,
+        ),
         (
             "members",
             "SELECT id, name, totp FROM members WHERE totp NOT NULL",
             box.derive(totp.PURPOSE),
-            totp.write_about,
+            totp.build_associated_data,
         ),
     ]
     for table, query, opener, write_about in sealed:

@@ -19,11 +19,11 @@ _MIB = 1024 * 1024
 
 def check_folder(data: Path) -> Iterator[Finding]:
     """Check the permissions of the folder and its private files."""
-    problems = [*_find_closed(data), *_find_open(data)]
+    problems = [*_check_access(data), *_check_privacy(data)]
     yield from problems or [Finding("folder", "ok", f"Only its owner can use the data folder {data.absolute()}")]
 
 
-def _find_closed(data: Path) -> Iterator[Finding]:
+def _check_access(data: Path) -> Iterator[Finding]:
     """Yield the files that this user cannot use."""
     wanted = os.R_OK | os.W_OK
     paths = [data, *(data / name for name in _PRIVATE if (data / name).exists())]
@@ -33,7 +33,7 @@ def _find_closed(data: Path) -> Iterator[Finding]:
             yield Finding("folder", "problem", f"This user cannot read and write {path}", fix)
 
 
-def _find_open(data: Path) -> Iterator[Finding]:
+def _check_privacy(data: Path) -> Iterator[Finding]:
     """Yield the files that other users of the machine can use: reading a secret gives access to the API keys."""
     if data.stat().st_mode & _OTHERS:
         yield Finding("folder", "warning", f"Other users can look into {data}", f"chmod 700 {data}")

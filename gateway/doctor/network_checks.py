@@ -24,7 +24,7 @@ from gateway.serve import PortInUse, bind
 from gateway.storage import channels
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER
-from gateway.storage.integrity_check import write_uri
+from gateway.storage.integrity_check import build_read_only_uri
 
 TIMEOUT_S = 3.0
 MAX_ASKED = 3
@@ -57,12 +57,12 @@ def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]
     try:
         root = bytes.fromhex(config.store.master_key) or (data / MASTER).read_bytes()
         box = SecretBox(root).derive(channels.PURPOSE)
-        with closing(sqlite3.connect(write_uri(database), uri=True)) as connection:
+        with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             rows = connection.execute("SELECT id, provider, base_url, sealed FROM channels WHERE status = 'active'")
             return [
                 base_url or _find_base_url(provider)
                 for channel_id, provider, base_url, sealed in rows
-                if not orjson.loads(box.open(sealed, about=channels.write_about(channel_id))).get("proxy")
+                if not orjson.loads(box.open(sealed, about=channels.build_associated_data(channel_id))).get("proxy")
             ]
     except (sqlite3.Error, OSError, ValueError, DecryptionFailed):
         return []

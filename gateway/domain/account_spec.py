@@ -147,7 +147,7 @@ def build_account_fields(account: Account) -> dict[str, Any]:
         "id": account.id,
         "name": account.name,
         "status": account.status,
-        **_write_quota(account.quota),
+        **_build_quota_fields(account.quota),
         **attrs.asdict(account.limits),
         "groups": list(account.groups),
         "declared": account.declared,
@@ -164,7 +164,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "key": key.masked,
         "status": key.status,
         "expires_at": None if key.expires_s is None else build_time(key.expires_s),
-        **_write_quota(key.quota),
+        **_build_quota_fields(key.quota),
         **attrs.asdict(key.limits),
         "models": list(key.models),
         "group": key.group,
@@ -182,7 +182,7 @@ def _build_quota(usd: Decimal | None, period: QuotaPeriod | None, status: Litera
     return Quota(limit, period or ("none" if limit is None else "lifetime"), status)
 
 
-def _write_quota(quota: Quota) -> dict[str, Any]:
+def _build_quota_fields(quota: Quota) -> dict[str, Any]:
     limit = quota.limit_nanos
     return {
         "quota_usd": None if limit is None else limit / NANOS_PER_USD,

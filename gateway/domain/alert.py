@@ -54,7 +54,7 @@ class Condition:
 class Findings:
     """The conditions that hold now.
 
-    ``unknown``: subjects whose condition may hold or not. ``well``: subjects whose condition has ended for good.
+    ``unknown``: subjects whose condition may hold or not. ``well``: subjects whose condition has ended permanently.
     ``own``: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
     """
 

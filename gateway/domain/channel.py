@@ -113,11 +113,11 @@ class Channel:
         return not self.groups or group in self.groups
 
     def keeps(self, model: str) -> bool:
-        """Return whether a synchronised model passes the globs in ``models``; without globs every model does."""
+        """Return whether a synchronized model passes the globs in ``models``; without globs every model does."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def matches(self, model: str) -> bool:
-        """Return whether a channel without synchronisation serves ``model`` by one of its globs."""
+        """Return whether a channel without synchronization serves ``model`` by one of its globs."""
         return not self.sync and any(fnmatchcase(model, glob) for glob in self.patterns)
 
 

@@ -4,7 +4,7 @@ A kind of request (``EndpointKey``) is an API format and the provider's name of 
 account that sent the request. Consecutive failures of one account count only once for all accounts. So if an account's
 prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: as many
 accounts in a row have failed as failures in a row trip it for one account (at least ``ENOUGH_ACCOUNTS``), or it is open
-for ``ENOUGH_ACCOUNTS`` accounts at once.
+for ``ENOUGH_ACCOUNTS`` accounts immediately.
 
 If a provider fails at several kinds of request without a success in between, the whole channel trips: first for the
 account, then for all. A circuit exists only while it has state: an empty mapping means that nothing has failed

@@ -26,7 +26,7 @@ MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}
 class InferenceRequest:
     """One checked request.
 
-    ``body`` is the parsed JSON; the provider's request is serialised from it, not from the bytes.
+    ``body`` is the parsed JSON; the provider's request is serialized from it, not from the bytes.
 
     Attributes:
         include_usage: the client asked for the usage event itself.

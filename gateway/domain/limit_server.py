@@ -43,12 +43,12 @@ class LimitServerState:
 
 
 class LimitServer(Protocol):
-    """A connection to the server. It has at most one command under way. ``name``: its address without password."""
+    """A connection to the server. It has at most one command in progress. ``name``: its address without password."""
 
     name: str
 
     async def connect(self) -> None:
-        """Open the connection anew, and prepare the server."""
+        """Reopen the connection, and prepare the server."""
         ...
 
     async def run(self, command: bytes) -> bytes:

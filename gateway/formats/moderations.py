@@ -7,7 +7,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import PART_TOKENS, bound_text
-from gateway.formats.wire.fields import Body, kind_of, parse_model, refuse_missing
+from gateway.formats.wire.fields import Body, name_json_type, parse_model, refuse_missing
 
 DEFAULT_MODEL = "omni-moderation-latest"
 """OpenAI's default if the client names no model."""
@@ -33,7 +33,7 @@ def _list_input(body: Body) -> list[tuple[object, str]]:
     if isinstance(value, str):
         return [(value, "input")]
     if not isinstance(value, list):
-        raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
+        raise InvalidRequest(f"'input' must be a string or an array, not {name_json_type(value)}", param="input")
     if not value:
         raise InvalidRequest("'input' must not be an empty array", param="input")
     return [(item, f"input[{index}]") for index, item in enumerate(value)]

@@ -18,7 +18,7 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import PassthroughFormat, unchanged_answer, without_identity
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
-from gateway.formats.wire.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
+from gateway.formats.wire.fields import Body, name_json_type, parse_integer, parse_list, parse_model, refuse_missing
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
@@ -69,7 +69,7 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
     if isinstance(item, str):
         return len(item), bound_text(item)
     if not isinstance(item, dict):
-        raise InvalidRequest(f"'{where}' must be a string or an object, not {kind_of(item)}", param=where)
+        raise InvalidRequest(f"'{where}' must be a string or an object, not {name_json_type(item)}", param=where)
     fields = list(_list_fields(item))
     texts = [value for name, value in fields if name not in _MEDIA and isinstance(value, str)]
     return sum(map(len, texts)), sum(_bound_field(name, value) for name, value in fields)

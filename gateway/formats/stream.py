@@ -174,7 +174,7 @@ class StreamState:
 class PassthroughStream(StreamState):
     """Forwards whole events unchanged between a provider and a client with the same format.
 
-    A subclass implements ``_judge``, which interprets events, and ``feed``, which recognises pieces that need no
+    A subclass implements ``_judge``, which interprets events, and ``feed``, which recognizes pieces that need no
     inspection. An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream
     with a valid error event.
     """

@@ -18,7 +18,7 @@ unknown  nothing                           nothing                              
 
 "Held" is the longest of the reported length, the length by frames, and the last column. "Charged" is the length that
 the provider reports; without it, the reported length, or the length by frames if that is more than twice as long. WebM
-and MP4 without recognised frames are "others"; FLAC, MP3 and Ogg without recognised frames are "unknown". A length at
+and MP4 without recognized frames are "others"; FLAC, MP3 and Ogg without recognized frames are "unknown". A length at
 which the file would have less than 1 kbit/s is ignored, even if a provider reports it.
 
 Known limits: audio of less than 16 kbit/s in an unreadable format costs up to three times its reservation. A WebM or

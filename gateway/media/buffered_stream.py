@@ -69,7 +69,7 @@ class BufferedStream:
 
 
 class BufferedPassthrough:
-    """The stream transform of a ``BufferedStream``: passes everything on at once."""
+    """The stream transform of a ``BufferedStream``: passes everything on immediately."""
 
     __slots__ = ("_reply", "ended", "error", "events")
     noise = 0

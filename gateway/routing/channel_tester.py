@@ -83,7 +83,7 @@ class ChannelTester:
         self._clock = clock
 
     async def ask(self, channel: Channel) -> Answer:
-        """Ask a channel's provider for its models. Without a list, only a synchronised channel fails."""
+        """Ask a channel's provider for its models. Without a list, only a synchronized channel fails."""
         if PROVIDERS[channel.provider].models_path is None and not channel.sync:
             return Answer(requested=False)
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """The channel service: channels of the configuration file and those added at run time, else the discovered ones.
 
 When a method that changes a channel returns, the catalog and the load balancer use the change, and the models are
-synchronised. Running requests keep the channel configuration with which they began.
+synchronized. Running requests keep the channel configuration with which they began.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class ChannelService:
     async def add(
         self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none", request: bool = False
     ) -> Channel:
-        """Add a channel. It gets requests at once unless ``check`` holds it.
+        """Add a channel. It gets requests immediately unless ``check`` holds it.
 
         If ``request`` is set, the check also sends one real request of one token.
         Raises ``InvalidRequest`` (also if ``check`` refuses the channel), ``Conflict``, ``StoreUnavailable``.
@@ -266,7 +266,7 @@ class ChannelService:
                 await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
-        """Fetch a synchronised channel's model list now. Return the error if that failed."""
+        """Fetch a synchronized channel's model list now. Return the error if that failed."""
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel
@@ -281,7 +281,7 @@ class ChannelService:
         return answer.error
 
     def _note_answer(self, channel: Channel, answer: Answer) -> None:
-        """Update the catalog with a synchronised channel's model list, or record why fetching it failed."""
+        """Update the catalog with a synchronized channel's model list, or record why fetching it failed."""
         if not channel.sync:
             return
         if self._note_listing is not None:

@@ -20,7 +20,7 @@ LOCAL_TIMEOUT_S = 0.5
 
 
 def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
-    """Return a synchronised channel for every provider whose usual key variable is set."""
+    """Return a synchronized channel for every provider whose usual key variable is set."""
     return [
         Channel(provider.slug, provider.slug, base_url, (key,), sync=True, origin="environment")
         for provider in PROVIDERS.values()

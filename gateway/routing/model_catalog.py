@@ -103,7 +103,7 @@ class ModelCatalog:
         return self._synced.get(channel.name) or SyncStatus()
 
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
-        """Return a channel's models, sorted by id. None if a synchronised channel has never listed any."""
+        """Return a channel's models, sorted by id. None if a synchronized channel has never listed any."""
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
@@ -120,7 +120,7 @@ class ModelCatalog:
         return serving
 
     def _may_serve(self, channel: Channel, model: str) -> bool:
-        """Return whether a synchronised channel whose model list is unknown may serve ``model``.
+        """Return whether a synchronized channel whose model list is unknown may serve ``model``.
 
         Before the first listing, it may have any model that passes the filter. If the listing failed, only aliases and
         models that pass a filter set by the operator count.

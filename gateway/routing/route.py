@@ -237,7 +237,8 @@ class Route:
         balancer = self._load_balancer
         now, rules, account = balancer.now, balancer.settings.rules, self._account
         candidates = [
-            _weigh(target, target.state.find_share(target.endpoint_key, account, now, rules)) for target in targets
+            _build_candidate(target, target.state.find_share(target.endpoint_key, account, now, rules))
+            for target in targets
         ]
         return choose(candidates, self._sticky, balancer.draw_random()) or targets[0]
 
@@ -334,7 +335,7 @@ def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))
 
 
-def _weigh(target: Target, share: float) -> Candidate[Target]:
+def _build_candidate(target: Target, share: float) -> Candidate[Target]:
     channel = target.channel
     return Candidate(
         target,

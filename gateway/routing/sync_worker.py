@@ -1,4 +1,4 @@
-"""Keeps the catalog up to date: lists the models of every synchronised channel, at the start and then regularly."""
+"""Keeps the catalog up to date: lists the models of every synchronized channel, at the start and then regularly."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ RETRY_EVERY_S = 60.0
 
 
 class ModelSyncer:
-    """Synchronises the models of channels; a failed listing removes no model. ``interval`` returns seconds."""
+    """Synchronizes the models of channels; a failed listing removes no model. ``interval`` returns seconds."""
 
     def __init__(self, catalog: ModelCatalog, channels: ChannelService, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog
@@ -25,7 +25,7 @@ class ModelSyncer:
             await asyncio.sleep(self._interval() * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - no secret
 
     async def sync(self) -> None:
-        """List the models of every synchronised channel once, concurrently."""
+        """List the models of every synchronized channel once, concurrently."""
         await asyncio.gather(*(self._channels.sync(channel) for channel in self._catalog.channels))
 
 

@@ -49,7 +49,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def forward_response(request: web.Request) -> web.StreamResponse:
-    """Forward a request; answer a background request at once with a queued response.
+    """Forward a request; answer a background request immediately with a queued response.
 
     A background request with ``stream`` runs at the provider; its stream is read to the end without the client.
     """

@@ -47,7 +47,7 @@ class LimitedConnection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When the connection became idle (loop time); None while a request is under way."""
+        """When the connection became idle (loop time); None while a request is in progress."""
 
     @property
     def unauthenticated_since(self) -> float | None:

@@ -60,7 +60,7 @@ class GatewayProtocol(RequestHandler):
                 limiter.release(self.handshake)
             room = limiter.admit(self, find_peer_address(transport))
             if room == "none":
-                cast("asyncio.Transport", transport).write(write_crowded(server.address))
+                cast("asyncio.Transport", transport).write(build_crowded_response(server.address))
                 self.force_close()
                 return
             self._limiter = limiter
@@ -109,7 +109,7 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def idle_since(self) -> float | None:
-        """When the connection became idle (loop time); None while a request is under way."""
+        """When the connection became idle (loop time); None while a request is in progress."""
         if self._request_in_progress or self._messages:
             return None
         return self._next_keepalive_close_time - self._keepalive_timeout
@@ -260,7 +260,7 @@ class GatewayServer(web.Server):
                 return
 
 
-def write_crowded(address: str) -> bytes:
+def build_crowded_response(address: str) -> bytes:
     """Return the response for a connection beyond the limit; it is sent without reading a request."""
     error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
     error.doc_url = find_page(error.public_code, address)

@@ -154,7 +154,7 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
     if ctx.attempts:
         headers["x-gateway-attempts"] = str(len(ctx.attempts))
         if ctx.attempts[0].failure is not None:
-            headers["x-gateway-tried"] = _list_failures(ctx)
+            headers["x-gateway-tried"] = _format_failures(ctx)
         if adapted := ctx.attempts[-1].translator.adapted:
             headers["x-gateway-adapted"] = build_adapted(adapted)
     if ctx.rate_limits is not None:
@@ -162,7 +162,7 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
     return headers
 
 
-def _list_failures(ctx: RequestContext) -> str:
+def _format_failures(ctx: RequestContext) -> str:
     """List the failed attempts, without channel names: clients must not learn them."""
     failures = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     return ", ".join(f"{failure.code};ms={failure.ms}" for failure in failures)

@@ -117,10 +117,10 @@ def find_site(request: web.Request) -> RelyingParty | None:
     http = request.app[SERVICES].http
     if http.base_url:
         return find_relying_party(http.base_url)
-    site = find_relying_party(f"{'https' if is_secure(request) else 'http'}://{_write_host(request)}")
+    site = find_relying_party(f"{'https' if is_secure(request) else 'http'}://{_find_host(request)}")
     trusted = site is not None and (is_localhost(site.id) or is_inside(find_peer(request), http.trusted_proxies))
     return site if trusted else None
 
 
-def _write_host(request: web.Request) -> str:
+def _find_host(request: web.Request) -> str:
     return find_origin(request).partition("://")[2]

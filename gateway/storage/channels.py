@@ -101,14 +101,14 @@ class ChannelRepository:
             raise NotFound(f"No channel has the id {channel_id}")
 
     def _parse(self, row: Row[Any]) -> Channel:
-        return _read_channel(row, self._seal.open(row.sealed, about=write_about(row.id)))
+        return _read_channel(row, self._seal.open(row.sealed, about=build_associated_data(row.id)))
 
     def _seal_secrets(self, channel: Channel, channel_id: int) -> bytes:
         plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
-        return self._seal.seal(plain, about=write_about(channel_id))
+        return self._seal.seal(plain, about=build_associated_data(channel_id))
 
 
-def write_about(channel_id: int) -> str:
+def build_associated_data(channel_id: int) -> str:
     """Return the context to which a channel's secrets are bound."""
     return f"channel:{channel_id}"
 

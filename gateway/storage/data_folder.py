@@ -24,7 +24,7 @@ UNSTORABLE = "requests.unstorable"
 NODE_ID = "node.id"
 ADMIN_TOKEN = "admin.token"  # noqa: S105 - its file
 SECRETS: Mapping[str, str] = {
-    "pepper": "no API key is recognised: each has to be rotated",
+    "pepper": "no API key is recognized: each has to be rotated",
     "master.key": "provider keys and second factors in the database cannot be decrypted",
     "media.key": "links to stored images that were given out no longer open",
     "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",

@@ -39,7 +39,7 @@ async def check_secrets(
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create the files for a new database.
 
-    ``master_key`` replaces its file. Unusable files of ``renew`` are created anew. The rows ``beside`` are stored in
+    ``master_key`` replaces its file. Unusable files of ``renew`` are created again. The rows ``beside`` are stored in
     the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
     """
     known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}

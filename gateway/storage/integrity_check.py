@@ -39,7 +39,7 @@ async def check_before_start(path: Path, within_s: float) -> None:
 
 async def find_damage(path: Path) -> list[str]:
     """Return the problems of the database at ``path``, table by table, without a time limit."""
-    connection = sqlite3.connect(write_uri(path), uri=True, check_same_thread=False)
+    connection = sqlite3.connect(build_read_only_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
         work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
         try:
@@ -55,7 +55,7 @@ def _check(path: Path, until: float) -> list[str]:
     if not path.exists():
         return problems
     try:
-        with closing(sqlite3.connect(write_uri(path), uri=True)) as connection:
+        with closing(sqlite3.connect(build_read_only_uri(path), uri=True)) as connection:
             if is_foreign(connection):
                 return [_FOREIGN]
             connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
@@ -96,7 +96,7 @@ def read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
     return [] if found == ["ok"] else found
 
 
-def write_uri(path: Path) -> str:
+def build_read_only_uri(path: Path) -> str:
     """Return the URI that opens a database read-only and creates no file."""
     # Without a WAL the file is complete, and SQLite need not create two more files to read it.
     log = path.with_name(f"{path.name}-wal")

@@ -131,7 +131,7 @@ class KeptResponseRepository:
         return swept
 
     def _pack(self, response: KeptResponse) -> dict[str, Any]:
-        about, plain = _write_about(response.id), len(response.body).to_bytes(_LENGTH, "big") + response.body
+        about, plain = _build_associated_data(response.id), len(response.body).to_bytes(_LENGTH, "big") + response.body
         sealed = self._seal.seal(zlib.compress(plain, _LEVEL), about=about)
         inputs = self._seal.seal(zlib.compress(response.items, _LEVEL), about=f"{about}:inputs")
         return {
@@ -148,7 +148,7 @@ class KeptResponseRepository:
         }
 
     def _unpack(self, response: KeptResponse, row: Row[Any], room: int, *, items: bool) -> KeptResponse:
-        about = _write_about(row.id)
+        about = _build_associated_data(row.id)
         plain = self._open(row.sealed, about, room)
         end = _LENGTH + int.from_bytes(plain[:_LENGTH], "big")
         inputs = plain[end:]  # of a row of an earlier version
@@ -182,5 +182,5 @@ def _parse(row: Row[Any]) -> KeptResponse:
     )
 
 
-def _write_about(response_id: str) -> str:
+def _build_associated_data(response_id: str) -> str:
     return f"response:{response_id}"

@@ -77,7 +77,7 @@ class RequestLogRepository:
             query = await self._choose(wanted, whole)
         else:
             query = attrs.evolve(whole, index="id")
-        statement = write_list(wanted, query).where(*window.conditions).limit(limit + 1)
+        statement = build_list_query(wanted, query).where(*window.conditions).limit(limit + 1)
         found = [parse_request(row) for row in await self._database.read(statement)]
         full = len(found) > limit
         more = full or (query.low, query.high) != (whole.low, whole.high)
@@ -140,7 +140,7 @@ class RequestLogRepository:
         indexes = _list_indexes(wanted) if query.high - query.low > self._index_rows else []
         if not indexes:
             return best
-        ends = [write_reach(wanted, attrs.evolve(query, index=name), self._index_rows) for name in indexes]
+        ends = [build_reach_query(wanted, attrs.evolve(query, index=name), self._index_rows) for name in indexes]
         (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
         for name, end in zip(indexes, reached, strict=True):
             if wanted.after is None:
@@ -185,23 +185,25 @@ def _list_indexes(wanted: RequestFilter) -> list[str]:
     return [name for name, there in useful.items() if there]
 
 
-def write_reach(wanted: RequestFilter, query: _PageQuery, most: int) -> Select[tuple[int]]:
+def build_reach_query(wanted: RequestFilter, query: _PageQuery, most: int) -> Select[tuple[int]]:
     """Select the sequence of the ``most``-th row that an index finds; empty if there are fewer."""
-    found = select(_sequence).where(_write_index(wanted, query.index), _sequence >= query.low, _sequence < query.high)
+    found = select(_sequence).where(
+        _build_index_condition(wanted, query.index), _sequence >= query.low, _sequence < query.high
+    )
     order = _sequence.desc() if wanted.after is None else _sequence
     return found.order_by(order).limit(1).offset(most - 1)
 
 
-def write_list(wanted: RequestFilter, query: _PageQuery) -> Select[Any]:
+def build_list_query(wanted: RequestFilter, query: _PageQuery) -> Select[Any]:
     """Select the matching rows within the range."""
     found = select(requests).where(_sequence >= query.low, _sequence < query.high)
     found = found.where(*_write_conditions(wanted, query.index))
     if query.index is not None:
-        found = found.where(_write_index(wanted, query.index))
+        found = found.where(_build_index_condition(wanted, query.index))
     return found.order_by(_sequence.desc() if wanted.after is None else _sequence)
 
 
-def _write_index(wanted: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
+def _build_index_condition(wanted: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
     if index == "wrong":
         return WRONG
     return _C[index or ""] == (wanted.request_id if index == "id" else getattr(wanted, index or ""))

@@ -1,6 +1,6 @@
 """Stores uploads until they are forwarded: small ones in memory, the rest in files without a name.
 
-A nameless file (``O_TMPFILE``, or one that is unlinked at once) disappears with its last descriptor, however the
+A nameless file (``O_TMPFILE``, or one that is unlinked immediately) disappears with its last descriptor, however the
 process ends. Nothing here touches the disk on the event loop.
 """
 

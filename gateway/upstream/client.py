@@ -294,7 +294,7 @@ class PooledHttpClient:
 
 
 def _check_resendable(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
-    """Return if an unanswered idempotent request may be sent again at once, because a reused connection broke.
+    """Return if an unanswered idempotent request may be sent again immediately, because a reused connection broke.
 
     Else raise the error: ``StaleConnection`` if the provider cannot have processed the request, because the connection
     broke at most ``RESEND_WITHIN_S`` after the request was written or before all of it was sent. ``since_s``: seconds

@@ -110,7 +110,7 @@ class Connector:
         except ProxyConnectionError:
             raise
         except Exception as error:  # the library raises various exceptions for a proxy's answer
-            raise _refused_by_proxy() from error
+            raise _make_proxy_refusal() from error
 
     async def _attach(self, sock: socket.socket, origin: Origin, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ def _close_after_failure(sock: socket.socket, loop: asyncio.AbstractEventLoop) -
         sock.detach()
 
 
-def _refused_by_proxy(received: bytes = b"") -> ProxyRefused:
+def _make_proxy_refusal(received: bytes = b"") -> ProxyRefused:
     status = _STATUS.match(received)
     return ProxyRefused("" if status is None else describe_status(int(status[1])))
 
@@ -157,10 +157,10 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
         piece = await loop.sock_recv(sock, 4096)
         received += piece
         if not piece or len(received) > MAX_TUNNEL_BYTES:
-            raise _refused_by_proxy(received)
+            raise _make_proxy_refusal(received)
     # The origin sends nothing before a request, so further bytes cannot come from it.
     if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
-        raise _refused_by_proxy(received)
+        raise _make_proxy_refusal(received)
 
 
 def refuse() -> ProviderBadResponse:

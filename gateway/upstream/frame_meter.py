@@ -70,7 +70,7 @@ class FrameMeter(asyncio.Protocol):
         transport.set_protocol(self)
 
     def watch(self, on_refusal: Callable[[], None]) -> None:
-        """Call ``on_refusal`` once the connection exceeds a limit, or at once if it already has."""
+        """Call ``on_refusal`` once the connection exceeds a limit, or immediately if it already has."""
         self._on_refusal = on_refusal
         if self._refused:
             on_refusal()
@@ -83,7 +83,7 @@ class FrameMeter(asyncio.Protocol):
             self._count()
 
     def is_late(self, now: float) -> bool:
-        """Return whether a large frame has been under way for ``FRAME_S``; ``now`` is the loop's time."""
+        """Return whether a large frame has been in progress for ``FRAME_S``; ``now`` is the loop's time."""
         passed, since = self._progress
         if not self._counted or passed != self._passed:
             self._progress = (self._passed, now)

@@ -236,12 +236,12 @@ class ResponseParser:
             left = self._left = left - len(data)
         self._parser.feed_data(data)
         if self.chunked:
-            self._find_edge(data)
+            self._track_edge(data)
         # llhttp must agree about the end of the body.
         elif self.complete != (left == 0):
             raise HttpParserError("An end that the head does not say, or none where it does")
 
-    def _find_edge(self, data: bytes) -> None:
+    def _track_edge(self, data: bytes) -> None:
         # llhttp skips line ends between two responses. A chunked body ends with a byte that is neither CR nor LF, and
         # CRLF CRLF.
         tail = self._tail = (data if len(data) > len(_HEAD_END) else self._tail + data)[-5:]

@@ -19,7 +19,7 @@ USER_AGENT = "model-gateway"
 
 
 def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
-    """Return the delivery for a job's end, due at once; None if the job has no webhook.
+    """Return the delivery for a job's end, due immediately; None if the job has no webhook.
 
     ``delivery_id``: unique, ``evt_...``. Raises ``ValueError`` if the job has not ended.
     """

@@ -19,7 +19,7 @@ PROMPT_NS = 50_000_000
 WARM_STREAMS = 64
 
 
-class Crowd:
+class LoadCallers:
     """A relay, freshly started, under more and more streams.
 
     Args:

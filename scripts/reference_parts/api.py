@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from gateway.server.openapi.docs_page import ADDRESS, Chapter, DocsBody, DocsOperation, list_chapters
 from gateway.server.openapi.document import get_document
-from gateway.server.openapi.error_responses import list_codes, name_phrase
+from gateway.server.openapi.error_responses import map_codes, name_phrase
 from gateway.server.openapi.schema_table import SchemaRow
 from scripts.reference_parts.markdown import join_blocks, write_code, write_table, write_text
 
@@ -65,7 +65,7 @@ def _build_operation(operation: DocsOperation) -> Iterator[str]:
 
 
 def _link_status(status: str) -> str:
-    if int(status) not in list_codes():
+    if int(status) not in map_codes():
         return status
     return f"[{status}](errors.md#{status}-{name_phrase(int(status)).lower().replace(' ', '-')})"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gateway.server.openapi.error_responses import list_codes, name_phrase
+from gateway.server.openapi.error_responses import map_codes, name_phrase
 from scripts.reference_parts.markdown import join_blocks, write_text
 
 FIXES: Mapping[str, str] = {
@@ -102,7 +102,7 @@ def build_errors() -> str:
 
 def _list_blocks() -> Iterator[str]:
     seen: set[str] = set()
-    for status, meanings in list_codes().items():
+    for status, meanings in map_codes().items():
         yield f"## {status} {name_phrase(status)}"
         for code, meaning in meanings.items():
             yield f"### {code}" if code not in seen else f"### {code} with {status}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = re.compile(
@@ -43,4 +43,4 @@ def test_a_bare_name_is_found(text: str, bare: bool) -> None:
 
 
 def test_the_command_for_an_extra_names_this_checkout() -> None:
-    assert write_install("sso") == f"pip install '{ROOT}[sso]'"
+    assert format_install_command("sso") == f"pip install '{ROOT}[sso]'"

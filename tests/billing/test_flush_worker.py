@@ -25,7 +25,7 @@ from tests.support.stores import copy_template
 from tests.support.worker_loop import run_hurried
 
 
-class MoodyStore(Repositories):
+class UnreliableStore(Repositories):
     """A store that fails as ``moods`` say, one a commit, and is well when they are used up."""
 
     def __init__(self, *moods: Callable[[], BaseException] | None) -> None:
@@ -75,7 +75,7 @@ def put(write_queue: WriteQueue, journal: RequestJournal, first: int, last: int)
 
 
 async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     expected = put(write_queue, journal, 0, 5)
     assert list(find(path)) == expected
     with capture_logs() as reported:
@@ -88,7 +88,7 @@ async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal:
 
 
 async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore(unavailable)
+    write_queue, store = WriteQueue(), UnreliableStore(unavailable)
     put(write_queue, journal, 0, 5)
     flush = LedgerFlusher(write_queue, store, journal)
     assert not await flush.flush()
@@ -98,7 +98,7 @@ async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
 
 
 async def test_a_long_queue_is_stored_batch_by_batch(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     expected = put(write_queue, journal, 0, 2 * BATCH + 3)
     assert await LedgerFlusher(write_queue, store, journal).flush()
     assert await read_ids(store) == expected
@@ -106,14 +106,14 @@ async def test_a_long_queue_is_stored_batch_by_batch(journal: RequestJournal) ->
 
 
 async def test_nothing_put_asks_nothing_of_the_store(journal: RequestJournal) -> None:
-    store, write_queue = MoodyStore(unavailable), WriteQueue()
+    store, write_queue = UnreliableStore(unavailable), WriteQueue()
     assert await LedgerFlusher(write_queue, store, journal).flush()
     assert store.batches == []
     assert not write_queue.failing
 
 
 async def test_a_store_that_fails_keeps_every_row_in_order(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     expected = put(write_queue, journal, 0, BATCH + 5)
     assert not await flush.flush()
@@ -127,7 +127,7 @@ async def test_a_store_that_fails_keeps_every_row_in_order(journal: RequestJourn
 
 async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJournal) -> None:
     """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
-    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     journal.start_at_once(begin(make_row("running")))
     expected = put(write_queue, journal, 0, BATCH + 2)
@@ -140,7 +140,7 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJour
 
 
 async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     store.gate.clear()
     expected = put(write_queue, journal, 0, 3)
     task = asyncio.create_task(LedgerFlusher(write_queue, store, journal).flush())
@@ -154,7 +154,7 @@ async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: R
 async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batch_there_is(
     journal: RequestJournal,
 ) -> None:
-    write_queue, store = WriteQueue(), MoodyStore(unavailable, unavailable)
+    write_queue, store = WriteQueue(), UnreliableStore(unavailable, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     write_queue.check_room()
     put(write_queue, journal, 0, 2)
@@ -172,7 +172,7 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
 
 
 async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     put(write_queue, journal, 0, BATCH + 1)
     with capture_logs() as reported:
@@ -190,7 +190,7 @@ async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_a
 async def test_a_failure_that_nobody_foresaw_drops_no_row(
     path: Path, journal: RequestJournal, error: type[BaseException]
 ) -> None:
-    write_queue, store = WriteQueue(), MoodyStore(error)
+    write_queue, store = WriteQueue(), UnreliableStore(error)
     flush = LedgerFlusher(write_queue, store, journal)
     expected = put(write_queue, journal, 0, 3)
     with pytest.raises(error):
@@ -202,7 +202,7 @@ async def test_a_failure_that_nobody_foresaw_drops_no_row(
 
 
 async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     flush = LedgerFlusher(write_queue, store, journal)
     expected = put(write_queue, journal, 0, 3)
     store.gate.clear()
@@ -217,7 +217,7 @@ async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: Req
 
 
 async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: RequestJournal) -> None:
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     store.gate.clear()
     flush = LedgerFlusher(write_queue, store, journal, commit_delay_s=0)
     job = asyncio.create_task(flush.run())
@@ -235,7 +235,7 @@ async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: Request
 
 async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJournal) -> None:
     """What the audit leans on: a row is in the outbox or in the store, and in no third place."""
-    write_queue, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), UnreliableStore()
     flush = LedgerFlusher(write_queue, store, journal)
     expected = put(write_queue, journal, 0, 3)
     store.gate.clear()
@@ -257,7 +257,7 @@ async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJourn
 
 def test_rows_wait_for_others_until_one_has_waited_long_or_they_are_many_or_are_read(path: Path) -> None:
     async def main() -> None:
-        write_queue, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
+        write_queue, store, journal = WriteQueue(), UnreliableStore(), RequestJournal(path)
         flusher, after = LedgerFlusher(write_queue, store, journal), list[int]()
 
         async def note_commit() -> None:
@@ -293,7 +293,7 @@ def test_rows_wait_for_others_until_one_has_waited_long_or_they_are_many_or_are_
 
 
 async def test_a_reader_does_not_wait_for_a_store_that_hangs(path: Path) -> None:
-    write_queue, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
+    write_queue, store, journal = WriteQueue(), UnreliableStore(), RequestJournal(path)
     flusher = LedgerFlusher(write_queue, store, journal)
     store.gate.clear()
     expected = put(write_queue, journal, 0, 2)
@@ -310,7 +310,7 @@ async def test_a_reader_does_not_wait_for_a_store_that_hangs(path: Path) -> None
 
 def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
     async def main() -> None:
-        write_queue, store, journal = WriteQueue(), MoodyStore(unavailable, unavailable), RequestJournal(path)
+        write_queue, store, journal = WriteQueue(), UnreliableStore(unavailable, unavailable), RequestJournal(path)
         job = asyncio.create_task(LedgerFlusher(write_queue, store, journal).run())
         expected = put(write_queue, journal, 0, 3)
         await asyncio.sleep(10 * RETRY_AFTER_S)

@@ -400,7 +400,7 @@ async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_
     assert (await billing.accounting.reconcile())["held_usd"] == 0
 
 
-class Restless(VideoRepository):
+class ChangingVideos(VideoRepository):
     """At every look another job has just been put on record, and is refused right after."""
 
     looks = 0
@@ -412,7 +412,7 @@ class Restless(VideoRepository):
 
 
 async def test_another_job_at_every_look_is_one_that_comes_and_goes(billing: BillingServices) -> None:
-    store = Restless(billing.disk.database)
+    store = ChangingVideos(billing.disk.database)
     await build_held_videos(billing, store).begin(1, 30)
     assert await problems(billing) == []
     assert store.looks == 2

@@ -124,7 +124,7 @@ async def test_a_row_that_was_retired_since_it_was_stored_is_charged_no_second_t
 
 async def test_nothing_left_asks_nothing_of_the_store(path: Path) -> None:
     with capture_logs() as reported:
-        await start_again(path, Unwilling())
+        await start_again(path, RefusingStore())
     assert reported == []
 
 
@@ -143,7 +143,7 @@ async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
     assert reported[-1] == {"event": "journal_recovered", "log_level": "info", "rows": 3, "interrupted": 2}
 
 
-class Unwilling(Repositories):
+class RefusingStore(Repositories):
     """A store that takes nothing."""
 
     async def post_again(self, _rows: Sequence[RequestRecord]) -> None:
@@ -153,7 +153,7 @@ class Unwilling(Repositories):
 async def test_what_cannot_be_stored_is_left_for_the_next_start(path: Path) -> None:
     crash(path, ENDED, running=[RUNNING])
     with pytest.raises(StoreUnavailable):
-        await start_again(path, Unwilling(), "charge")
+        await start_again(path, RefusingStore(), "charge")
     assert find(path) == {"req_running": False, "req_ended": True}
     store = Repositories()
     await start_again(path, store)

@@ -239,9 +239,9 @@ async def test_a_sync_says_which_models_came_and_went(gateway_with: StartGateway
         assert "sync error        The provider failed" in shown
         await operator.ask("channels", "edit", "lab", "--no-sync", "--model", "a")
     refused = await operator.type("channels", "sync", "lab")
-    assert (refused.exit_code, "does not synchronise" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "does not synchronize" in refused.stderr) == (1, True)
     nothing = await operator.type("channels", "sync")
-    assert (nothing.exit_code, nothing.stderr) == (0, "No channel synchronises its models.\n")
+    assert (nothing.exit_code, nothing.stderr) == (0, "No channel synchronizes its models.\n")
 
 
 async def test_what_the_file_declares_is_changed_there(gateway_with: StartGateway) -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from gateway import __version__
 from gateway.cli.main import main
 from gateway.config.extras import MODULES
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 from gateway.storage.data_folder import DataFolder, find_holder
 from tests.support import command_line
 
@@ -327,7 +327,7 @@ def test_check_and_doctor_name_an_extra_that_is_not_installed(
         words = [command, "--config", str(config), "--data", str(tmp_path / "data")]
         result = CliRunner().invoke(main, words, env={"GATEWAY_DISCOVER": "0"})
         assert result.exit_code == 1
-        assert write_install(extra) in " ".join(result.output.split()), result.output
+        assert format_install_command(extra) in " ".join(result.output.split()), result.output
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ async def watch_store(url: str, world: World) -> None:
         connection.terminate()
 
 
-class Crowd:
+class LoadCallers:
     """Callers that ask one node after another until told to stop; what a node answers is counted."""
 
     def __init__(self, nodes: Sequence[GatewayProcess], secret: str) -> None:
@@ -207,7 +207,7 @@ async def test_requests_that_end_at_different_costs_never_spend_more_than_the_li
             site = Site(nodes, url, Door())
             secret = await site.make_caller(covered, "account under keys", "daily")
             watching = asyncio.create_task(watch_store(url, world))
-            crowd = Crowd(nodes, secret)
+            crowd = LoadCallers(nodes, secret)
             calls = [asyncio.create_task(crowd.run(number)) for number in range(48)]
             began = time.perf_counter()
             while crowd.answers[429] < 200 or min(crowd.answers.values()) == 0:
@@ -247,7 +247,7 @@ async def test_four_nodes_that_are_killed_at_random_under_load_charge_each_reque
         async with start_nodes(tmp_path, [url] * NODES, tables) as nodes:
             site = Site(nodes, url, Door())
             secret = await site.make_caller(100_000, "account under keys", "lifetime")
-            crowd = Crowd(nodes, secret)
+            crowd = LoadCallers(nodes, secret)
             calls = [asyncio.create_task(crowd.run(number)) for number in range(48)]
             until = time.perf_counter() + lasts_s
             starting: dict[int, asyncio.Task[Any]] = {}

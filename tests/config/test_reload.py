@@ -518,7 +518,7 @@ async def test_nothing_secret_is_in_a_report_or_in_the_log(
     assert [name for name, secret in SECRETS.items() if secret in heard] == []
 
 
-async def test_a_new_synchronised_channel_is_listed_when_the_reload_returns(reloadable: Reload) -> None:
+async def test_a_new_synchronized_channel_is_listed_when_the_reload_returns(reloadable: Reload) -> None:
     async with ScriptedUpstream([listing("s1", "s2")]) as up, ScriptedUpstream([answer(b"", 500)]) as down:
         site = await reloadable({"channel": [channel(NOWHERE)]})
         synced = [

@@ -89,7 +89,7 @@ def test_the_patterns_follow_the_models_of_a_changed_channel() -> None:
         (("gpt-*",), True, "gpt-4", False),  # there a glob only filters what is listed
     ],
 )
-def test_a_channel_that_is_not_synchronised_serves_whatever_matches(
+def test_a_channel_that_is_not_synchronized_serves_whatever_matches(
     models: tuple[str, ...], sync: bool, model: str, matches: bool
 ) -> None:
     assert Channel("up", "custom", "http://x", models=models, sync=sync).matches(model) is matches

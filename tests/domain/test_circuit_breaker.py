@@ -338,7 +338,7 @@ def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
 # Anything, in any order
 
 
-class Clinic(RuleBasedStateMachine):
+class BreakerMachine(RuleBasedStateMachine):
     """One breaker, calls under way through it, a clock turned by hand, and a probe that comes by."""
 
     def __init__(self) -> None:
@@ -473,5 +473,5 @@ class Clinic(RuleBasedStateMachine):
             assert LEAST_SHARE <= self.breaker.share(self.now, self.settings) <= 1
 
 
-Clinic.TestCase.settings = settings(stateful_step_count=40)
-TestClinic = Clinic.TestCase
+BreakerMachine.TestCase.settings = settings(stateful_step_count=40)
+TestClinic = BreakerMachine.TestCase

@@ -326,7 +326,7 @@ async def test_a_model_of_two_channels_stays_until_the_last_of_them_is_without_i
         await seen.gateway.rows(2)
 
 
-async def test_a_fixed_channel_and_a_synchronised_one_may_offer_the_same(gateway_with: StartGateway) -> None:
+async def test_a_fixed_channel_and_a_synchronized_one_may_offer_the_same(gateway_with: StartGateway) -> None:
     async with (
         ScriptedUpstream(listing("m"), listing("n"), listing("n")) as up,
         ScriptedUpstream([answer(COMPLETION)]) as fixed,
@@ -342,7 +342,7 @@ async def test_a_fixed_channel_and_a_synchronised_one_may_offer_the_same(gateway
         await seen.gateway.rows(1)
 
 
-async def test_a_fixed_channel_cannot_be_synchronised(gateway_with: StartGateway) -> None:
+async def test_a_fixed_channel_cannot_be_synchronized(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     headers = {"Authorization": f"Bearer {gateway.admin_token}"}
     url = f"{gateway.url}/admin/v1/channels"

@@ -105,7 +105,7 @@ ROUNDS: Sequence[Sequence[Case]] = (
 """Of each process, the jobs under whose hands it is killed. It ends at the point of the last."""
 
 
-class Theatre:
+class KillRun:
     """A provider, a caller, and the receiver of webhooks; gateways come and go.
 
     Attributes:
@@ -159,7 +159,7 @@ def write_hook(prompt: str) -> str:
 
 
 @asynccontextmanager
-async def open_theatre() -> AsyncIterator[Theatre]:
+async def open_theatre() -> AsyncIterator[KillRun]:
     reported = Counter[str]()
 
     async def hear(request: web.Request) -> web.Response:
@@ -176,7 +176,7 @@ async def open_theatre() -> AsyncIterator[Theatre]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         hooks = f"http://127.0.0.1:{runner.addresses[0][1]}/hooks/"
         async with OpenAiVideos() as up, open_caller() as caller:
-            yield Theatre(up, caller, hooks, reported)
+            yield KillRun(up, caller, hooks, reported)
     finally:
         await runner.cleanup()
 
@@ -197,7 +197,7 @@ def serve(cases: Sequence[Case]) -> Sequence[str]:
     return "tests.support.fail_points", ",".join(case.prompt for case in cases if not case.asked), "serve"
 
 
-async def play(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
+async def play(theatre: KillRun, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
     """Have every job come to its point, and then the process is no more.
 
     Where one ends no other does meanwhile: it comes when the others are at their points, and the last one after it.
@@ -213,12 +213,12 @@ async def play(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case])
     await asyncio.gather(*crowd)
 
 
-def are_held(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> bool:
+def are_held(theatre: KillRun, gateway: GatewayProcess, cases: Sequence[Case]) -> bool:
     """Whether every one of them is where it is to be."""
     return all(is_held(theatre, gateway, case) for case in cases)
 
 
-def is_held(theatre: Theatre, gateway: GatewayProcess, case: Case) -> bool:
+def is_held(theatre: KillRun, gateway: GatewayProcess, case: Case) -> bool:
     """Whether one is."""
     if not case.asked:
         return any(line["point"] == case.prompt for line in gateway.read_log("held"))
@@ -228,7 +228,7 @@ def is_held(theatre: Theatre, gateway: GatewayProcess, case: Case) -> bool:
     return any(task.ranges if case.play.file != WELL.file else task.polls for task in tasks)
 
 
-async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
+async def check(theatre: KillRun, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
     """What must be true of the next process over the same folder, once every job has ended."""
     await eventually(lambda: theatre.have_ended(gateway), WAIT_LIMIT_S)
     jobs = await theatre.list_jobs(gateway)
@@ -251,7 +251,7 @@ async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]
     assert (account["spent_usd"], account["held_usd"]) == (completed, 0)
 
 
-async def check_job(theatre: Theatre, gateway: GatewayProcess, case: Case, job: Mapping[str, Any]) -> None:
+async def check_job(theatre: KillRun, gateway: GatewayProcess, case: Case, job: Mapping[str, Any]) -> None:
     """It has ended as it had to, its file is whole, and can be downloaded again."""
     assert job["status"] == ("completed" if case.ends == COMPLETED else "failed"), (case, job)
     assert job.get("error", {}).get("code") == (None if case.ends == COMPLETED else case.ends), (case, job)
@@ -265,7 +265,7 @@ async def check_job(theatre: Theatre, gateway: GatewayProcess, case: Case, job: 
     assert response.status == 404 or content == write_clip(case.prompt, CLIP_BYTES)
 
 
-async def repeat(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
+async def repeat(theatre: KillRun, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
     """What has left nothing may be asked for again, and is made once."""
     for case in cases:
         if case.ends is None:

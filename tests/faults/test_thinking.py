@@ -31,7 +31,7 @@ COMMENT = b": provider ping\n\n"
 Pieces = Sequence[float | bytes]
 
 
-class Paper:
+class RecordingStream:
     """An outlet that keeps what was written, each time with the second."""
 
     full = False
@@ -142,7 +142,7 @@ def relay(
     """What the caller heard and when, and the fault that ended it."""
 
     async def scene() -> tuple[list[tuple[int, bytes]], ProviderError | None]:
-        paper = Paper()
+        paper = RecordingStream()
         inference = parse_chat_inference({**HELLO, "stream": True})
         ctx = make_context(caller_of(), inference)
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
@@ -169,7 +169,7 @@ def relay(
     return run_skipping(scene())
 
 
-class Torn(Paper):
+class LeavingStream(RecordingStream):
     """The outlet of a caller that leaves when it should hear the end."""
 
     async def finish(self, data: bytes) -> None:  # noqa: ARG002 - the port's
@@ -264,7 +264,7 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         ctx = make_context(caller_of(), inference, route=route)
         going = Proxy(Thinkers([[ONE]]), load_balancer, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
-            await forward.stream(going, ctx, Torn(), settle=lambda _: None)
+            await forward.stream(going, ctx, LeavingStream(), settle=lambda _: None)
         return load_balancer.channels["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1

@@ -41,7 +41,7 @@ BROKE = ProviderBadResponse("it broke", phase="stream")
 ANSWERED = Usage(10, 20, 0, "upstream")
 
 
-class Letters:
+class LetterReader:
     """Reads one letter as one event; a dot ends, a bang is a fault, a question mark one that is raised at the end."""
 
     held_bytes = 0
@@ -77,7 +77,7 @@ class Letters:
         raise ProviderBadResponse("cut short", phase="stream")
 
 
-class Shout:
+class UpperCaseWriter:
     """Writes words in capitals; an end is a full stop, and a beginning nothing."""
 
     def __init__(self) -> None:
@@ -93,9 +93,9 @@ class Shout:
         return b""
 
 
-def open_transform(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, Shout]:
-    writer = Shout()
-    return TranslatingStream(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
+def open_transform(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, UpperCaseWriter]:
+    writer = UpperCaseWriter()
+    return TranslatingStream(LetterReader(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
 
 
 def test_a_translation_is_a_gate() -> None:
@@ -142,13 +142,13 @@ def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
 
 
 def test_what_cannot_be_written_any_more_is_a_fault() -> None:
-    class Full(Shout):
+    class Full(UpperCaseWriter):
         def write(self, event: Event) -> bytes:
             if event == TextDelta("x"):
                 raise BROKE
             return super().write(event)
 
-    transform = TranslatingStream(Letters(), Full(), call_of(0))
+    transform = TranslatingStream(LetterReader(), Full(), call_of(0))
     assert transform.feed(b"abxc") == b"AB"
     assert transform.feed(b"d") == b""
     assert transform.error is BROKE
@@ -178,11 +178,11 @@ def test_a_language_without_an_end_mark_gets_the_callers() -> None:
 
 
 def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
-    class Mute(Letters):
+    class SilentReader(LetterReader):
         def finish(self) -> list[Event]:
             return []
 
-    transform = TranslatingStream(Mute(), Shout(), call_of(0))
+    transform = TranslatingStream(SilentReader(), UpperCaseWriter(), call_of(0))
     transform.feed(b"a")
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
         transform.finish()

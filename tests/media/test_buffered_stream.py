@@ -22,7 +22,7 @@ USED = Usage(7, 9, images=2)
 
 
 @attrs.define
-class Easel:
+class SlowGeneration:
     """A painting that takes as long as the test wants, and says what became of it."""
 
     done: asyncio.Event = attrs.Factory(asyncio.Event)
@@ -55,7 +55,7 @@ async def turn() -> None:
 
 
 async def test_it_is_painted_before_anybody_asks_for_it() -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     response, heard = reply_of(easel.paint())
     await turn()
     assert easel.begun
@@ -67,7 +67,7 @@ async def test_it_is_painted_before_anybody_asks_for_it() -> None:
 
 
 async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     easel.done.set()
     response, heard = reply_of(easel.paint())
     assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.PAUSED  # type: ignore[func-returns-value]
@@ -78,7 +78,7 @@ async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() ->
 
 @pytest.mark.parametrize("fault", [ProviderBadResponse("broke"), ImageBlocked("no"), StoreUnavailable("full")])
 async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault: Exception) -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     easel.done.set()
     response, heard = reply_of(easel.paint(fault))
     for ask in (response.pump(lambda data, _raw: bool(heard.append(data))), response.read(100)):  # type: ignore[func-returns-value]
@@ -89,7 +89,7 @@ async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault
 
 
 async def test_whoever_breaks_it_off_before_it_began_is_heard() -> None:
-    easel, error = Easel(), ProviderTimeout("slow")
+    easel, error = SlowGeneration(), ProviderTimeout("slow")
     response, _ = reply_of(easel.paint())
     response.abort(error)
     with pytest.raises(ProviderTimeout) as met:
@@ -99,7 +99,7 @@ async def test_whoever_breaks_it_off_before_it_began_is_heard() -> None:
 
 
 async def test_whoever_breaks_it_off_is_heard_though_it_was_done_and_not_yet_pushed() -> None:
-    easel, fault = Easel(), ShuttingDown("stopped")
+    easel, fault = SlowGeneration(), ShuttingDown("stopped")
     easel.done.set()
     response, heard = reply_of(easel.paint())
     await turn()
@@ -110,7 +110,7 @@ async def test_whoever_breaks_it_off_is_heard_though_it_was_done_and_not_yet_pus
 
 
 async def test_who_breaks_it_off_hears_of_it_when_it_has_tidied_up() -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     response, _ = reply_of(easel.paint())
     reading = asyncio.create_task(response.read(100))
     await turn()
@@ -124,7 +124,7 @@ async def test_who_breaks_it_off_hears_of_it_when_it_has_tidied_up() -> None:
 
 
 async def test_a_caller_who_is_gone_leaves_it_running_until_the_reply_is_closed() -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     easel.cleaned.set()
     response, _ = reply_of(easel.paint())
     reading = asyncio.create_task(response.read(100))
@@ -139,7 +139,7 @@ async def test_a_caller_who_is_gone_leaves_it_running_until_the_reply_is_closed(
 
 
 async def test_closing_what_is_done_takes_nothing_away() -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     easel.done.set()
     response, heard = reply_of(easel.paint())
     await turn()
@@ -151,7 +151,7 @@ async def test_closing_what_is_done_takes_nothing_away() -> None:
 
 @pytest.mark.parametrize(("limit", "passes"), [(6, True), (5, False), (0, False)])
 async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *, passes: bool) -> None:
-    easel = Easel()
+    easel = SlowGeneration()
     easel.done.set()
     response, _ = reply_of(easel.paint())
     if passes:

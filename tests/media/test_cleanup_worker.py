@@ -15,7 +15,7 @@ from tests.support.worker_loop import run_hurried
 NOW = 1_750_000_000.0
 
 
-class Shelf:
+class StoreDouble:
     """A store that only notes when it was swept, by what rule, and answers from a list."""
 
     def __init__(self, *answers: CleanupResult) -> None:
@@ -35,7 +35,7 @@ def make(shelf: Any, *rules: MediaRules) -> MediaCleanup:
 
 
 async def test_what_is_too_old_is_reckoned_from_now() -> None:
-    shelf = Shelf()
+    shelf = StoreDouble()
     job = make(shelf, MediaRules(max_age_s=3600.0, max_bytes=10), MediaRules(max_age_s=60.0, max_bytes=20))
     await job.sweep()
     await job.sweep()
@@ -43,7 +43,7 @@ async def test_what_is_too_old_is_reckoned_from_now() -> None:
 
 
 async def test_a_line_is_logged_only_where_something_went() -> None:
-    shelf = Shelf(CleanupResult(0, 0, 700), CleanupResult(3, 4096, 100), CleanupResult(0, 0, 100))
+    shelf = StoreDouble(CleanupResult(0, 0, 700), CleanupResult(3, 4096, 100), CleanupResult(0, 0, 100))
     job = make(shelf, *[MediaRules(1.0, 1)] * 3)
     with capture_logs() as lines:
         for _ in range(3):
@@ -52,7 +52,7 @@ async def test_a_line_is_logged_only_where_something_went() -> None:
 
 
 def test_it_sweeps_soon_after_the_start_and_then_regularly() -> None:
-    shelf = Shelf()
+    shelf = StoreDouble()
     job = make(shelf, *[MediaRules(1.0, 1)] * 100)
     began: list[float] = []
 

@@ -11,7 +11,7 @@ from gateway.domain.image import Image, ImageForm
 from gateway.errors import ProviderBadResponse
 from gateway.media.image_delivery import ImageDelivery
 from tests.support.image_providers import draw
-from tests.support.image_services import Files, Shelf, ask, image_services, play
+from tests.support.image_services import Files, StoreDouble, ask, image_services, play
 from tests.support.image_services import images as answer
 from tests.support.table_rows import table_rows
 
@@ -25,7 +25,7 @@ def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None
 
     async def scene() -> Any:
         up = image_services(play(answer()), **more)
-        shelf, table = Shelf(), Files(files or {})
+        shelf, table = StoreDouble(), Files(files or {})
         gallery = ImageDelivery(table, shelf)
         inference = attrs.evolve(ask(), origin="http://gw")
         try:

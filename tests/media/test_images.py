@@ -583,7 +583,7 @@ def wait(seconds: float, answered: Answered) -> Answered:
     return attrs.evolve(answered, wait_s=seconds)
 
 
-class Ear:
+class RecordingClient:
     """``flow.client_stream.Outlet`` that hears everything, and when."""
 
     def __init__(self) -> None:
@@ -625,7 +625,7 @@ class Listening:
 
     up: ImageServices
     inference: InferenceRequest
-    ear: Ear = attrs.Factory(Ear)
+    ear: RecordingClient = attrs.Factory(RecordingClient)
     settled: list[ProviderError | None] = attrs.Factory(list)
     ctx: RequestContext = attrs.field(init=False)
 

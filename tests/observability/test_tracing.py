@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
 from tests.support.otlp_receiver import OtlpReceiver
@@ -190,4 +190,4 @@ def test_a_missing_extra_is_an_error_at_start_that_names_it() -> None:
     """As if the extra were not installed: the import finds nothing."""
     before = 'sys.modules["opentelemetry.sdk"] = None'
     message = run_fresh(START.format(before=before, config={"tracing": {"endpoint": "http://127.0.0.1:9"}}))
-    assert write_install("tracing") in message
+    assert format_install_command("tracing") in message

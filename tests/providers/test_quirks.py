@@ -215,7 +215,7 @@ def test_groq_says_itself_that_it_cannot_answer_twice_or_with_log_probabilities(
 
 
 @table_rows(
-    ("model", "penalised", "effort"),
+    ("model", "penalized", "effort"),
     [
         ("grok-4", False, False),
         ("grok-4-0709", False, False),
@@ -233,10 +233,10 @@ def test_groq_says_itself_that_it_cannot_answer_twice_or_with_log_probabilities(
     ],
 )
 def test_xais_reasoning_models_are_sent_no_penalties_and_an_effort_only_where_they_take_it(
-    model: str, penalised: bool, effort: bool
+    model: str, penalized: bool, effort: bool
 ) -> None:
     body = {"temperature": 0.5, "presence_penalty": 1, "frequency_penalty": 0, "reasoning_effort": "low"}
-    refused = set() if penalised else {"presence_penalty", "frequency_penalty"}
+    refused = set() if penalized else {"presence_penalty", "frequency_penalty"}
     refused |= set() if effort else {"reasoning_effort"}
     assert shape("xai", body, model) == {name: value for name, value in body.items() if name not in refused}
 

@@ -24,7 +24,7 @@ class Clock:
         return self.now_s
 
 
-class Moody(IdempotencyRepository):
+class UnreliableReplays(IdempotencyRepository):
     """A repository that fails while ``failing`` is set."""
 
     failing = False
@@ -50,7 +50,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def idempotency(clock: Clock) -> IdempotencyService:
-    return IdempotencyService(Moody(), "me", clock)
+    return IdempotencyService(UnreliableReplays(), "me", clock)
 
 
 async def begin(
@@ -147,7 +147,7 @@ async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(idempotency: 
 
 
 async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock: Clock) -> None:
-    store = Moody()
+    store = UnreliableReplays()
     before, after = IdempotencyService(store, "before", clock), IdempotencyService(store, "after", clock)
     await before.open()
     await begin(before)
@@ -179,7 +179,7 @@ async def test_old_calls_are_swept(idempotency: IdempotencyService) -> None:
 
 
 async def test_an_answer_that_cannot_be_kept_is_its_callers_all_the_same(clock: Clock) -> None:
-    store = Moody()
+    store = UnreliableReplays()
     idempotency = IdempotencyService(store, "me", clock)
     mine = await begin(idempotency)
     store.failing = True

@@ -98,7 +98,7 @@ def test_one_that_was_found_is_not_moved() -> None:
         set_priorities([found, attrs.evolve(found, name="other", priority=1)])
 
 
-class Board(LoadBalancer):
+class BalancerScenario(LoadBalancer):
     """One channel, a clock turned by hand."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Board(LoadBalancer):
 
 
 async def figures_after(*calls: dict[str, Any]) -> dict[str, Any]:
-    board = Board()
+    board = BalancerScenario()
     for call in calls:
         board.release(board.call(**call))  # said twice, it counts once
     services = ChannelServices(load_balancer=board)
@@ -170,7 +170,7 @@ async def test_only_the_last_calls_make_the_figures_and_all_are_counted() -> Non
 
 
 def test_a_channel_that_is_changed_keeps_its_figures_and_one_that_leads_elsewhere_begins_anew() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.call(first_byte_s=0.1)
     board.set_channels([attrs.evolve(DECLARED, priority=3)])
     assert board.channels["filed"].calls == 1

@@ -62,7 +62,7 @@ async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> Non
     assert services.vendors.asked == []
 
 
-async def test_a_synchronised_channel_has_its_models_when_it_has_been_added() -> None:
+async def test_a_synchronized_channel_has_its_models_when_it_has_been_added() -> None:
     services = await declare_channels(DECLARED, vendors=Vendors({"up": ["b", "a"]}))
     await services.channel_service.add(SYNCED)
     made = services.show()

@@ -59,7 +59,7 @@ class Redirected:
         ({"openai_api_key": "k", "OPENAI_KEY": "k", "PATH": "/bin"}, []),
     ],
 )
-def test_every_known_key_of_the_environment_is_a_synchronised_channel(
+def test_every_known_key_of_the_environment_is_a_synchronized_channel(
     environ: Mapping[str, str], slugs: list[str]
 ) -> None:
     found = find_keyed(environ)

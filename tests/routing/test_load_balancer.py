@@ -25,7 +25,7 @@ def channel(name: str = "up", *keys: str, **more: Any) -> Channel:
     return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys or ("key-1",), ("m",), **more)
 
 
-class Board(LoadBalancer):
+class BalancerScenario(LoadBalancer):
     """A switchboard whose clock is turned by hand, and whose dice leave every cooldown as it is."""
 
     def __init__(self, *channels: Channel, **more: Any) -> None:
@@ -86,11 +86,11 @@ def refused() -> errors.ProviderError:
 
 
 def test_nothing_is_in_the_way_of_a_channel_that_is_well() -> None:
-    assert Board().obstacle() is None
+    assert BalancerScenario().obstacle() is None
 
 
 def test_a_channel_has_no_more_calls_at_once_than_it_may() -> None:
-    board = Board(channel(max_concurrency=2))
+    board = BalancerScenario(channel(max_concurrency=2))
     first, _ = board.call(), board.call()
     assert board.obstacle() == ("full", FULL_WAIT_S)
     board.release(first)
@@ -98,7 +98,7 @@ def test_a_channel_has_no_more_calls_at_once_than_it_may() -> None:
 
 
 def test_a_channel_has_no_more_calls_a_minute_than_it_may() -> None:
-    board = Board(channel(rpm=60))
+    board = BalancerScenario(channel(rpm=60))
     passed = 0
     for _ in range(40):
         while board.obstacle() is None:
@@ -112,13 +112,13 @@ def test_a_channel_has_no_more_calls_a_minute_than_it_may() -> None:
 
 
 def test_calls_that_are_over_count_towards_the_minute() -> None:
-    board = Board(channel(rpm=1))
+    board = BalancerScenario(channel(rpm=1))
     board.succeed()
     assert board.obstacle() == ("rate", 60.0)
 
 
 def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(out_of_reach(), out_of_reach(), out_of_reach())
     assert board.obstacle() == ("cooling_down", 10.0)
     board.time += 10
@@ -132,7 +132,7 @@ def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> No
 
 
 def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     hanging = board.call()
@@ -144,7 +144,7 @@ def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
 
 
 def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.release(board.call())
@@ -154,7 +154,7 @@ def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
 
 
 def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(errors.UnsupportedByProvider("no words for it"))
@@ -175,7 +175,7 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
 def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(
     error: errors.ProviderError, state: str
 ) -> None:
-    board = Board(channel("up", "key-1", "key-2"))
+    board = BalancerScenario(channel("up", "key-1", "key-2"))
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(error)
@@ -187,33 +187,33 @@ def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(
 
 @table_rows("error", [refused(), errors.UnsupportedByProvider("no words for it"), errors.ShuttingDown("stopped")])
 def test_what_is_nobodys_fault_is_held_against_nobody(error: errors.ProviderError) -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[error] * 50)
     assert board.obstacle() is None
     assert board.channels["up"].breaker.failures == 0
 
 
 def test_a_refusal_is_an_answer_and_ends_a_row_of_failures() -> None:
-    board = Board()
+    board = BalancerScenario()
     for _ in range(5):
         board.meet(broken(), broken(), refused())
     assert board.obstacle() is None
 
 
 def test_a_provider_that_asks_to_be_left_alone_is_at_once() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(busy(42.0))
     assert board.obstacle() == ("cooling_down", 42.0)
 
 
 def test_it_is_left_alone_up_to_the_cap() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(busy(86_400.0))
     assert board.obstacle() == ("cooling_down", 300.0)
 
 
 def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() -> None:
-    board = Board()
+    board = BalancerScenario()
     slots = [board.call() for _ in range(8)]
     for slot in slots:
         board.record_failure(slot, busy(20.0))
@@ -223,7 +223,7 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
 
 
 def test_a_failure_after_the_first_byte_counts_too() -> None:
-    board = Board()
+    board = BalancerScenario()
     for _ in range(RULES.least_calls):
         slot = board.call()
         board.record_success(slot)
@@ -236,7 +236,7 @@ def test_a_failure_after_the_first_byte_counts_too() -> None:
 
 def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_probed() -> None:
     """Here a cooldown is 10 s, and grows for a channel that is out of reach."""
-    board = Board()
+    board = BalancerScenario()
     for waits in ([10.0] * 5, [10.0, 20.0, 40.0]):
         fault = broken if waits[-1] == 10.0 else out_of_reach
         for wait in waits:
@@ -249,21 +249,21 @@ def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_pr
 # Keys
 
 
-def turn(board: Board, calls: int, model: str = "m") -> list[str]:
+def turn(board: BalancerScenario, calls: int, model: str = "m") -> list[str]:
     return [board.succeed(model=model).key.key for _ in range(calls)]
 
 
 def test_keys_take_turns() -> None:
-    assert turn(Board(channel("up", "a", "b", "c")), 7) == ["a", "b", "c", "a", "b", "c", "a"]
+    assert turn(BalancerScenario(channel("up", "a", "b", "c")), 7) == ["a", "b", "c", "a", "b", "c", "a"]
 
 
 def test_a_channel_without_a_key_has_an_empty_one() -> None:
-    board = Board(Channel("up", "custom", "http://up"))
+    board = BalancerScenario(Channel("up", "custom", "http://up"))
     assert turn(board, 2) == ["", ""]
 
 
 def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blame() -> None:
-    board = Board(channel("up", "a", "b", "c"))
+    board = BalancerScenario(channel("up", "a", "b", "c"))
     board.meet(errors.ProviderAuthError("not with this key"))
     assert turn(board, 4) == ["b", "c", "b", "c"]
     breaker = board.channels["up"].breaker
@@ -271,7 +271,7 @@ def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blam
 
 
 def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later() -> None:
-    board = Board(channel("up", "a"))
+    board = BalancerScenario(channel("up", "a"))
     waits = []
     for _ in range(9):
         board.meet(errors.ProviderAuthError("not with this key"))
@@ -288,7 +288,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
 
 
 def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
-    board = Board(channel("up", "a", "b"))
+    board = BalancerScenario(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with this key"))
     board.time += REFUSED_S - 0.1
     assert turn(board, 2) == ["b", "b"]
@@ -298,7 +298,7 @@ def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
 
 
 def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_be_tried() -> None:
-    board = Board(channel("up", "a", "b"))
+    board = BalancerScenario(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with this key"))
     board.time += 0.5
     board.meet(errors.ProviderAuthError("nor with that"))
@@ -309,7 +309,7 @@ def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_
 
 
 def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
-    board = Board(channel("up", "a"))
+    board = BalancerScenario(channel("up", "a"))
     slots = [board.call() for _ in range(5)]
     for slot in slots:
         board.record_failure(slot, errors.ProviderAuthError("no"))
@@ -318,7 +318,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
 
 
 def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
-    board = Board(channel("up", "a", "b"))
+    board = BalancerScenario(channel("up", "a", "b"))
     board.meet(limited(7.0))
     assert turn(board, 2) == ["b", "b"]
     assert sorted(turn(board, 2, "other")) == ["a", "b"]
@@ -331,13 +331,13 @@ def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
 
 @table_rows(("asked", "waits"), [(None, 10.0), (0.5, 0.5), (86_400.0, 300.0)])
 def test_a_rate_limit_lasts_as_long_as_the_provider_says_or_a_cooldown(asked: float | None, waits: float) -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(limited(asked))
     assert board.obstacle() == ("keys", waits)
 
 
 def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
-    board = Board()
+    board = BalancerScenario()
     slots = [board.call() for _ in range(2)]
     for slot, provider_retry_after_s in zip(slots, (60.0, 1.0), strict=True):
         board.record_failure(slot, limited(provider_retry_after_s))
@@ -361,7 +361,7 @@ def test_a_limit_that_has_passed_is_forgotten() -> None:
 
 
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
-    board = Board(channel("up", "a"))
+    board = BalancerScenario(channel("up", "a"))
     board.meet(errors.ProviderAuthError("no"))
     board.time += 10 * KEY_COOLDOWNS
     board.meet(broken())
@@ -370,7 +370,7 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
 
 
 def test_a_key_is_not_shown() -> None:
-    board = Board(channel("up", "sk-secret-key"))
+    board = BalancerScenario(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
         board.meet(errors.ProviderAuthError("no"), name="up")
     slot = ChannelSlot(
@@ -384,7 +384,7 @@ def test_a_key_is_not_shown() -> None:
 
 
 def test_a_lease_ends_once() -> None:
-    board = Board()
+    board = BalancerScenario()
     slot = board.call(retry=True)
     assert (board.running, board.retrying, board.channels["up"].running) == (1, 1, 1)
     for _ in range(3):
@@ -393,7 +393,7 @@ def test_a_lease_ends_once() -> None:
 
 
 def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
-    board = Board()
+    board = BalancerScenario()
     slot = board.call(retry=True)
     board.record_success(slot)
     assert (board.running, board.retrying) == (1, 0)
@@ -406,21 +406,21 @@ def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
     [(0, 0, True), (3, 2, True), (3, 3, False), (15, 3, False), (16, 3, True), (50, 9, True), (50, 10, False)],
 )
 def test_retries_are_a_part_of_all_calls_and_a_few_always(running: int, retrying: int, may: bool) -> None:
-    board = Board(retry_ratio=0.2, least_retries=3)
+    board = BalancerScenario(retry_ratio=0.2, least_retries=3)
     for number in range(running):
         board.call(retry=number < retrying)
     assert board.may_retry() == may
 
 
 def test_without_a_budget_there_are_no_retries() -> None:
-    assert not Board(retry_ratio=0.0, least_retries=0).may_retry()
+    assert not BalancerScenario(retry_ratio=0.0, least_retries=0).may_retry()
 
 
 # A reload
 
 
 def test_a_channel_that_stays_keeps_how_it_stands() -> None:
-    board = Board(channel("up", "a", "b"))
+    board = BalancerScenario(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
     running = ChannelSlot(
@@ -436,7 +436,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
 
 @table_rows("change", [{"base_url": "http://elsewhere/v1"}, {"provider": "vllm"}])
 def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     board.set_channels([attrs.evolve(channel(), **change)])
     assert board.obstacle() is None
@@ -444,14 +444,14 @@ def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> N
 
 
 def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
-    board = Board(channel("up", "a", "b"))
+    board = BalancerScenario(channel("up", "a", "b"))
     board.meet(errors.ProviderAuthError("not with a"))
     board.set_channels([channel("up", "c", "b", "a")])
     assert turn(board, 4) == ["c", "b", "c", "b"]
 
 
 def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
-    board = Board(channel("up", "bad"))
+    board = BalancerScenario(channel("up", "bad"))
     board.meet(errors.ProviderAuthError("no"))
     assert board.obstacle() is not None
     board.set_channels([channel("up", "good")])
@@ -469,7 +469,7 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
     ids=["removed", "another key", "elsewhere", "smaller"],
 )
 def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[Channel]) -> None:
-    board = Board(channel("up", max_concurrency=5))
+    board = BalancerScenario(channel("up", max_concurrency=5))
     line, slots = board.channels["up"], [board.call(retry=True) for _ in range(3)]
     board.set_channels(after)
     assert (board.running, board.retrying) == (3, 3)
@@ -484,7 +484,7 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
 
 
 def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
-    board = Board(channel("up"))
+    board = BalancerScenario(channel("up"))
     slots = [board.call() for _ in range(3)]
     board.set_channels([channel("up", max_concurrency=2)])
     assert board.obstacle() == ("full", FULL_WAIT_S)
@@ -494,7 +494,7 @@ def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
 
 
 def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> None:
-    board = Board()
+    board = BalancerScenario()
     slots = [board.call() for _ in range(5)]
     board.set_channels([attrs.evolve(channel(), base_url="http://elsewhere")])
     for slot in slots:
@@ -504,27 +504,27 @@ def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> 
 
 
 def test_a_raised_rate_is_of_use_at_once() -> None:
-    board = Board(channel(rpm=1))
+    board = BalancerScenario(channel(rpm=1))
     board.succeed()
     board.set_channels([channel(rpm=6_000)])
     assert board.obstacle() is None
 
 
 def test_a_lifted_rate_is_no_obstacle() -> None:
-    board = Board(channel(rpm=1))
+    board = BalancerScenario(channel(rpm=1))
     board.succeed()
     board.set_channels([channel()])
     assert board.obstacle() is None
 
 
 def test_channels_are_offered_as_they_were_given() -> None:
-    board = Board(channel("a"), channel("b"))
+    board = BalancerScenario(channel("a"), channel("b"))
     board.set_channels([channel("b"), channel("c")])
     assert list(board.channels) == ["b", "c"]
 
 
 def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
-    board = Board(channel(headers=(("x-key", "wrong"),)))
+    board = BalancerScenario(channel(headers=(("x-key", "wrong"),)))
     board.meet(errors.ProviderAuthError("no"))
     board.set_channels([channel(headers=(("x-key", "wrong"),), priority=3)])
     assert board.obstacle() == ("refused", REFUSED_S)
@@ -533,7 +533,7 @@ def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it(
 
 
 def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewhere() -> None:
-    board = Board(channel("a"), channel("b"), channel("c"), channel("d"))
+    board = BalancerScenario(channel("a"), channel("b"), channel("c"), channel("d"))
     channels = dict(board.channels)
     elsewhere = attrs.evolve(channel("d"), base_url="http://elsewhere")
     board.set_channels([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
@@ -544,7 +544,7 @@ def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewh
 
 
 def test_one_channel_that_may_be_well_is_enough() -> None:
-    board = Board(channel("a"), channel("b", status="disabled"))
+    board = BalancerScenario(channel("a"), channel("b", status="disabled"))
     well = board.any_open
     board.meet(*[out_of_reach()] * 3, name="a")
     assert (well, board.any_open) == (True, False)  # the other is well, and disabled
@@ -555,7 +555,7 @@ def test_one_channel_that_may_be_well_is_enough() -> None:
 
 
 def test_without_channels_nothing_is_open() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.set_channels([])
     assert not board.any_open
 
@@ -564,7 +564,7 @@ def test_without_channels_nothing_is_open() -> None:
 
 
 def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     line = board.channels["up"]
     board.note_probe_answered(line, line.breaker.generation)
@@ -572,7 +572,7 @@ def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over(
 
 
 def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
-    board = Board()
+    board = BalancerScenario()
     board.meet(*[out_of_reach()] * 3)
     line = board.channels["up"]
     board.note_probe_failed(line, line.breaker.generation, out_of_reach())
@@ -585,7 +585,7 @@ def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
 
 
 def test_a_probe_that_comes_too_late_says_nothing() -> None:
-    board = Board()
+    board = BalancerScenario()
     line = board.channels["up"]
     board.meet(*[out_of_reach()] * 3)
     begun = line.breaker.generation
@@ -602,7 +602,7 @@ def test_a_probe_that_comes_too_late_says_nothing() -> None:
 
 
 def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
-    board = Board()
+    board = BalancerScenario()
     with capture_logs() as logs:
         board.meet(*[out_of_reach()] * 3)
         board.time += 10
@@ -640,7 +640,7 @@ class Exchange(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.board = Board(*CHANNELS[2:])
+        self.board = BalancerScenario(*CHANNELS[2:])
         self.slots: list[ChannelSlot] = []
 
     @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 200.0]))

@@ -111,7 +111,7 @@ def test_a_key_sees_the_models_of_the_channels_that_serve_its_group() -> None:
     assert serving(catalog, "a", vip) == serving(catalog, "a") == {"vips": True, "all": True}
 
 
-def test_a_synchronised_channel_offers_nothing_until_it_has_answered() -> None:
+def test_a_synchronized_channel_offers_nothing_until_it_has_answered() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
     assert (ids(catalog), catalog.find_offer(up)) == ([], None)
@@ -133,7 +133,7 @@ def test_a_model_goes_after_two_listings_without_it_in_a_row() -> None:
     assert ids(catalog) == ["b"]
 
 
-def test_a_synchronised_channel_keeps_what_passes_its_globs() -> None:
+def test_a_synchronized_channel_keeps_what_passes_its_globs() -> None:
     up = channel("up", "gpt-*", sync=True)
     catalog = catalog_of(up)
     catalog.apply_listing(up, [ModelInfo("gpt-1", 1, "v"), ModelInfo("tts-1", 1, "v")])
@@ -193,7 +193,7 @@ def test_a_channel_whose_list_cannot_be_fetched_serves_only_what_an_operator_nam
     assert serving(catalog, "gpt-5") == {"up": True}, "a list that was fetched once stays"
 
 
-def test_a_glob_of_a_channel_that_is_not_synchronised_is_served_and_not_listed() -> None:
+def test_a_glob_of_a_channel_that_is_not_synchronized_is_served_and_not_listed() -> None:
     up = channel("up", "local-?", "m")
     catalog = catalog_of(up)
     assert ids(catalog) == ["m"]
@@ -202,7 +202,7 @@ def test_a_glob_of_a_channel_that_is_not_synchronised_is_served_and_not_listed()
     assert serving(catalog, "local-10") == serving(catalog, "local-") == {}
 
 
-def test_a_glob_of_a_synchronised_channel_serves_only_what_was_listed() -> None:
+def test_a_glob_of_a_synchronized_channel_serves_only_what_was_listed() -> None:
     up = channel("up", "gpt-*", sync=True)
     catalog = catalog_of(up)
     catalog.apply_listing(up, [ModelInfo("gpt-1", 1, "v")])

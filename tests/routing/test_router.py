@@ -27,7 +27,7 @@ from gateway.routing.load_balancer import RetrySettings
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.target import Attempt
 from gateway.routing.unsupported_operation import UnsupportedOperation
-from tests.support.routing_calls import CALLER, MESSAGES, RULES, Floor, call_of, caller_of, channel, priced
+from tests.support.routing_calls import CALLER, MESSAGES, RULES, RouterScenario, call_of, caller_of, channel, priced
 from tests.support.table_rows import table_rows
 
 CHAT = "openai_chat"
@@ -69,16 +69,16 @@ def sent(attempt: Attempt, inference: InferenceRequest) -> dict[str, Any]:
 
 
 def test_every_channel_that_offers_the_model_is_an_option() -> None:
-    assert Floor(channel("b", "m"), channel("x", "other"), channel("a", "m")).names() == ["b", "a"]
+    assert RouterScenario(channel("b", "m"), channel("x", "other"), channel("a", "m")).names() == ["b", "a"]
 
 
 def test_a_disabled_channel_is_none() -> None:
-    assert Floor(channel("a", "m", status="disabled"), channel("b", "m")).names() == ["b"]
+    assert RouterScenario(channel("a", "m", status="disabled"), channel("b", "m")).names() == ["b"]
 
 
 def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure() -> None:
     early = channel("early", sync=True, priority=9)
-    floor = Floor(early, channel("sure", "m"))
+    floor = RouterScenario(early, channel("sure", "m"))
     assert floor.walk(broken()) == ["sure", "early"]
     floor.catalog.apply_listing(early, [ModelInfo("m", 1, "v")])
     assert floor.walk(broken()) == ["early", "sure"]
@@ -89,12 +89,12 @@ def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure()
 
 def test_a_channel_whose_list_is_not_known_yet_is_not_asked_for_what_it_would_not_keep() -> None:
     with pytest.raises(errors.ModelNotFound):
-        Floor(channel("early", "gpt-*", sync=True)).options()
+        RouterScenario(channel("early", "gpt-*", sync=True)).options()
 
 
 def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look() -> None:
     with pytest.raises(errors.ModelNotFound, match="GET /v1/models") as caught:
-        Floor(channel("a", "m")).options(call_of("nope"))
+        RouterScenario(channel("a", "m")).options(call_of("nope"))
     assert (caught.value.status, caught.value.should_retry) == (404, False)
 
 
@@ -110,7 +110,7 @@ def test_an_operation_that_no_channel_of_the_model_takes_is_refused_with_one_tha
     inference: InferenceRequest, provider: str, operation: str
 ) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
-        Floor(channel("a", "m", provider=provider)).options(inference)
+        RouterScenario(channel("a", "m", provider=provider)).options(inference)
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (400, "model", False)
     path = f"/v1/{operation}"
     assert caught.value.message == f"The endpoint {path} does not serve the model 'm'; POST /v1/chat/completions does"
@@ -145,19 +145,19 @@ def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
     provider: str, model: str, operation: Operation, path: str
 ) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
-        Floor(channel("a", model, provider=provider)).options(InferenceRequest(operation, model, {}))
+        RouterScenario(channel("a", model, provider=provider)).options(InferenceRequest(operation, model, {}))
     assert caught.value.message.endswith(f"; POST {path} does")
 
 
 def test_only_channels_that_take_the_operation_are_options() -> None:
-    floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
+    floor = RouterScenario(channel("claude", "m", provider="anthropic"), channel("a", "m"))
     assert [
         target.channel.name for target in floor.options(parse_embeddings_inference({"model": "m", "input": "a"}))
     ] == ["a"]
 
 
 def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> None:
-    floor, inference = Floor(channel("a", "m")), parse_count_inference({"model": "m", "messages": MESSAGES})
+    floor, inference = RouterScenario(channel("a", "m")), parse_count_inference({"model": "m", "messages": MESSAGES})
     route = floor.route(CALLER, inference)
     assert (list(route.targets), route.rank()) == ([], [])
     with pytest.raises(errors.ModelNotFound):
@@ -167,14 +167,14 @@ def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> Non
 
 
 def test_counting_goes_to_those_that_count() -> None:
-    floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
+    floor = RouterScenario(channel("a", "m"), channel("claude", "m", provider="anthropic"))
     (target,) = floor.options(parse_count_inference({"model": "m", "messages": MESSAGES}))
     assert (target.channel.name, target.endpoint.wire) == ("claude", "anthropic_count_tokens")
 
 
 def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
     floor, inference = (
-        Floor(channel("claude", "m", provider="anthropic")),
+        RouterScenario(channel("claude", "m", provider="anthropic")),
         parse_count_inference({"model": "m", "messages": MESSAGES}),
     )
     for _ in range(RULES.failures):
@@ -187,7 +187,7 @@ def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
 
 def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
     inference = call_of("ours")
-    _, attempt = Floor(channel("a", model_map=(("ours", "theirs"),))).begin(inference)
+    _, attempt = RouterScenario(channel("a", model_map=(("ours", "theirs"),))).begin(inference)
     http_request = attempt.build_request(inference)
     assert http_request.url == "http://a/v1/chat/completions"
     assert http_request.headers["Authorization"] == "Bearer key-of-a"
@@ -197,17 +197,17 @@ def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
 
 def test_embeddings_go_to_their_own_path() -> None:
     inference = parse_embeddings_inference({"model": "m", "input": "a"})
-    _, attempt = Floor(channel("a", "m")).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m")).begin(inference)
     assert attempt.build_request(inference).url == "http://a/v1/embeddings"
 
 
 def test_a_channel_without_a_key_sends_none() -> None:
-    _, attempt = Floor(channel("a", "m", keys=())).begin()
+    _, attempt = RouterScenario(channel("a", "m", keys=())).begin()
     assert "Authorization" not in attempt.build_request(call_of()).headers
 
 
 def test_every_attempt_is_made_with_the_key_of_its_turn() -> None:
-    floor, keys = Floor(channel("a", "m", keys=("one", "two"))), []
+    floor, keys = RouterScenario(channel("a", "m", keys=("one", "two"))), []
     for _ in range(3):
         _, attempt = floor.begin()
         keys.append(attempt.build_request(call_of()).headers["Authorization"])
@@ -216,7 +216,7 @@ def test_every_attempt_is_made_with_the_key_of_its_turn() -> None:
 
 def test_what_is_sent_has_the_vendors_quirks() -> None:
     inference = call_of(max_completion_tokens=7, messages=[{"role": "developer", "content": "be brief"}, *MESSAGES])
-    _, attempt = Floor(channel("a", "m", provider="deepseek")).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m", provider="deepseek")).begin(inference)
     body = sent(attempt, inference)
     assert (body["max_tokens"], body["messages"][0]["role"]) == (7, "system")
     assert "max_completion_tokens" not in body
@@ -225,7 +225,7 @@ def test_what_is_sent_has_the_vendors_quirks() -> None:
 
 def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
     inference = call_of(max_completion_tokens=7)
-    floor = Floor(channel("a", "m", provider="deepseek", priority=1), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m", provider="deepseek", priority=1), channel("b", "m"))
     route, first = floor.begin(inference)
     assert "max_tokens" in sent(first, inference)
     floor.fail(first, broken())
@@ -237,7 +237,7 @@ def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
 
 def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
     inference = call_of(stream=True)
-    _, attempt = Floor(channel("a", "m", provider="gemini")).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m", provider="gemini")).begin(inference)
     http_request = attempt.build_request(inference)
     assert http_request.url.startswith("http://a/v1/models/m:streamGenerateContent")
     assert sent(attempt, inference)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
@@ -250,14 +250,14 @@ FEATURES = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "202
 def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, reported: dict[str, str]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
     inference = attrs.evolve(parse_messages_inference(body, "context-1m-2025-08-07"), version="2024-01-01")
-    _, attempt = Floor(channel("a", "m", provider=provider)).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m", provider=provider)).begin(inference)
     headers = attempt.build_request(inference).headers
     assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == reported
 
 
 def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
     inference = parse_messages_inference({"model": "m", "max_tokens": 5, "messages": MESSAGES})
-    _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m", provider="anthropic")).begin(inference)
     headers = attempt.build_request(inference).headers
     assert headers["anthropic-version"] == "2023-06-01"
     assert "anthropic-beta" not in headers
@@ -265,7 +265,9 @@ def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
 
 def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
     inference = parse_messages_inference({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m-2025-08-07")
-    _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(inference)
+    _, attempt = RouterScenario(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(
+        inference
+    )
     assert {name.lower(): value for name, value in attempt.build_request(inference).headers.items()}[
         "anthropic-beta"
     ] == "ours"
@@ -275,12 +277,12 @@ def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
 
 
 def test_a_channel_that_failed_is_not_tried_again() -> None:
-    tried = Floor(*[channel(name, "m") for name in "abcd"]).walk(broken())
+    tried = RouterScenario(*[channel(name, "m") for name in "abcd"]).walk(broken())
     assert sorted(tried) == list("abcd")
 
 
 def test_one_priority_is_exhausted_before_the_next() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         channel("last", "m", priority=-1),
         channel("b1", "m"),
         channel("first", "m", priority=5),
@@ -298,7 +300,7 @@ def test_whoever_is_tried_no_better_one_was_left(kinds: list[tuple[int, bool]], 
         f"c{number}": channel(f"c{number}", *(["m"] if sure else []), sync=not sure, priority=priority)
         for number, (priority, sure) in enumerate(kinds)
     }
-    floor = Floor(*channels.values())
+    floor = RouterScenario(*channels.values())
     floor.throws = iter(chance.random, None)
     tried = [channels[name] for name in floor.walk(broken())]
     assert len(tried) == len(channels)
@@ -307,7 +309,7 @@ def test_whoever_is_tried_no_better_one_was_left(kinds: list[tuple[int, bool]], 
 
 
 def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         channel("down", "m", priority=9),
         channel("full", "m", priority=8, max_concurrency=1),
         channel("rate", "m", priority=7, rpm=1),
@@ -319,7 +321,7 @@ def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
 
 @table_rows("error", [errors.ProviderAuthError("not with this key"), limited()])
 def test_trouble_with_a_key_leaves_the_channels_other_key(error: errors.ProviderError) -> None:
-    floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
     floor.fail(first, error)
     assert route.may_retry(first, error)
@@ -334,31 +336,33 @@ def test_trouble_with_a_key_leaves_the_channels_other_key(error: errors.Provider
 
 
 def test_trouble_with_the_channel_takes_its_other_keys_along() -> None:
-    assert Floor(channel("a", "m", keys=("one", "two"))).walk(broken()) == ["a"]
+    assert RouterScenario(channel("a", "m", keys=("one", "two"))).walk(broken()) == ["a"]
 
 
 def test_the_only_key_of_a_channel_is_the_channel() -> None:
-    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(limited()) == ["a", "b"]
+    assert RouterScenario(channel("a", "m", priority=1), channel("b", "m")).walk(limited()) == ["a", "b"]
 
 
 def test_what_one_provider_does_not_have_another_may() -> None:
-    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(not_found()) == ["a", "b"]
+    assert RouterScenario(channel("a", "m", priority=1), channel("b", "m")).walk(not_found()) == ["a", "b"]
 
 
 def test_what_is_the_callers_mistake_is_its_answer() -> None:
-    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(errors.ProviderRejected("no", status=400)) == [
-        "a"
-    ]
+    assert RouterScenario(channel("a", "m", priority=1), channel("b", "m")).walk(
+        errors.ProviderRejected("no", status=400)
+    ) == ["a"]
 
 
 @table_rows("most", [1, 2, 3, 5])
 def test_no_more_attempts_are_made_than_may(most: int) -> None:
-    floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=RetrySettings(RULES, most, 1.0, 99))
+    floor = RouterScenario(
+        *[channel(f"c{number}", "m") for number in range(4)], settings=RetrySettings(RULES, most, 1.0, 99)
+    )
     assert len(floor.walk(broken())) == min(most, 4)
 
 
 def test_every_attempt_but_the_first_is_a_retry() -> None:
-    floor = Floor(channel("a", "m"), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m"), channel("b", "m"))
     route, first = floor.begin()
     assert (floor.board.running, floor.board.retrying) == (1, 0)
     floor.fail(first, broken())
@@ -368,7 +372,7 @@ def test_every_attempt_but_the_first_is_a_retry() -> None:
 
 
 def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
-    floor = Floor(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
+    floor = RouterScenario(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
     route, first = floor.begin()
     floor.fail(first, broken())
     assert route.may_retry(first, broken())
@@ -379,7 +383,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
 @table_rows("left", [[], [channel("b", "m", status="disabled")]])
 def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: list[Channel]) -> None:
     first_of_all = channel("a", "m", priority=1)
-    floor = Floor(first_of_all, channel("b", "m"))
+    floor = RouterScenario(first_of_all, channel("b", "m"))
     route, first = floor.begin()
     floor.use(first_of_all, *left)
     floor.fail(first, errors.ProviderBadResponse("broke"))
@@ -388,7 +392,7 @@ def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: li
 
 
 def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None:
-    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m", priority=1), channel("b", "m"))
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
     floor.use(channel("b", "m"))
@@ -396,7 +400,7 @@ def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None
 
 
 def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
-    floor = Floor(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
+    floor = RouterScenario(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
     route, first = floor.begin()
     floor.fail(first, broken())
     assert route.may_retry(first, broken())
@@ -411,7 +415,7 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
 
 def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
     floor, inference = (
-        Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")),
+        RouterScenario(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")),
         call_of(logit_bias={"1": 1}),
     )
     route, first = floor.begin(inference)
@@ -428,7 +432,7 @@ def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
 
 def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
     floor, inference = (
-        Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]),
+        RouterScenario(*[channel(name, "m", provider="anthropic") for name in "abc"]),
         call_of(logit_bias={"1": 1}),
     )
     route, attempt = floor.begin(inference)
@@ -447,7 +451,7 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
 
 def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     mute = [channel(f"mute{number}", "m", priority=9) for number in range(5)]
-    floor = Floor(
+    floor = RouterScenario(
         *mute, channel("a", "m"), settings=RetrySettings(RULES, max_attempts=1, retry_ratio=0, least_retries=0)
     )
     route, attempt = floor.begin()
@@ -464,7 +468,7 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
 
 
 def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
-    floor = Floor(channel("a", "m"))
+    floor = RouterScenario(channel("a", "m"))
     for _ in range(10):
         floor.walk(errors.UnsupportedByProvider("no words for it"))
     assert floor.board.channels["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
@@ -473,7 +477,7 @@ def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
 # Nobody can at the moment
 
 
-def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
+def count_calls(floor: RouterScenario, caller: Caller = CALLER) -> int:
     """How many calls of ``caller`` pass at once; each of them fails."""
     for number in range(1_000):
         try:
@@ -487,7 +491,7 @@ def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
 
 @table_rows("channels", [1, 3])
 def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: int) -> None:
-    floor = Floor(*[channel(f"c{number}", "m") for number in range(channels)])
+    floor = RouterScenario(*[channel(f"c{number}", "m") for number in range(channels)])
     for number in range(channels):
         floor.trip(f"c{number}", 300.0)
     assert count_calls(floor) == channels * find_smooth_burst(INSISTING_RPM)
@@ -500,7 +504,7 @@ def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: in
 
 
 def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_channel_that_is_down() -> None:
-    floor = Floor(channel("up", "m"))
+    floor = RouterScenario(channel("up", "m"))
     floor.trip("up", 300.0)
     passed = 0
     for _ in range(50):
@@ -511,14 +515,14 @@ def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_chann
 
 
 def test_all_accounts_together_are_bounded_too() -> None:
-    floor = Floor(channel("up", "m"))
+    floor = RouterScenario(channel("up", "m"))
     floor.trip("up", 300.0)
     passed = sum(count_calls(floor, other_account(number)) for number in range(2, 100))
     assert passed == find_smooth_burst(ALL_INSISTING_RPM)
 
 
 def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
-    floor = Floor(channel("up", "m"))
+    floor = RouterScenario(channel("up", "m"))
     floor.trip("up", 300.0)
     _, attempt = floor.begin()
     floor.board.record_success(attempt.slot)
@@ -528,12 +532,12 @@ def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
 
 
 def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
-    floor = Floor(channel("ill", "m", priority=1), channel("well", "m"))
+    floor = RouterScenario(channel("ill", "m", priority=1), channel("well", "m"))
     floor.trip("ill", 300.0)
     assert {floor.begin()[1].channel.name for _ in range(20)} == {"well"}
 
 
-def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
+def find_refusal(floor: RouterScenario) -> tuple[int, str | None, int | None]:
     """The status, code and wait of the next request, which no channel takes."""
     with pytest.raises(errors.NoHealthyChannel) as caught:
         floor.begin()
@@ -541,7 +545,7 @@ def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
 
 
 def test_while_every_channel_waits_for_a_rate_limit_a_request_gets_429() -> None:
-    floor = Floor(channel("own", "m", rpm=1), channel("theirs", "m"))
+    floor = RouterScenario(channel("own", "m", rpm=1), channel("theirs", "m"))
     attempts = [floor.begin()[1] for _ in range(2)]
     error = limited()
     error.provider_retry_after_s = 33.0
@@ -550,13 +554,13 @@ def test_while_every_channel_waits_for_a_rate_limit_a_request_gets_429() -> None
 
 
 def test_a_rate_limit_of_one_channel_does_not_hide_that_another_is_full() -> None:
-    floor = Floor(channel("limited", "m", rpm=1), channel("full", "m", max_concurrency=1))
+    floor = RouterScenario(channel("limited", "m", rpm=1), channel("full", "m", max_concurrency=1))
     assert {floor.begin()[1].channel.name for _ in range(2)} == {"limited", "full"}
     assert find_refusal(floor) == (503, "no_available_channel", 1)
 
 
 def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
-    floor = Floor(channel("off", "m", rpm=1), channel("full", "m", max_concurrency=1))
+    floor = RouterScenario(channel("off", "m", rpm=1), channel("full", "m", max_concurrency=1))
     floor.trip("full", 300.0)
     floor.board.channels["full"].offered = False
     floor.begin()
@@ -567,7 +571,7 @@ def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
 
 @table_rows(("more", "reported"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
 def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], reported: int) -> None:
-    floor = Floor(channel("a", "m", **more))
+    floor = RouterScenario(channel("a", "m", **more))
     for _ in range(7):
         try:
             floor.begin()
@@ -579,7 +583,7 @@ def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], reported: i
 
 
 def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
-    floor = Floor(channel("a", "m", "n"))
+    floor = RouterScenario(channel("a", "m", "n"))
     error = limited()
     error.provider_retry_after_s = 33.0
     floor.fail(floor.begin()[1], error)
@@ -590,7 +594,7 @@ def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
 
 
 def test_a_provider_that_asks_for_rest_is_not_asked_by_the_next_call() -> None:
-    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m", priority=1), channel("b", "m"))
     floor.fail(floor.begin()[1], busy(20.0))
     assert floor.begin()[1].channel.name == "b"
     floor.time += 20
@@ -602,7 +606,7 @@ def test_a_provider_that_asks_for_rest_is_not_asked_by_the_next_call() -> None:
 
 
 def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
-    floor = Floor(*[channel(name, "m") for name in "abc"])
+    floor = RouterScenario(*[channel(name, "m") for name in "abc"])
     floor.throws = iter([0.9, 0.1, 0.0, 0.0, 0.4, 0.4])
     route = floor.route(CALLER, call_of())
     ranked = route.rank()
@@ -612,7 +616,7 @@ def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
 
 
 def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
-    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    floor = RouterScenario(channel("a", "m", priority=1), channel("b", "m"))
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
     line = floor.board.channels["a"]
@@ -624,7 +628,7 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
 
 
 def test_a_ranking_takes_nothing() -> None:
-    floor = Floor(channel("a", "m", max_concurrency=1, rpm=1))
+    floor = RouterScenario(channel("a", "m", max_concurrency=1, rpm=1))
     for _ in range(5):
         floor.route(CALLER, call_of()).rank()
     assert floor.board.running == 0
@@ -635,7 +639,7 @@ def test_a_ranking_takes_nothing() -> None:
 
 
 def test_calls_with_the_same_prompt_stay_where_they_are_as_long_as_they_can() -> None:
-    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    floor = RouterScenario(*[channel(name, "m") for name in "abcd"])
     inference = call_of(prompt_cache_key="session-1")
     homes = {floor.begin(inference)[1].channel.name for _ in range(20)}
     assert len(homes) == 1
@@ -648,7 +652,7 @@ def test_calls_with_the_same_prompt_stay_where_they_are_as_long_as_they_can() ->
 
 
 def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
-    floor = Floor(*[channel(f"c{number}", "m") for number in range(16)])
+    floor = RouterScenario(*[channel(f"c{number}", "m") for number in range(16)])
     homes = set()
     for account in range(20):
         caller = Caller(Account(account, "x"), CALLER.key)
@@ -657,12 +661,12 @@ def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
 
 
 def test_calls_without_such_a_word_spread() -> None:
-    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    floor = RouterScenario(*[channel(name, "m") for name in "abcd"])
     assert len({floor.begin()[1].channel.name for _ in range(20)}) == 4
 
 
 def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
-    floor = Floor(channel("old", "m"), channel("new", "m"))
+    floor = RouterScenario(channel("old", "m"), channel("new", "m"))
     floor.trip("new", 10)
     floor.time += 10
     floor.board.note_probe_answered(floor.board.channels["new"], 1)
@@ -695,7 +699,7 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
     ],
 )
 def test_the_price_is_that_of_the_model_that_answers(prices: list[Price], nanos: int | None) -> None:
-    floor = Floor(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
+    floor = RouterScenario(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
     (target,) = floor.options(call_of("ours"))
     assert target.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
     assert target.cost(Usage(10)) == 10 * (nanos or 0)
@@ -707,7 +711,7 @@ def cost(price: Price) -> int:
 
 
 def test_every_channel_has_its_own_price_of_a_model() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         channel("a", "m"),
         channel("b", "m", provider="openai"),
         channel("c", "m"),
@@ -735,14 +739,14 @@ def test_every_channel_has_its_own_price_of_a_model() -> None:
 def test_the_multipliers_of_channel_and_group_count_both(
     channel_ppm: int, groups: dict[str, int], group: str | None, ppm: int
 ) -> None:
-    floor = Floor(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
+    floor = RouterScenario(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
     (target,) = floor.options(caller=caller_of(group))
     assert target.multiplier_ppm == ppm
     assert target.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
 
 
 def test_a_price_that_changes_is_for_later_calls() -> None:
-    floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
+    floor = RouterScenario(channel("a", "m"), prices=[priced("m", 1)])
     (early,) = floor.options()
     floor.pricing = PricingPolicy(PriceList([priced("m", 9)]))
     (late,) = floor.options()
@@ -753,12 +757,12 @@ def test_a_price_that_changes_is_for_later_calls() -> None:
 
 
 def test_a_model_without_a_price_costs_nothing_where_none_is_required() -> None:
-    (target,) = Floor(channel("a", "m")).options()
+    (target,) = RouterScenario(channel("a", "m")).options()
     assert (target.price, target.cost(Usage(10**6, 10**6))) == (None, 0)
 
 
 def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -> None:
-    floor = Floor(channel("a", "m", "free"), prices=[priced("m", 0)], unpriced="refuse")
+    floor = RouterScenario(channel("a", "m", "free"), prices=[priced("m", 0)], unpriced="refuse")
     assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
     assert floor.get_model(CALLER, "m").id == "m"
     assert floor.names() == ["a"]
@@ -773,14 +777,14 @@ def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -
 def test_where_a_price_is_required_only_channels_with_one_are_tried() -> None:
     free = [channel(f"c{number}", "m", priority=9) for number in range(4)]
     paid = channel("paid", "m", provider="openai")
-    floor = Floor(*free, paid, prices=[priced("m", 1, "openai")], unpriced="refuse")
+    floor = RouterScenario(*free, paid, prices=[priced("m", 1, "openai")], unpriced="refuse")
     assert floor.walk(broken()) == ["paid"]
     assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
 
 
 def test_where_a_price_is_required_that_of_the_providers_name_will_do() -> None:
     up = channel("a", "other", model_map=(("ours", "theirs"),))
-    floor = Floor(up, prices=[priced("theirs", 1)], unpriced="refuse")
+    floor = RouterScenario(up, prices=[priced("theirs", 1)], unpriced="refuse")
     assert [listed.id for listed in floor.list_models(CALLER)] == ["ours"]
     assert floor.names("ours") == ["a"]
 
@@ -789,7 +793,9 @@ def test_where_a_price_is_required_that_of_the_providers_name_will_do() -> None:
 
 
 def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> None:
-    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "m"), channel("lab", "m", groups=("lab",)))
+    floor = RouterScenario(
+        channel("vips", "m", groups=("vip",)), channel("all", "m"), channel("lab", "m", groups=("lab",))
+    )
     assert floor.names() == ["all"]
     assert floor.names(caller=caller_of("vip")) == ["vips", "all"]
     assert floor.names(caller=caller_of("lab", "vip", "lab")) == ["all", "lab"]
@@ -797,7 +803,7 @@ def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> Non
 
 @table_rows("group", [None, "lab"])
 def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unknown(group: str | None) -> None:
-    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "x"))
+    floor = RouterScenario(channel("vips", "m", groups=("vip",)), channel("all", "x"))
     with pytest.raises(errors.GroupNotAllowed) as caught:
         floor.options(caller=caller_of(group))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
@@ -810,14 +816,14 @@ def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unkno
 
 
 def test_a_group_that_the_account_may_not_use_reaches_nothing_and_sees_nothing() -> None:
-    floor = Floor(channel("all", "m"))
+    floor = RouterScenario(channel("all", "m"))
     with pytest.raises(errors.GroupNotAllowed, match="'lab'"):
         floor.options(caller=caller_of("lab", "vip"))
     assert floor.list_models(caller_of("lab", "vip")) == []
 
 
 def test_a_key_is_refused_models_it_may_not_use_whether_or_not_there_are_any() -> None:
-    floor = Floor(channel("a", "m", "n"))
+    floor = RouterScenario(channel("a", "m", "n"))
     only = caller_of(models=("m*",))
     assert floor.names(caller=only) == ["a"]
     for model in ("n", "nobody's"):
@@ -835,7 +841,7 @@ def test_the_list_is_what_routing_finds_options_for() -> None:
     ]
     prices = [priced("m", 1), priced("x", 1), priced("y", 1)]
     for unpriced in ("free", "refuse"):
-        floor = Floor(*channels, prices=prices, unpriced=unpriced)
+        floor = RouterScenario(*channels, prices=prices, unpriced=unpriced)
         for caller in (CALLER, caller_of("vip"), caller_of("lab"), caller_of(None, models=("m", "o*"))):
             listed = {found.id for found in floor.list_models(caller)}
             assert listed == {
@@ -843,7 +849,7 @@ def test_the_list_is_what_routing_finds_options_for() -> None:
             }
 
 
-def has_options(floor: Floor, caller: Caller, model: str) -> bool:
+def has_options(floor: RouterScenario, caller: Caller, model: str) -> bool:
     try:
         return bool(floor.options(call_of(model), caller))
     except (errors.ModelNotFound, errors.ModelNotAllowed, errors.ModelNotPriced, errors.GroupNotAllowed):
@@ -868,16 +874,16 @@ def image_backend(name: str, theirs: str = "org/painter", provider: str = "custo
     return channel(name, "m", provider=provider, model_map=(("m", theirs),), **more)
 
 
-def gallery() -> Floor:
+def gallery() -> RouterScenario:
     """Three who paint: in three sizes and ten at once; in presets, one at a time; and of whom nobody knows anything."""
-    return Floor(
+    return RouterScenario(
         image_backend("openai", "gpt-image-1", "openai"),
         image_backend("alibaba", "qwen-image", "dashscope"),
         image_backend("unknown"),
     )
 
 
-def refuse(floor: Floor, inference: InferenceRequest) -> errors.InvalidRequest:
+def refuse(floor: RouterScenario, inference: InferenceRequest) -> errors.InvalidRequest:
     with pytest.raises(errors.InvalidRequest) as caught:
         floor.options(inference)
     error = caught.value
@@ -907,7 +913,7 @@ def test_only_those_that_can_are_asked_for_a_image(inference: InferenceRequest, 
 
 
 def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         image_backend("small", "qwen-image", "dashscope", priority=9), image_backend("able", max_concurrency=1)
     )
     assert floor.begin(image(n=2))[1].channel.name == "able"
@@ -938,7 +944,7 @@ def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
     other: Channel, inference: InferenceRequest, param: str, message: str
 ) -> None:
     for channels in ((SMALL, other), (other, SMALL)):
-        error = refuse(Floor(*channels), inference)
+        error = refuse(RouterScenario(*channels), inference)
         assert error.param == param
         assert sort_words(error.message.partition("this: ")[2]) == sort_words(message)
 
@@ -954,7 +960,7 @@ def sort_words(text: str) -> list[str]:
 def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(
     inference: InferenceRequest, param: str, message: str
 ) -> None:
-    floor = Floor(
+    floor = RouterScenario(
         image_backend("mute", "z-image", "dashscope"), image_backend("edits", "gemini-2.5-flash-image", "gemini")
     )
     error = refuse(floor, inference)
@@ -963,24 +969,24 @@ def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(
 
 def test_where_nobody_edits_the_model_is_at_fault() -> None:
     error = refuse(
-        Floor(image_backend("a", "z-image", "dashscope"), image_backend("b", "wan2.2-t2i", "dashscope")), edit()
+        RouterScenario(image_backend("a", "z-image", "dashscope"), image_backend("b", "wan2.2-t2i", "dashscope")),
+        edit(),
     )
     assert (error.param, error.message) == ("model", "The model 'm' cannot do this: it does not edit images")
 
 
 def test_many_images_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
     one_by_one = image_backend("qwen", "qwen-image", "dashscope", fan_out=True)
-    assert [target.channel.name for target in Floor(one_by_one, image_backend("all")).options(image(n=10))] == [
-        "qwen",
-        "all",
-    ]
-    error = refuse(Floor(one_by_one), image(n=10, size="1x1"))
+    assert [
+        target.channel.name for target in RouterScenario(one_by_one, image_backend("all")).options(image(n=10))
+    ] == ["qwen", "all"]
+    error = refuse(RouterScenario(one_by_one), image(n=10, size="1x1"))
     assert error.param == "size"
-    assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), image(n=2)).message.endswith("'n' must be 1")
+    assert refuse(RouterScenario(attrs.evolve(one_by_one, fan_out=False)), image(n=2)).message.endswith("'n' must be 1")
 
 
 def test_a_image_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_lack() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         image_backend("paid", "qwen-image", "dashscope"),
         image_backend("free"),
         prices=[priced("m", 1, "dashscope")],
@@ -1019,7 +1025,7 @@ def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it
     entry: Capability, inference: InferenceRequest, able: list[str]
 ) -> None:
     """Field by field: of what it does not speak, the vendor's own limits stay."""
-    floor = Floor(image_backend("openai", "gpt-image-1", "openai"), image_backend("unknown"))
+    floor = RouterScenario(image_backend("openai", "gpt-image-1", "openai"), image_backend("unknown"))
     floor.models = (entry,)
     if able:
         assert [target.channel.name for target in floor.options(inference)] == able
@@ -1028,7 +1034,7 @@ def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it
 
 
 def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None:
-    floor = Floor(image_backend("openai", "gpt-image-1", "openai"))
+    floor = RouterScenario(image_backend("openai", "gpt-image-1", "openai"))
     (before,) = floor.options(image())
     floor.models = (Capability("*", max_n=2),)
     (after,) = floor.options(image())
@@ -1052,7 +1058,7 @@ def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None
 def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer_glob_before_a_shorter(
     names: list[str], most: int | None
 ) -> None:
-    floor = Floor(image_backend("up"))
+    floor = RouterScenario(image_backend("up"))
     floor.models = tuple(Capability(name, max_n=number) for number, name in enumerate(names, 1))
     for models in (floor.models, floor.models[::-1]):
         floor.models = models
@@ -1061,7 +1067,7 @@ def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer
 
 
 def test_what_is_said_anew_is_for_later_calls() -> None:
-    floor = Floor(image_backend("up"))
+    floor = RouterScenario(image_backend("up"))
     (early,) = floor.options(image(n=2))
     floor.models = (Capability("m", max_n=1),)
     assert early.capability == UNKNOWN
@@ -1078,7 +1084,7 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
     kinds: list[tuple[int | None, tuple[str, ...] | None, bool]], count: int, size: str | None
 ) -> None:
     names = [f"org/p{number}" for number in range(len(kinds))]
-    floor = Floor(
+    floor = RouterScenario(
         *(image_backend(name[-2:], name, fan_out=fan_out) for name, (_, _, fan_out) in zip(names, kinds, strict=True))
     )
     floor.models = tuple(
@@ -1107,7 +1113,7 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
 
 
 def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None:
-    floor = Floor(channel("up", "m"), prices=[Price("m", input_nanos_per_million=5)], groups={"half": 500_000})
+    floor = RouterScenario(channel("up", "m"), prices=[Price("m", input_nanos_per_million=5)], groups={"half": 500_000})
     half = caller_of("half")
     (first,) = floor.options()
     assert floor.options()[0] is first  # remembered
@@ -1127,7 +1133,7 @@ def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None
 
 def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
     synced = attrs.evolve(channel("up"), sync=True)
-    floor = Floor(synced)
+    floor = RouterScenario(synced)
     floor.catalog.apply_listing(synced, [ModelInfo("m", 1, "them")])
     assert floor.names() == ["up"]
     with pytest.raises(errors.ModelNotFound):
@@ -1137,7 +1143,7 @@ def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
 
 
 def test_who_may_not_is_told_so_though_others_may() -> None:
-    floor = Floor(channel("up", "m"))
+    floor = RouterScenario(channel("up", "m"))
     assert floor.names() == ["up"]
     with pytest.raises(errors.ModelNotAllowed):
         floor.names(caller=caller_of(models=("other",)))

@@ -155,7 +155,7 @@ async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: PooledHt
         assert [(listed.id, listed.owned_by) for listed in catalog.list_models()] == [("gemini-2.5-pro", "system")]
 
 
-async def test_only_synchronised_channels_are_asked(upstream: PooledHttpClient) -> None:
+async def test_only_synchronized_channels_are_asked(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up:
         still = Channel("still", "custom", up.base_url, models=("declared",))
         catalog, sync = await build(upstream, still)

@@ -18,7 +18,7 @@ from gateway.domain.video import VideoRequest
 from gateway.errors import GatewayError, ModelNotFound, ModelNotPriced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced, pays_for
-from tests.support.routing_calls import CALLER, Floor, call_of, channel, priced
+from tests.support.routing_calls import CALLER, RouterScenario, call_of, channel, priced
 from tests.support.table_rows import table_rows
 
 CAP = Quota(10**9, "lifetime")
@@ -43,7 +43,7 @@ UNCAPPED = attrs.evolve(
 def test_a_model_without_a_price_is_served_listed_or_refused_by_the_setting(
     unpriced: Unpriced, caller: Caller, served: bool
 ) -> None:
-    floor = Floor(channel("a", "m"), unpriced=unpriced)
+    floor = RouterScenario(channel("a", "m"), unpriced=unpriced)
     assert bool(floor.list_models(caller)) == served
     for _ in range(2):  # the second time from the cache
         if served:
@@ -57,7 +57,7 @@ def test_a_model_without_a_price_is_served_listed_or_refused_by_the_setting(
 
 
 def test_one_callers_refusal_is_not_anothers() -> None:
-    floor = Floor(channel("a", "m"))
+    floor = RouterScenario(channel("a", "m"))
     assert floor.names(caller=UNCAPPED) == ["a"]
     with pytest.raises(ModelNotPriced):
         floor.names(caller=CAPPED_KEY)
@@ -65,7 +65,7 @@ def test_one_callers_refusal_is_not_anothers() -> None:
 
 
 def test_only_channels_with_a_price_are_tried_for_who_has_a_limit() -> None:
-    floor = Floor(
+    floor = RouterScenario(
         channel("free", "m", priority=9), channel("paid", "m", provider="openai"), prices=[priced("m", 1, "openai")]
     )
     assert sorted(floor.names(caller=UNCAPPED)) == ["free", "paid"]
@@ -73,13 +73,13 @@ def test_only_channels_with_a_price_are_tried_for_who_has_a_limit() -> None:
 
 
 def test_a_price_of_nothing_is_a_price() -> None:
-    floor = Floor(channel("a", "m"), prices=[Price("m")])
+    floor = RouterScenario(channel("a", "m"), prices=[Price("m")])
     (target,) = floor.options(caller=CAPPED_KEY)
     assert not target.unpriced
 
 
 def test_tokens_are_counted_for_nothing() -> None:
-    floor = Floor(channel("a", "claude", provider="anthropic"))
+    floor = RouterScenario(channel("a", "claude", provider="anthropic"))
     inference = InferenceRequest("count_tokens", "claude", {})
     assert floor.route(CAPPED_KEY, inference).targets
     floor.pricing = PricingPolicy(unpriced="refuse")
@@ -106,7 +106,7 @@ def test_a_price_is_for_what_it_has_an_amount_of(
 
 
 def test_who_has_nothing_left_may_call_what_costs_nothing() -> None:
-    floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
+    floor = RouterScenario(channel("a", "m"), prices=[priced("m", 1)])
     assert not floor.may_be_free(CAPPED_KEY)
     floor.pricing = PricingPolicy(PriceList([priced("m", 1), Price("*", provider="ollama")]))
     assert not floor.may_be_free(CAPPED_KEY)
@@ -141,7 +141,7 @@ def test_nobody_with_a_limit_reaches_a_provider_at_no_price(
     """Whatever is asked for, however it is spelled and routed: a target has a price, which the whole request is held
     by, or costs nothing on purpose."""
     named = {"model_map": ((model, theirs),)} if theirs else {}
-    floor = Floor(*(channel(slug, model, provider=slug, **named) for slug in slugs))
+    floor = RouterScenario(*(channel(slug, model, provider=slug, **named) for slug in slugs))
     floor.pricing = PricingPolicy(SHIPPED)
     inference = ask_for(operation, model)
     try:
@@ -158,7 +158,7 @@ def test_nobody_with_a_limit_reaches_a_provider_at_no_price(
 
 @given(NAMES, ASKED, SLUGS)
 def test_who_has_no_limit_is_served_as_before(model: str, operation: Operation, slugs: list[str]) -> None:
-    floor = Floor(*(channel(slug, model, provider=slug) for slug in slugs))
+    floor = RouterScenario(*(channel(slug, model, provider=slug) for slug in slugs))
     inference, names = ask_for(operation, model), []
     for policy in (PricingPolicy(SHIPPED), PricingPolicy(SHIPPED, unpriced="free")):
         floor.pricing = policy

@@ -43,7 +43,7 @@ def data_of(size: int) -> bytes:
 
 
 @attrs.define
-class Booth:
+class FormServer:
     """A real server at which forms are read, and what became of each.
 
     Attributes:
@@ -79,15 +79,15 @@ class Booth:
             reader.close()
 
 
-OpenBooth = Callable[..., Awaitable[Booth]]
+OpenBooth = Callable[..., Awaitable[FormServer]]
 
 
 @pytest.fixture
 async def open_booth(tmp_path: Path) -> AsyncIterator[OpenBooth]:
     runners = []
 
-    async def start(limits: FormLimits = LIMITS, *, cancels: bool = True, limit_bytes: int = 1 << 30) -> Booth:
-        booth = Booth(UploadSpool(tmp_path / "uploads", limit_bytes=limit_bytes), limits)
+    async def start(limits: FormLimits = LIMITS, *, cancels: bool = True, limit_bytes: int = 1 << 30) -> FormServer:
+        booth = FormServer(UploadSpool(tmp_path / "uploads", limit_bytes=limit_bytes), limits)
         app = web.Application()
         app.router.add_post("/", booth.post)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=cancels, read_bufsize=64 * 1024)
@@ -110,7 +110,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def send(booth: Booth, body: Any, content_type: str = TYPE, **headers: str) -> tuple[int, Any]:
+async def send(booth: FormServer, body: Any, content_type: str = TYPE, **headers: str) -> tuple[int, Any]:
     data = io.BytesIO(body) if isinstance(body, bytes) else body
     async with (
         aiohttp.ClientSession() as session,
@@ -119,7 +119,7 @@ async def send(booth: Booth, body: Any, content_type: str = TYPE, **headers: str
         return answer.status, await answer.json()
 
 
-async def refuse(booth: Booth, body: Any, content_type: str = TYPE, **headers: str) -> tuple[int, str | None]:
+async def refuse(booth: FormServer, body: Any, content_type: str = TYPE, **headers: str) -> tuple[int, str | None]:
     """Status and param of the fault; nothing of the form may be held."""
     status, error = await send(booth, body, content_type, **headers)
     assert error["message"]
@@ -436,7 +436,7 @@ async def test_the_files_of_a_form_take_one_descriptor_together(tmp_path: Path) 
     await until(lambda: count_open(tmp_path) == 0)
 
 
-async def connect(booth: Booth, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(booth: FormServer, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection on which a form of ``length`` bytes has been announced."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(booth.url.rpartition(":")[2].strip("/")))
     writer.write(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nContent-Length: {length}\r\n\r\n".encode())

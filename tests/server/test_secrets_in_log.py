@@ -1,4 +1,4 @@
-"""Canaries: recognisable secrets are planted, calls of every kind are made, and nothing gives a secret away."""
+"""Canaries: recognizable secrets are planted, calls of every kind are made, and nothing gives a secret away."""
 
 import base64
 from contextlib import AsyncExitStack
@@ -89,7 +89,7 @@ def channel_to(up: ScriptedUpstream, number: int) -> dict[str, Any]:
 
 
 @attrs.define
-class Ear:
+class RecordingClient:
     """Asks, and keeps every answer as text."""
 
     gateway: RunningGateway
@@ -106,7 +106,7 @@ class Ear:
         await self.call(method, f"/admin/v1/{path}", f"Bearer {self.gateway.admin_token}", body)
 
 
-async def ask_everything(ear: Ear) -> None:
+async def ask_everything(ear: RecordingClient) -> None:
     """A run of good and failing calls."""
     body = {**HELLO, "max_tokens": 5, "messages": [{"role": "user", "content": PROMPT}]}
     for number in range(len(SCRIPTS)):
@@ -124,7 +124,7 @@ async def ask_everything(ear: Ear) -> None:
     await ear.call("POST", CHAT, body={**body, "model": CALLER_KEY})
 
 
-async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
+async def manage_everything(ear: RecordingClient, some: ScriptedUpstream) -> None:
     """A run of good and failing operations; ``some`` channel is added, changed, tested, and removed."""
     for path in ("status", "accounts", "keys", "channels", "channels/c0", "models", "requests", "explain?model=m5"):
         await ear.manage("GET", path)
@@ -191,7 +191,7 @@ async def test_no_secret_is_in_an_answer_a_log_a_span_a_metric_or_the_database(
         receiver = await stack.enter_async_context(OtlpReceiver())
         gateway = await gateway_with({**declared, "tracing": {"endpoint": receiver.url}})
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        ear = Ear(gateway, session)
+        ear = RecordingClient(gateway, session)
         for fields in made if origin == "stored" else []:
             await ear.manage("POST", "channels?check=none", fields)
         await ask_everything(ear)
@@ -317,7 +317,7 @@ async def test_no_secret_is_in_an_error_that_was_said_in_another_language(
         )
         body = {"input": "a"} if path == "/v1/embeddings" else {"max_tokens": 5, "messages": HELLO["messages"]}
         async with aiohttp.ClientSession() as session:
-            ear = Ear(gateway, session)
+            ear = RecordingClient(gateway, session)
             for _ in errors:
                 for stream in (False, True):
                     await ear.call("POST", path, f"Bearer {KEY}", {**body, "model": "m", "stream": stream})
@@ -369,7 +369,7 @@ async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: Star
         key = {"name": "test", "account": "acme", "secret": CALLER_KEY}
         gateway = await gateway_with({"channel": [channel_to(up, 0)], "key": [key]})
         async with aiohttp.ClientSession() as session:
-            await Ear(gateway, session).manage("POST", "channels?check=none", channel_to(up, 1))
+            await RecordingClient(gateway, session).manage("POST", "channels?check=none", channel_to(up, 1))
 
         services = gateway.app[SERVICES]
         lines = services.routing.load_balancer.channels.values()

@@ -140,7 +140,7 @@ class Files(SafeFetcher):
     async def close(self) -> None: ...
 
 
-class Shelf(SignedLinks):
+class StoreDouble(SignedLinks):
     """Keeps images in a list."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class ImageServices:
 
     provider: Provider
     images: ImageService
-    shelf: Shelf
+    shelf: StoreDouble
     files: Files
     router: Router
     board: LoadBalancer
@@ -207,7 +207,7 @@ def image_services(
     board.set_channels([channel])
     router = Router(catalog, board, PricingPolicy(), models=())
     router.models = tuple(models)
-    made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
+    made, shelf, table = Provider(clerk), StoreDouble(), Files(files or {})
     images = ImageService(made, ImageDelivery(table, shelf), find_words=lambda: None, clock=lambda: float(NOW_S))
     return ImageServices(made, images, shelf, table, router, board)
 

@@ -41,7 +41,7 @@ def channel(name: str, *models: str, **more: Any) -> Channel:
     return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys, models, **more)
 
 
-class Floor(Router):
+class RouterScenario(Router):
     """Rooms 3 and below, as far as routing sees them; the clock is turned by hand, the dice are the same again."""
 
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), **more: Any) -> None:

@@ -50,7 +50,7 @@ class Loan:
 
 
 @attrs.define
-class Stand:
+class GatewayPool:
     """The gateways of one process of tests."""
 
     folder: Path

@@ -175,7 +175,7 @@ def refuse(status: int, message: str = "No", code: str | None = None, **headers:
 
 
 @attrs.define
-class Reel(FetchedFile):
+class FileDouble(FetchedFile):
     """A file of pieces; an exception among them is raised."""
 
     pieces: list[bytes | Exception]
@@ -198,15 +198,15 @@ class Files(SafeFetcher):
     """Answers are in turn, the last again and again."""
 
     def __init__(self) -> None:
-        self.reels: list[Reel | Exception] = []
+        self.reels: list[FileDouble | Exception] = []
         self.asked: list[FileRequest] = []
         self.images: dict[str, bytes] = {}
 
     @override
-    async def open(self, file_request: FileRequest) -> Reel:
+    async def open(self, file_request: FileRequest) -> FileDouble:
         self.asked.append(file_request)
         if not self.reels:
-            return Reel([CLIP], len(CLIP))
+            return FileDouble([CLIP], len(CLIP))
         reel = self.reels.pop(0) if len(self.reels) > 1 else self.reels[0]
         if isinstance(reel, Exception):
             raise reel
@@ -226,7 +226,7 @@ class Files(SafeFetcher):
     async def close(self) -> None: ...
 
 
-class Shelf(MediaStore):
+class StoreDouble(MediaStore):
     """Media in a dictionary; while it is ``full`` nothing can be written to it."""
 
     def __init__(self) -> None:
@@ -269,9 +269,9 @@ class Shelf(MediaStore):
 
 @attrs.define
 class Draft(MediaDraft):
-    """What is written to a ``Shelf``."""
+    """What is written to a ``StoreDouble``."""
 
-    shelf: Shelf
+    shelf: StoreDouble
     data: bytes = b""
     ended: bool = False
 
@@ -293,7 +293,7 @@ class Draft(MediaDraft):
         self.ended = True
 
 
-class MoodyStore(VideoRepository):
+class UnreliableStore(VideoRepository):
     """A store that refuses the verbs in ``refused``, each the number of times that it has there.
 
     Attributes:
@@ -364,11 +364,11 @@ class VideoServices:
 
     def __init__(self, clerk: Clerk, *providers: str, models: Sequence[Capability] = (KNOWN,), **more: Any) -> None:
         self.loop = asyncio.get_running_loop()
-        self.provider, self.files, self.shelf = Provider(clerk), Files(), Shelf()
+        self.provider, self.files, self.shelf = Provider(clerk), Files(), StoreDouble()
         self.rules = VideoRules()
         self.books = Repositories()
         self.deliveries = WebhookDeliveryRepository(self.books.database)
-        self.store = MoodyStore(self.books.database)
+        self.store = UnreliableStore(self.books.database)
         self.catalog, self.board = (
             ModelCatalog(clock=lambda: 0.0),
             LoadBalancer(self.loop.time, settings=DEFAULT_SETTINGS, shared=None),

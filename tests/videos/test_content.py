@@ -17,7 +17,7 @@ from gateway.videos import content as room
 from gateway.videos.content import VideoContent
 from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
-from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse, run, task
+from tests.support.video_services import CLIP, FileDouble, VideoServices, play, refuse, run, task
 
 BROKEN = errors.ProviderBadResponse("It broke off", phase="body")
 
@@ -37,7 +37,7 @@ def pieces(data: bytes, size: int = 700) -> list[Any]:
 def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        reel = Reel(pieces(CLIP), length)
+        reel = FileDouble(pieces(CLIP), length)
         services.files.reels = [reel]
         job, access = await begin(services)
         media = await services.video_content.fetch(access, job)
@@ -52,17 +52,17 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
 @table_rows(
     "reel",
     [
-        Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)),
-        Reel(pieces(CLIP)[:3], len(CLIP)),
-        Reel(pieces(CLIP), len(CLIP) - 1),
-        Reel([b"<html>Sign in to go on</html>"], None),
-        Reel([draw()], None),
-        Reel([], None),
-        Reel([b"RIFF\0\0\0\0WAVE"], None),
+        FileDouble([*pieces(CLIP)[:3], BROKEN], len(CLIP)),
+        FileDouble(pieces(CLIP)[:3], len(CLIP)),
+        FileDouble(pieces(CLIP), len(CLIP) - 1),
+        FileDouble([b"<html>Sign in to go on</html>"], None),
+        FileDouble([draw()], None),
+        FileDouble([], None),
+        FileDouble([b"RIFF\0\0\0\0WAVE"], None),
     ],
     ids=["broken", "short", "long", "page", "picture", "empty", "sound"],
 )
-def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
+def test_what_is_not_the_whole_video_is_not_kept(reel: FileDouble) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
         services.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
@@ -78,7 +78,7 @@ def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
 def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
-        reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
+        reel = FileDouble(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
         services.files.reels = [reel]
         job, access = await begin(services)
         with pytest.raises(errors.ProviderContentGone):
@@ -90,7 +90,7 @@ def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
 
 
 @attrs.define
-class Slow(Reel):
+class Slow(FileDouble):
     """Every piece is waited for."""
 
     wait_s: float = 5.0
@@ -157,7 +157,7 @@ async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) 
     services = VideoServices(play(task(), task("completed")))
     video_content = VideoContent(MediaFiles(tmp_path), services.provider_api)
     job, access = await begin(services)
-    services.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
+    services.files.reels = [FileDouble([*pieces(CLIP)[:3], BROKEN], len(CLIP)), FileDouble(pieces(CLIP), len(CLIP))]
     with pytest.raises(errors.ProviderBadResponse):
         await video_content.fetch(access, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -195,7 +195,7 @@ def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is
         services = VideoServices(play(task()))
         job, _ = await begin(services)
         found = await services.video_content.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
-        assert isinstance(found, Reel)
+        assert isinstance(found, FileDouble)
         assert (services.files.asked[0].wanted, services.shelf.drafts) == ("bytes=5-9", [])
 
     run(scene())
@@ -207,7 +207,7 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
         job, access = await begin(services)
         media = await services.video_content.fetch(access, job)
         found = await services.video_content.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
-        assert isinstance(found, Reel)
+        assert isinstance(found, FileDouble)
         assert services.files.asked[-1].url.endswith("/content?variant=thumbnail")
         runway = attrs.evolve(services.channels[0], provider="runway")
         services.use(runway)

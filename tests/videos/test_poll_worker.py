@@ -21,7 +21,7 @@ from gateway.videos.poll_worker import CRASH_PAUSE_MS, IDLE_S, MAX_CLAIMED, MAX_
 from gateway.videos.tracker import VideoTracker
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
-from tests.support.video_services import MoodyStore, VideoServices, play, run, task
+from tests.support.video_services import UnreliableStore, VideoServices, play, run, task
 
 LATE_S = 2 * TICK_S
 Poll = Callable[[VideoJob], Awaitable[None]]
@@ -37,7 +37,7 @@ async def hang(_job: VideoJob) -> None:
     await asyncio.sleep(10**9)
 
 
-class Store(MoodyStore):
+class Store(UnreliableStore):
     """It can be told to fail at every verb of the poller's, and remembers what was noted at a time."""
 
     noted: list[int]

@@ -17,7 +17,7 @@ from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcom
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
-from tests.support.video_services import ID, Answer, Answered, Asked, Reel, VideoServices, play, refuse, run, task
+from tests.support.video_services import ID, Answer, Answered, Asked, FileDouble, VideoServices, play, refuse, run, task
 
 PNG = draw()
 URL = "https://pictures.example/1.png"
@@ -271,9 +271,9 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
             Answered({"id": RUNWAY_ID}), Answered({"id": RUNWAY_ID, "status": "SUCCEEDED", "output": [fresh]})
         )
         job, access = await begin(services, seconds=5, size="1280x720")
-        services.files.reels = [errors.ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
+        services.files.reels = [errors.ProviderBadResponse("The file was answered with status 403"), FileDouble([b"x"])]
         found = await services.provider_api.open_with_retry(access, attrs.evolve(job, clue=FILE), "video")
-        assert isinstance(found, Reel)
+        assert isinstance(found, FileDouble)
         assert [file_request.url for file_request in services.files.asked] == [FILE, fresh]
         services.files.reels = [errors.ProviderContentGone("It is not there")]
         with pytest.raises(errors.ProviderContentGone):

@@ -17,7 +17,7 @@ from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.reference_image import References
 from tests.support.image_providers import draw
-from tests.support.video_services import Reel
+from tests.support.video_services import FileDouble
 
 PNG = draw()
 LONG = PNG + bytes(range(256)) * 4_000
@@ -30,14 +30,14 @@ class Table(SafeFetcher):
     def __init__(self, found: Any) -> None:
         self._found = found
         self.asked: list[FileRequest] = []
-        self.opened: list[Reel] = []
+        self.opened: list[FileDouble] = []
 
     @override
-    async def open(self, file_request: FileRequest) -> Reel:
+    async def open(self, file_request: FileRequest) -> FileDouble:
         self.asked.append(file_request)
         if isinstance(self._found, Exception):
             raise self._found
-        self.opened.append(Reel([*self._found]))
+        self.opened.append(FileDouble([*self._found]))
         return self.opened[-1]
 
     @property

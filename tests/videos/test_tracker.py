@@ -18,7 +18,7 @@ from tests.support.video_services import (
     CLIP,
     Answer,
     Answered,
-    Reel,
+    FileDouble,
     VideoServices,
     play,
     refuse,
@@ -219,17 +219,17 @@ def test_where_nothing_is_kept_a_finished_job_is_completed_at_once() -> None:
     [
         ProviderBadResponse("The file was answered with status 500"),
         ProviderTimeout("Nothing came", phase="body"),
-        Reel([CLIP[:100], ProviderBadResponse("It broke off", phase="body")], len(CLIP)),
-        Reel([CLIP[:100]], len(CLIP)),
-        Reel([b"<html>Sign in</html>"], 20),
-        Reel([], 0),
+        FileDouble([CLIP[:100], ProviderBadResponse("It broke off", phase="body")], len(CLIP)),
+        FileDouble([CLIP[:100]], len(CLIP)),
+        FileDouble([b"<html>Sign in</html>"], 20),
+        FileDouble([], 0),
     ],
     ids=["500", "silence", "broken", "short", "a page", "empty"],
 )
 def test_a_file_that_does_not_come_is_fetched_again_later(trouble: Any) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
-        services.files.reels = [trouble, Reel([CLIP], len(CLIP))]
+        services.files.reels = [trouble, FileDouble([CLIP], len(CLIP))]
         after = await look(services, await begin(services, "fetching"))
         assert after is not None
         assert (after.state, after.failures, wait_of(services, after)) == ("fetching", 1, 2)

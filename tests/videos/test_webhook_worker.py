@@ -90,7 +90,7 @@ class Receivers(SafeFetcher):
         return Counter(name for came in self.came.values() for name, _ in came)
 
 
-class MoodyStore(WebhookDeliveryRepository):
+class UnreliableStore(WebhookDeliveryRepository):
     """A store that fails as often as it is told to; it remembers what it was asked.
 
     It does not look for what is due before the time at which something is: days of a scene are looked through quickly.
@@ -135,7 +135,7 @@ class WebhookScenario:
     def __init__(self, **reactions: Reaction) -> None:
         self.loop = asyncio.get_running_loop()
         self.began = self.loop.time()
-        self.store = MoodyStore()
+        self.store = UnreliableStore()
         self.receivers = Receivers(**reactions)
         self.events = Events()
         self.job = self.make_job()

@@ -108,7 +108,7 @@ class CreditQueue:
         return [request for request in self.list_waiting() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
-        """Ask for the requests of ``balances`` at once, because other nodes have answered."""
+        """Ask for the requests of ``balances`` now, because other nodes have answered."""
         for request in self.list_waiting():
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0

@@ -233,7 +233,7 @@ class PostgresCredit:
 async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
     """Delete every balance, as part of a write: a single gateway does not maintain them.
 
-    The next start of a node creates them anew. The leases of dead nodes stay.
+    The next start of a node creates them again. The leases of dead nodes stay.
 
     Raises ``DatabaseStartupError`` if a node runs, that is, has beaten in the last ``dead_s`` seconds. A running node
     may lack its lock while it reconnects.

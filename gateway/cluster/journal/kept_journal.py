@@ -24,7 +24,7 @@ class KeptJournal(RequestJournal):
 
     The rows are not written twice: a second name for the file costs nothing per request.
 
-    ``path``: the journal. ``rotate_bytes``: the growth after which it is written anew. ``now``: seconds of a monotonic
+    ``path``: the journal. ``rotate_bytes``: the growth after which it is rewritten. ``now``: seconds of a monotonic
     clock.
     """
 
@@ -39,7 +39,7 @@ class KeptJournal(RequestJournal):
         super().__init__(path, rotate_bytes=rotate_bytes)
 
     def keep_all(self) -> Sequence[Path]:
-        """Write the journal anew; return the files with all rows stored in the last ``KEPT_S`` seconds."""
+        """Rewrite the journal; return the files with all rows stored in the last ``KEPT_S`` seconds."""
         self.renew()
         return [path for path, _ in self._kept]
 

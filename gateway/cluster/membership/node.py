@@ -292,7 +292,7 @@ class ClusterNode:
         return seen
 
     def _end(self, oldest: str) -> None:
-        """Stop accepting requests and shares of work, for good. Requests in progress finish, and are stored."""
+        """Stop accepting requests and shares of work, permanently. Requests in progress finish, and are stored."""
         self._outdated = True
         self._queue.close()
         self.leadership.end()

@@ -20,7 +20,7 @@ class ClusterTimes:
         late_s: a node that has not served for so long gets no share of the work.
         dead_s: a node without a beat for so long is declared dead.
         lost_s: after such a gap in reading beats, for instance without the store, missing beats prove nothing, and the
-            watch starts anew.
+            watch restarts.
         stuck_s: how long a transaction may wait for its node while it blocks another one. A working node sends its
             next statement within milliseconds.
         notes_s: the time between two searches for dead nodes with started requests.

@@ -1,7 +1,7 @@
 """The secrets shared by the nodes of a cluster: in the database, encrypted with the configured master key.
 
 The first node stores the secret files of its data folder. Every other node writes the stored secrets into its own
-folder, and is refused if its files differ: with other secrets it would recognise no API key, and would sign links and
+folder, and is refused if its files differ: with other secrets it would recognize no API key, and would sign links and
 webhooks differently.
 """
 

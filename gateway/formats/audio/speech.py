@@ -18,7 +18,7 @@ from gateway.formats.errors.openai import Secrets, build_reported, parse_error
 from gateway.formats.stream import StreamState, StreamTransform
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, bound_text
-from gateway.formats.wire.fields import Body, kind_of, parse_model, parse_number, read_text, refuse_missing
+from gateway.formats.wire.fields import Body, name_json_type, parse_model, parse_number, read_text, refuse_missing
 
 MAX_INPUT_CHARS = 100_000
 """An upper limit of two hours of speech, more than any provider accepts. The limits of models differ (OpenAI: 4,096
@@ -80,7 +80,9 @@ def _check_voice(body: Body) -> None:
     if isinstance(voice, str):
         return
     if not isinstance(voice, dict):
-        raise InvalidRequest(f"'voice' must be a string or an object with an 'id', not {kind_of(voice)}", param="voice")
+        raise InvalidRequest(
+            f"'voice' must be a string or an object with an 'id', not {name_json_type(voice)}", param="voice"
+        )
     if not isinstance(voice.get("id"), str) or not voice["id"]:
         raise InvalidRequest("'voice.id' must be a string", param="voice.id")
 

@@ -84,12 +84,12 @@ def build_unsent_line(_batch_id: str, _number: int, custom_id: str, code: str, m
     """Build the result line of a request without an answer: cancelled, expired or failed."""
     kind = _UNSENT.get(code)
     if kind is not None:
-        return _build_line(custom_id, {"type": kind}, _count(kind))
+        return _build_line(custom_id, {"type": kind}, _build_tally(kind))
     error = {"type": "error", "error": {"type": "api_error", "message": message}, "request_id": None}
     return _build_line(custom_id, {"type": "errored", "error": error}, BatchTally(failed=1))
 
 
-def _count(kind: object) -> BatchTally:
+def _build_tally(kind: object) -> BatchTally:
     return BatchTally(failed=1, cancelled=int(kind == "canceled"), expired=int(kind == "expired"))
 
 
@@ -106,7 +106,7 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
         return None
     if result.get("type") == "succeeded":
         return line["custom_id"], attrs.evolve(find_tokens(result.get("message")), completed=1)
-    return line["custom_id"], _count(result.get("type"))
+    return line["custom_id"], _build_tally(result.get("type"))
 
 
 def build_message_batch(batch: Batch, origin: str) -> Body:

@@ -31,18 +31,18 @@ class Adaptations:
     names: dict[str, None] = attrs.Factory(dict)
     is_past: bool = False
 
-    def note(self, name: str) -> None:
+    def add(self, name: str) -> None:
         self.names[name] = None
 
     def write(self, kind: str, part: Mapping[str, Any]) -> list[TextPart]:
         """Record ``kind`` and return the part as text; an empty list if the part has no readable content."""
-        self.note(kind)
+        self.add(kind)
         text = write_text(kind, part)
         return [TextPart(text)] if text else []
 
     def replace_file(self, kind: str) -> TextPart:
         """Record ``kind`` and return a placeholder text for a file that only its provider can read."""
-        self.note(kind)
+        self.add(kind)
         return TextPart(f"[{kind}: a file that is not available any more]")
 
 

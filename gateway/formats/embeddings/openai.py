@@ -18,7 +18,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import bound_text
-from gateway.formats.wire.fields import Body, kind_of, parse_integer, parse_model, read_text, refuse_missing
+from gateway.formats.wire.fields import Body, name_json_type, parse_integer, parse_model, read_text, refuse_missing
 
 MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
@@ -52,7 +52,7 @@ def _count_input(body: Body) -> int:
     if value is None:
         raise refuse_missing(body, "input")
     if not isinstance(value, list):
-        raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
+        raise InvalidRequest(f"'input' must be a string or an array, not {name_json_type(value)}", param="input")
     if not value:
         raise InvalidRequest("'input' must not be empty", param="input")
     if all(type(item) is int for item in value):

@@ -1,4 +1,4 @@
-"""Recognise content filter errors: each vendor reports differently that it blocked an image or a prompt.
+"""Recognize content filter errors: each vendor reports differently that it blocked an image or a prompt.
 
 Sources:
     OpenAI      ``moderation_blocked`` and "safety system": openai/codex and LibreChat issue threads quote the answers

@@ -1,4 +1,4 @@
-"""Recognise a provider's "prompt too long" errors, and reword them in the form that clients act on.
+"""Recognize a provider's "prompt too long" errors, and reword them in the form that clients act on.
 
 Claude Code shortens a conversation only after "prompt is too long", and reads the two numbers after these words.
 Clients of the OpenAI API read the code ``context_length_exceeded`` (openai/codex, codex-api/src/sse/responses.rs).

@@ -136,14 +136,14 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSPECIFIED), "")
     if reason:
-        return build_no_image(f"The model made no image: {show(f'{reason} {explained or text}', secrets)}")
+        return build_no_image(f"The model made no image: {mask_text(f'{reason} {explained or text}', secrets)}")
     return build_no_image(build_text_answer(text, secrets))
 
 
 def build_text_answer(text: str, secrets: Secrets) -> str:
     """Return the error message for an answer that has ``text`` instead of images; ``text`` may be empty."""
     if text.strip():
-        return f"The model answered in words instead of with an image: {show(text, secrets)}"
+        return f"The model answered in words instead of with an image: {mask_text(text, secrets)}"
     return "The provider's answer has no images"
 
 
@@ -167,6 +167,6 @@ def _list_parts(candidates: list[Body]) -> Iterator[Body]:
         yield from list_objects(as_object(candidate.get("content")).get("parts"))
 
 
-def show(text: str, secrets: Secrets) -> str:
+def mask_text(text: str, secrets: Secrets) -> str:
     """Return a model's text masked and cut for an error message."""
     return mask(text[: _SHOWN_CHARS * 4], secrets)[:_SHOWN_CHARS]

@@ -90,7 +90,7 @@ class ImagesPassthrough(PassthroughStream):
         self._in_progress = [max(seen - 1, 0) for seen in self._in_progress]
         used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
-            self._usage = used if self._usage is None else _add(self._usage, used)
+            self._usage = used if self._usage is None else _add_usages(self._usage, used)
         return self._end(event) if self._completed >= self._inference.choices else event
 
     def _end(self, event: bytes) -> bytes:
@@ -159,7 +159,7 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     return build_reported(ErrorBody(parse_reason(value, secrets)))
 
 
-def _add(one: Usage, other: Usage) -> Usage:
+def _add_usages(one: Usage, other: Usage) -> Usage:
     both = add_usages([one, other])
     return attrs.evolve(
         both, details=attrs.evolve(both.details, calls=1) if both.details and (one.details or other.details) else None

@@ -85,7 +85,7 @@ STEP = 32
 _ALL_FORMATS = ("webp", "jpeg", "png")
 
 
-def _list_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+def _map_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
     return {size: {"aspect_ratio": ratio} for size, ratio in ratios.items()}
 
 
@@ -98,10 +98,10 @@ _RATIOS = {
     "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
 }  # fmt: skip
 """Sizes that represent an aspect ratio, for models that accept only ratios and whose pixels are not documented."""
-_SHAPES = _list_ratios(_RATIOS)
+_SHAPES = _map_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
-_IMAGEN_SHAPES = _list_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
-_BANANA_SIZES = _list_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
+_IMAGEN_SHAPES = _map_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
+_BANANA_SIZES = _map_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
 _PRO_SIZES: Mapping[str, Mapping[str, str]] = {
     size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
     for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
@@ -114,7 +114,7 @@ _IDEOGRAM_SIZES = (  # noqa: SIM905 - the format of their documentation
     "1152x896 1216x704 1216x768 1216x832 1248x832 1280x704 1280x768 1280x800 1312x736 1344x640 1344x704 1344x768 "
     "1408x576 1408x640 1408x704 1472x576 1472x640 1472x704 1536x512 1536x576 1536x640"
 ).split()
-_FLUX = ReplicateModel(_list_ratios(_FLUX_RATIOS), many_field="num_outputs", maximum=4, formats=_ALL_FORMATS)
+_FLUX = ReplicateModel(_map_ratios(_FLUX_RATIOS), many_field="num_outputs", maximum=4, formats=_ALL_FORMATS)
 _KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
 _IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
 _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", max_sources=None)

@@ -25,7 +25,7 @@ from gateway.domain.usage import (
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.references.provider_reads import find_reads
 from gateway.formats.usage.token_bounds import bound_text
-from gateway.formats.wire.fields import kind_of
+from gateway.formats.wire.fields import name_json_type
 from gateway.formats.wire.json_values import MAX_DUPLICATE_CHECK_BYTES, as_object, loads_or_none, parse_json_object
 from gateway.frozen import frozen
 from gateway.wording import fold_name
@@ -104,7 +104,7 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
         if fields is None:
             continue
         if not isinstance(fields, dict):
-            raise InvalidRequest(f"'{place}' must be an object, not {kind_of(fields)}", param=place)
+            raise InvalidRequest(f"'{place}' must be an object, not {name_json_type(fields)}", param=place)
         check_names(fields, f"{place}.")
         check_limits(fields, f"{place}.")
         if "model" in fields and fields["model"] not in models:
@@ -302,17 +302,17 @@ class OutputMeter:
 
 
 @frozen
-class _Size:
+class _TokenEstimate:
     """A number of tokens: the likely number, and the number that is hardly ever exceeded."""
 
     likely: int = 0
     maximum: int = 0
 
-    def __add__(self, other: "_Size") -> "_Size":
-        return _Size(self.likely + other.likely, self.maximum + other.maximum)
+    def __add__(self, other: "_TokenEstimate") -> "_TokenEstimate":
+        return _TokenEstimate(self.likely + other.likely, self.maximum + other.maximum)
 
-    def __sub__(self, other: "_Size") -> "_Size":
-        return _Size(self.likely - other.likely, self.maximum - other.maximum)
+    def __sub__(self, other: "_TokenEstimate") -> "_TokenEstimate":
+        return _TokenEstimate(self.likely - other.likely, self.maximum - other.maximum)
 
 
 @frozen
@@ -323,7 +323,7 @@ class PromptMark:
     session's instructions, so its usage shows their size.
     """
 
-    items: _Size
+    items: _TokenEstimate
     sound: int
     whole: bool
 
@@ -339,10 +339,10 @@ class Conversation:
         self._tools = False
         self._asked: list[int] = []
         self._turns = 0
-        self._items = self._counted = _Size()
+        self._items = self._counted = _TokenEstimate()
         self._sound = self._sound_counted = self._sound_transcribed = self._sound_paid = 0
         self._unbounded_at = -1
-        self._settings: dict[str, _Size] = {}
+        self._settings: dict[str, _TokenEstimate] = {}
         self._limit = MAX_OUTPUT
         self._heard_bytes = self._spoken_bytes = _PCM_BYTES
         self._transcribers: dict[str, str] = {}
@@ -364,10 +364,10 @@ class Conversation:
         """Return the number of prompt tokens that the next response is very unlikely to exceed."""
         return self._sum_prompt(event).maximum
 
-    def _sum_prompt(self, event: Event | None) -> _Size:
+    def _sum_prompt(self, event: Event | None) -> _TokenEstimate:
         known = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
-        own = _Size() if event is None else _measure(event.get("response"), self._heard_bytes)
-        return sum(self._settings.values(), _Size(known, known) + self._items - self._counted + own)
+        own = _TokenEstimate() if event is None else _measure(event.get("response"), self._heard_bytes)
+        return sum(self._settings.values(), _TokenEstimate(known, known) + self._items - self._counted + own)
 
     def mark(self, event: Event | None) -> PromptMark:
         """Record the conversation that a response reads; ``event`` is its ``response.create``.
@@ -386,7 +386,7 @@ class Conversation:
         if end.usage is None or not mark.whole or not end.whole:
             self._turns += usage.completion_tokens
             return
-        settings = sum(self._settings.values(), _Size()).likely
+        settings = sum(self._settings.values(), _TokenEstimate()).likely
         self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
         if mark.items.maximum > self._counted.maximum:
             self._counted = mark.items
@@ -491,12 +491,12 @@ def _reads(settings: Event) -> bool:
     items = settings.get("input")
     prompt = {name: value for name, value in settings.items() if name not in _SETTINGS}
     if isinstance(items, list):
-        prompt["input"] = [_leave_audio_out(item) for item in items]
+        prompt["input"] = [_drop_audio(item) for item in items]
     reads = find_reads(InferenceRequest("responses", "", prompt))
     return reads.unbounded or reads.tools
 
 
-def _leave_audio_out(item: Any) -> Any:
+def _drop_audio(item: Any) -> Any:
     parts = item.get("content") if isinstance(item, dict) else None
     if not isinstance(parts, list):
         return item
@@ -522,27 +522,27 @@ def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> 
     return -(-size * tokens_a_second // bytes_a_second)
 
 
-def _measure(item: object, bytes_a_second: int) -> _Size:
+def _measure(item: object, bytes_a_second: int) -> _TokenEstimate:
     if isinstance(item, str):
-        return _Size(estimate_tokens(len(item)), bound_text(item))
+        return _TokenEstimate(estimate_tokens(len(item)), bound_text(item))
     if isinstance(item, list):
-        return sum((_measure(each, bytes_a_second) for each in item), _Size())
+        return sum((_measure(each, bytes_a_second) for each in item), _TokenEstimate())
     if not isinstance(item, dict):
-        return _Size(1, 1)
-    size = _Size(1, 1)
+        return _TokenEstimate(1, 1)
+    size = _TokenEstimate(1, 1)
     for name, value in item.items():
         if name == "audio" and isinstance(value, str):
-            size += _Size(*2 * (_count_audio(value, bytes_a_second, _HEARD_A_SECOND),))
+            size += _TokenEstimate(*2 * (_count_audio(value, bytes_a_second, _HEARD_A_SECOND),))
         elif name == "image_url":
-            size += _Size(_IMAGE_TOKENS, _IMAGE_TOKENS)
+            size += _TokenEstimate(_IMAGE_TOKENS, _IMAGE_TOKENS)
         else:
             size += _measure(value, bytes_a_second)
     return size
 
 
-def _measure_json(value: object) -> _Size:
+def _measure_json(value: object) -> _TokenEstimate:
     written = orjson.dumps(value)
-    return _Size(estimate_tokens(len(written)), len(written))
+    return _TokenEstimate(estimate_tokens(len(written)), len(written))
 
 
 def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:

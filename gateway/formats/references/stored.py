@@ -187,6 +187,6 @@ def _is_item(kind: object) -> bool:
 def _is_kept_address(address: object) -> bool:
     if not isinstance(address, str):
         return False
-    # Normalise as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
+    # Normalize as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
     head = "".join(unquote(unquote(address[:_LONGEST_ADDRESS])).split()).replace("\\", "/").casefold()
     return _ADDRESS.match(head) is not None

@@ -62,7 +62,7 @@ _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
 """Resolutions -> pixels of the shorter side."""
 
 
-def _list_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
+def _map_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
     return {
         f"{_TIERS[tier] * width // min(width, height)}x{_TIERS[tier] * height // min(width, height)}": (ratio, tier)
         for tier in tiers
@@ -70,8 +70,8 @@ def _list_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
     }
 
 
-_HD = _list_sizes(("720p", "1080p"))
-_ALL = _list_sizes(("720p", "1080p", "4k"))
+_HD = _map_sizes(("720p", "1080p"))
+_ALL = _map_sizes(("720p", "1080p", "4k"))
 
 
 @frozen

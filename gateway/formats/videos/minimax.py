@@ -45,7 +45,7 @@ _FULL_SECONDS = 6
 """The only length of videos of that resolution."""
 
 
-def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
+def _map_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
     sizes = list_video_sizes({tier: _LINES[tier] for tier in tiers}, _RATIOS)
     return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
 
@@ -63,8 +63,8 @@ class HailuoModel:
 _HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL, "")})
 _FIRST = HailuoModel((6,), {"1280x720": ("720P", "")})
 MODELS: Mapping[str, HailuoModel] = {
-    "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _list_sizes("768P", "2K")),
-    "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _list_sizes("768P", "480P")),
+    "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _map_sizes("768P", "2K")),
+    "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _map_sizes("768P", "480P")),
     "MiniMax-Hailuo-2.3": _HAILUO,
     "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
     "MiniMax-Hailuo-02": _HAILUO,

@@ -16,7 +16,7 @@ from gateway.domain.upload import Upload
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.usage.token_bounds import bound_text
-from gateway.formats.wire.fields import Body, kind_of, parse_model, parse_prompt, read_text
+from gateway.formats.wire.fields import Body, name_json_type, parse_model, parse_prompt, read_text
 from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 
 REFERENCE = "input_reference"
@@ -151,7 +151,7 @@ def _parse_reference(value: Any, param: str) -> Reference | None:
         if isinstance(value, dict):  # the form of an image in a chat message
             param, value = f"{param}.url", value.get("url")
     if not isinstance(value, str):
-        raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {kind_of(value)}", param=param)
+        raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {name_json_type(value)}", param=param)
     if value.startswith("data:"):
         _check_data_url(value, param)
     elif len(value) > _MAX_URL or not _WEB_URL.match(value):

@@ -76,7 +76,7 @@ Sizes = Mapping[str, tuple[str, str]]
 _RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 
 
-def _list_sizes(*tiers: tuple[str, str]) -> Sizes:
+def _map_sizes(*tiers: tuple[str, str]) -> Sizes:
     return {size: (tier, ratio) for tier, sizes in tiers for size, ratio in zip(sizes.split(), _RATIOS, strict=True)}
 
 
@@ -105,19 +105,19 @@ class SeedanceModel:
     cuts: bool = True
 
 
-def _from_to(first: int, last: int) -> tuple[int, ...]:
+def _list_lengths(first: int, last: int) -> tuple[int, ...]:
     return (5, *(seconds for seconds in range(first, last + 1) if seconds != 5))  # noqa: PLR2004
 
 
-_FIRST = SeedanceModel(_from_to(2, 12), _list_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
-_LITE = attrs.evolve(_FIRST, sizes=_list_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
-_SECOND = SeedanceModel(_from_to(4, 15), _list_sizes(_720, _480))
+_FIRST = SeedanceModel(_list_lengths(2, 12), _map_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
+_LITE = attrs.evolve(_FIRST, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
+_SECOND = SeedanceModel(_list_lengths(4, 15), _map_sizes(_720, _480))
 MODELS: Mapping[str, SeedanceModel] = {
-    "*seedance-2-5*": SeedanceModel(_from_to(4, 30), _list_sizes(_720, _LATEST_480), cuts=False),
+    "*seedance-2-5*": SeedanceModel(_list_lengths(4, 30), _map_sizes(_720, _LATEST_480), cuts=False),
     "*seedance-2-0-fast*": _SECOND,
     "*seedance-2-0-mini*": _SECOND,
-    "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_list_sizes(_720, _480, _1080, _4K)),
-    "*seedance-1-5-pro*": SeedanceModel(_from_to(4, 12), _list_sizes(_720, _480, _1080)),
+    "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_map_sizes(_720, _480, _1080, _4K)),
+    "*seedance-1-5-pro*": SeedanceModel(_list_lengths(4, 12), _map_sizes(_720, _480, _1080)),
     "*seedance-1-0-pro*": _FIRST,
     "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
     "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),

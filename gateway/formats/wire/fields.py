@@ -67,7 +67,7 @@ def parse_model(body: Body) -> str:
     if model is None or model == "":
         raise refuse_missing(body, "model")
     if not isinstance(model, str):
-        raise InvalidRequest(f"'model' must be a string, not {kind_of(model)}", param="model")
+        raise InvalidRequest(f"'model' must be a string, not {name_json_type(model)}", param="model")
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
 
 
@@ -129,7 +129,7 @@ def read_text(body: Body, name: str) -> str | None:
     """Return an optional string."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"'{name}' must be a string, not {kind_of(value)}", param=name)
+        raise InvalidRequest(f"'{name}' must be a string, not {name_json_type(value)}", param=name)
     return value
 
 
@@ -139,7 +139,7 @@ def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise InvalidRequest(f"'{param or name}' must be a boolean, not {kind_of(value)}", param=param or name)
+        raise InvalidRequest(f"'{param or name}' must be a boolean, not {name_json_type(value)}", param=param or name)
     return value
 
 
@@ -151,7 +151,7 @@ def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
     if value is None:
         return None
     if type(value) is not int:
-        raise InvalidRequest(f"'{name}' must be an integer, not {kind_of(value)}", param=name)
+        raise InvalidRequest(f"'{name}' must be an integer, not {name_json_type(value)}", param=name)
     raise InvalidRequest(f"'{name}' must be between {low} and {high}", param=name)
 
 
@@ -163,7 +163,7 @@ def parse_number(body: Body, name: str, low: float, high: float) -> float | None
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidRequest(f"'{name}' must be a number, not {kind_of(value)}", param=name)
+        raise InvalidRequest(f"'{name}' must be a number, not {name_json_type(value)}", param=name)
     raise InvalidRequest(f"'{name}' must be between {low:g} and {high:g}", param=name)
 
 
@@ -171,7 +171,7 @@ def parse_list(body: Body, name: str) -> list[Any] | None:
     """Return an optional array."""
     value = body.get(name)
     if value is not None and not isinstance(value, list):
-        raise InvalidRequest(f"'{name}' must be an array, not {kind_of(value)}", param=name)
+        raise InvalidRequest(f"'{name}' must be an array, not {name_json_type(value)}", param=name)
     return value
 
 
@@ -179,11 +179,11 @@ def parse_object(body: Body, name: str) -> Body | None:
     """Return an optional object."""
     value = body.get(name)
     if value is not None and not isinstance(value, dict):
-        raise InvalidRequest(f"'{name}' must be an object, not {kind_of(value)}", param=name)
+        raise InvalidRequest(f"'{name}' must be an object, not {name_json_type(value)}", param=name)
     return value
 
 
-def kind_of(value: object) -> str:
+def name_json_type(value: object) -> str:
     """Return the name of a JSON value's type."""
     if value is None:
         return "null"

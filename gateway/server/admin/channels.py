@@ -136,12 +136,12 @@ def _asks_request(request: AdminRequest) -> bool:
 
 @admin_operation()
 async def sync_channel(request: AdminRequest) -> ChannelView:
-    """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
+    """Synchronize a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
     services = request.services
     channels = services.routing.channels
     channel = channels.get(request.match_info["name"])
     if not channel.sync:
-        raise InvalidRequest(f"The channel {channel.name!r} does not synchronise its models", param="sync")
+        raise InvalidRequest(f"The channel {channel.name!r} does not synchronize its models", param="sync")
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
     await channels.sync(channel)

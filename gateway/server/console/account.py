@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.domain.passkey import MOST_PASSKEYS
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 from gateway.server.admin.answer import write_answer
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import SERVICES
@@ -44,7 +44,7 @@ async def load_account(request: web.Request) -> Data:
     return {
         "own": own,
         "passkeys": await ask_admin_api(request, "/session/passkeys"),
-        "install": write_install("sso"),
+        "install": format_install_command("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
         "most": MOST_PASSKEYS,
         "providers": await ask_admin_api(request, "/session/identities"),

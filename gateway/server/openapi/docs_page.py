@@ -15,7 +15,7 @@ from gateway.server.console.static_files import find_static
 from gateway.server.openapi.admin import PREFIX
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.document import RIGHTS, get_document
-from gateway.server.openapi.error_responses import list_codes
+from gateway.server.openapi.error_responses import map_codes
 from gateway.server.openapi.operation import EVENTS, FORM, JSON, find_event
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind, resolve
 from gateway.server.sessions import CONSOLE_HEADER
@@ -108,7 +108,7 @@ def _build_page() -> str:
             ("The public API", [chapter for chapter in chapters if not chapter.id.startswith("admin-")]),
             ("The admin API", [chapter for chapter in chapters if chapter.id.startswith("admin-")]),
         ),
-        codes=list_codes(),
+        codes=map_codes(),
     )
 
 

@@ -46,7 +46,7 @@ _HEADERS = ("X-Request-Id", "Link", "x-should-retry")
 _WAITS = frozenset({429, 503})
 
 
-def list_codes() -> Mapping[int, Mapping[str, str]]:
+def map_codes() -> Mapping[int, Mapping[str, str]]:
     """Return the error codes of every status, each with its meaning.
 
     That is the first paragraph of the error class's docstring, unless ``_PLAINER`` or ``_MORE`` gives another text.
@@ -89,7 +89,7 @@ _STATUSES = {name_error_response(status): status for status in _PHRASES}
 
 def build_error_responses(used: Iterable[str]) -> dict[str, Schema]:
     """Build the error responses of these names. A prefix names the error format: Anthropic's or Google's."""
-    codes = list_codes()
+    codes = map_codes()
     return {name: _build_error_response(name, codes) for name in used}
 
 

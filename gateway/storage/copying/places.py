@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from gateway.frozen import frozen
-from gateway.installation import write_install
+from gateway.installation import format_install_command
 from gateway.storage.copying.sqlite_store import make_target, open_source, remove
 from gateway.storage.copying.store_copy import CopyFailed, CopyReport, CopySource, CopyTarget, copy_store
 from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderLocked, sync_folder
@@ -62,7 +62,7 @@ async def copy_between(
         raise CopyFailed(f"{busy}. Stop it first") from None
     except ModuleNotFoundError as missing:
         raise CopyFailed(
-            f"PostgreSQL needs the extra postgres ({missing.name} is missing): {write_install('postgres')}"
+            f"PostgreSQL needs the extra postgres ({missing.name} is missing): {format_install_command('postgres')}"
         ) from None
 
 

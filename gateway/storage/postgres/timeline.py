@@ -1,4 +1,4 @@
-"""The timeline of the database's server, by which an outdated primary is recognised.
+"""The timeline of the database's server, by which an outdated primary is recognized.
 
 Each promotion of a standby begins a timeline with a higher number (PostgreSQL documentation, "Timelines"). If the
 former primary still runs, or comes back, both servers take writes. Keys that are revoked on one of them are valid on

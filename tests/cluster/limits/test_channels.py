@@ -16,14 +16,14 @@ from gateway.routing.target import Attempt
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.contexts import make_context
 from tests.support.limit_servers import LONG_S, running, running_redis
-from tests.support.routing_calls import CALLER, Floor, call_of, channel
+from tests.support.routing_calls import CALLER, RouterScenario, call_of, channel
 
 
 class Gateway:
     """Routes requests, and makes attempts that end when ``go_on`` is set; ``names`` are the channels they took."""
 
     def __init__(self, limiter: SharedRateLimiter, *channels: Channel) -> None:
-        self.floor = Floor(*channels)
+        self.floor = RouterScenario(*channels)
         self.balancer = self.floor.board
         self.balancer.shared = SharedChannelLimits(limiter)
         self.proxy = Proxy(None, self.balancer, clock=lambda: 0.0)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ WITHIN_S = 30
 SETTING = Setting("routing.retry_ratio", 0.5, 1)
 
 
-class Deaf(asyncio.Event):
+class NeverSetEvent(asyncio.Event):
     """An event that is never set: what it would report is lost."""
 
     def set(self) -> None:
@@ -147,7 +147,7 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
 
 async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
-    second.session.woken = Deaf()
+    second.session.woken = NeverSetEvent()
     await SettingRepository(first.database).put_setting(SETTING)
     await until(lambda: second.applied)
 

@@ -1,4 +1,4 @@
-"""Safety blocks: every vendor's way of saying it is recognised, and nothing else is."""
+"""Safety blocks: every vendor's way of saying it is recognized, and nothing else is."""
 
 from typing import Any
 

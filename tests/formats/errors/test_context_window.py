@@ -132,7 +132,7 @@ MESSAGES = {
 
 
 @table_rows("name", MESSAGES)
-def test_a_prompt_that_is_too_long_is_recognised_in_every_providers_words(name: str) -> None:
+def test_a_prompt_that_is_too_long_is_recognized_in_every_providers_words(name: str) -> None:
     message, lengths = MESSAGES[name]
     for code in (400, None, "invalid_request"):
         error = parse_worded_error(400, orjson.dumps({"error": {"message": message, "code": code}}), ())

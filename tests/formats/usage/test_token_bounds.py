@@ -32,7 +32,7 @@ EMPTY = 2 * MESSAGE_TOKENS
 """What one message without content comes to."""
 
 
-def tokenise(text: str, vocabulary: list[bytes]) -> list[bytes]:
+def tokenize(text: str, vocabulary: list[bytes]) -> list[bytes]:
     """The tokens of ``text``: at every place the longest that fits."""
     data, tokens = text.encode(), list[bytes]()
     while data:
@@ -49,7 +49,7 @@ def render(messages: list[dict[str, Any]], vocabulary: list[bytes]) -> int:
         content = message.get("content") or []
         texts = [content] if isinstance(content, str) else [part["text"] for part in content]
         texts += [value for name, value in message.items() if name not in {"content", "role"}]
-        tokens += 5 + sum(len(tokenise(text, vocabulary)) for text in texts)
+        tokens += 5 + sum(len(tokenize(text, vocabulary)) for text in texts)
     return tokens
 
 
@@ -67,7 +67,7 @@ def message_of(content: Any, **more: Any) -> dict[str, Any]:
 
 @given(TEXT, VOCABULARIES)
 def test_a_text_has_at_most_as_many_tokens_as_bytes(text: str, vocabulary: list[bytes]) -> None:
-    assert len(tokenise(text, vocabulary)) <= bound_text(text) == len(text.encode())
+    assert len(tokenize(text, vocabulary)) <= bound_text(text) == len(text.encode())
 
 
 PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXT), max_size=3)
@@ -218,7 +218,7 @@ def test_an_input_to_embed_comes_to_its_bytes_or_its_ids_and_has_no_answer(value
 
 @given(st.lists(TEXT, min_size=1, max_size=4), VOCABULARIES)
 def test_texts_to_embed_and_their_end_marks_never_exceed_their_bound(texts: list[str], vocabulary: list[bytes]) -> None:
-    tokens = sum(len(tokenise(text, vocabulary)) + 1 for text in texts)
+    tokens = sum(len(tokenize(text, vocabulary)) + 1 for text in texts)
     assert tokens <= parse_embeddings_inference({"model": "m", "input": texts}).max_prompt_tokens
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import (
     MAX_MODEL_LENGTH,
-    kind_of,
+    name_json_type,
     parse_flag,
     parse_integer,
     parse_list,
@@ -87,7 +87,7 @@ def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
 
 def test_kinds_are_told_in_the_words_of_json() -> None:
     values: tuple[Any, ...] = (None, True, "x", 1, 1.5, [], {})
-    kinds = [kind_of(value) for value in values]
+    kinds = [name_json_type(value) for value in values]
     assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
 
 

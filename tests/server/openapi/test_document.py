@@ -16,7 +16,7 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin
 from gateway.server.openapi.document import build_document, get_document
-from gateway.server.openapi.error_responses import list_codes
+from gateway.server.openapi.error_responses import map_codes
 from gateway.server.openapi.schema import COUNT, FLAG, TEXT, array, listing, record
 from gateway.server.unserved_paths import refuse_unserved
 from tests.support.started_gateways import StartGateway
@@ -229,7 +229,7 @@ def test_every_example_is_of_its_schema(document: Json) -> None:
 
 
 def test_every_code_of_a_fault_is_told_with_its_status_and_a_meaning(document: Json) -> None:
-    codes = list_codes()
+    codes = map_codes()
     assert {code: status for status, reported in codes.items() for code in reported if STATUS[code] == status} == STATUS
     assert [code for reported in codes.values() for code, meaning in reported.items() if not meaning] == []
     written = document["components"]["responses"]["Conflict"]["description"]

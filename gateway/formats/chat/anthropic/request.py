@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 from gateway.formats.wire.fields import (
     Body,
-    kind_of,
+    name_json_type,
     parse_flag,
     parse_integer,
     parse_list,
@@ -94,10 +94,12 @@ def _check(body: Body) -> int | None:
     for index, sequence in enumerate(parse_list(body, "stop_sequences") or ()):
         if not isinstance(sequence, str):
             where = f"stop_sequences[{index}]"
-            raise InvalidRequest(f"'{where}' must be a string, not {kind_of(sequence)}", param=where)
+            raise InvalidRequest(f"'{where}' must be a string, not {name_json_type(sequence)}", param=where)
     for index, tool in enumerate(parse_list(body, "tools") or ()):
         if not isinstance(tool, dict):
-            raise InvalidRequest(f"'tools[{index}]' must be an object, not {kind_of(tool)}", param=f"tools[{index}]")
+            raise InvalidRequest(
+                f"'tools[{index}]' must be an object, not {name_json_type(tool)}", param=f"tools[{index}]"
+            )
     for name in _OBJECTS:
         parse_object(body, name)
     return parse_integer(body, "max_tokens", 0, MAX_TOKENS)
@@ -110,7 +112,7 @@ def _check_messages(body: Body) -> None:
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(message)}", param=where)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
@@ -133,17 +135,19 @@ def _check_content(content: object, where: str) -> None:
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
+        raise InvalidRequest(
+            f"'{where}' must be a string or an array of blocks, not {name_json_type(content)}", param=where
+        )
     for index, block in enumerate(content):
         here = f"{where}[{index}]"
         if not isinstance(block, dict):
-            raise InvalidRequest(f"'{here}' must be an object, not {kind_of(block)}", param=here)
+            raise InvalidRequest(f"'{here}' must be an object, not {name_json_type(block)}", param=here)
         kind = block.get("type")
         if not isinstance(kind, str):
-            raise InvalidRequest(f"'{here}.type' must be a string, not {kind_of(kind)}", param=f"{here}.type")
+            raise InvalidRequest(f"'{here}.type' must be a string, not {name_json_type(kind)}", param=f"{here}.type")
         if kind == "text" and not isinstance(block.get("text"), str):
             raise InvalidRequest(
-                f"'{here}.text' must be a string, not {kind_of(block.get('text'))}", param=f"{here}.text"
+                f"'{here}.text' must be a string, not {name_json_type(block.get('text'))}", param=f"{here}.text"
             )
 
 

@@ -27,7 +27,7 @@ from gateway.formats.chat.anthropic.request_tools import (
     parse_tools,
 )
 from gateway.formats.chat.openai.content_parts import parse_address
-from gateway.formats.wire.fields import Body, kind_of
+from gateway.formats.wire.fields import Body, name_json_type
 
 _EFFORTS = frozenset(get_args(chat.Effort))
 _CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
@@ -125,7 +125,7 @@ def _parse_block(block: Any, role: str, where: str, adaptations: Adaptations) ->
         case "tool_result":
             return [_parse_tool_result(block, where, adaptations)]
         case "text" if role == "system" and get_text(block, "text", where).startswith(BILLING_LINE):
-            adaptations.note("x-anthropic-billing-header")
+            adaptations.add("x-anthropic-billing-header")
             return []
         case _:
             return _parse_media(block, where, adaptations)
@@ -142,7 +142,7 @@ def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Cont
         case "document":
             return _parse_document(block, where, adaptations)
         case "tool_reference":
-            adaptations.note(kind)
+            adaptations.add(kind)
             return [chat.TextPart(describe_tool(get_text(block, "tool_name", where)))]
         case "container_upload":
             return [_replace_file(kind, f"{where}.type", adaptations)]
@@ -210,7 +210,9 @@ def _parse_media_list(content: object, where: str, adaptations: Adaptations) -> 
     if isinstance(content, str):
         return [chat.TextPart(content)]
     if not isinstance(content, list):
-        raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
+        raise InvalidRequest(
+            f"'{where}' must be a string or an array of blocks, not {name_json_type(content)}", param=where
+        )
     parts: list[_Content] = []
     for index, block in enumerate(content):
         # A document contains only texts and images. Rejecting a document within a document bounds the recursion.
@@ -292,5 +294,7 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
 def _parse_source(block: Body, where: str) -> tuple[Body, str]:
     source = block.get("source")
     if not isinstance(source, dict):
-        raise InvalidRequest(f"'{where}.source' must be an object, not {kind_of(source)}", param=f"{where}.source")
+        raise InvalidRequest(
+            f"'{where}.source' must be an object, not {name_json_type(source)}", param=f"{where}.source"
+        )
     return source, get_text(source, "type", f"{where}.source")

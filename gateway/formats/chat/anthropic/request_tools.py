@@ -13,7 +13,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import Adaptations
-from gateway.formats.wire.fields import Body, kind_of
+from gateway.formats.wire.fields import Body, name_json_type
 
 BILLING_LINE = "x-anthropic-billing-header:"
 """Prefix of a system text that Claude Code writes only for Anthropic. It differs between sessions and would defeat the
@@ -82,7 +82,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
         kind = tool.get("type")
         parsed = _parse_tool(tool, where) if kind is None or kind == "custom" else _parse_typed(tool, where)
         if parsed is None:
-            adaptations.note(f"tools.{kind}")
+            adaptations.add(f"tools.{kind}")
         else:
             tools[where if where.startswith("tools") else parsed.name] = parsed
     return tuple(tools.values())
@@ -113,7 +113,7 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
     schema, strict = tool.get("input_schema"), tool.get("strict")
     if schema is not None and not isinstance(schema, dict):
         here = f"{where}.input_schema"
-        raise InvalidRequest(f"'{here}' must be an object, not {kind_of(schema)}", param=here)
+        raise InvalidRequest(f"'{here}' must be an object, not {name_json_type(schema)}", param=here)
     return chat.Tool(
         name=get_text(tool, "name", where),
         description=find_text(tool, "description"),
@@ -137,10 +137,10 @@ def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
 def get_text(holder: Any, name: str, where: str) -> str:
     """Return the string in the field ``name`` of a block. Raises ``InvalidRequest`` if there is none."""
     if not isinstance(holder, dict):
-        raise InvalidRequest(f"'{where}' must be an object, not {kind_of(holder)}", param=where)
+        raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(holder)}", param=where)
     value = holder.get(name)
     if not isinstance(value, str):
-        raise InvalidRequest(f"'{where}.{name}' must be a string, not {kind_of(value)}", param=f"{where}.{name}")
+        raise InvalidRequest(f"'{where}.{name}' must be a string, not {name_json_type(value)}", param=f"{where}.{name}")
     return value
 
 

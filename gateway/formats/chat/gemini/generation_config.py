@@ -39,7 +39,7 @@ def parse_version(model: str) -> Version | None:
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-def wants_signatures(model: str) -> bool:
+def requires_signatures(model: str) -> bool:
     """Return whether ``model`` rejects function calls without a thought signature in the history (since Gemini 3)."""
     version = parse_version(model)
     return version is not None and version >= _LEVELS

@@ -8,7 +8,7 @@ signatures of other providers. From Gemini 3 on, it also rejects a turn whose fi
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.chat.gemini.generation_config import wants_signatures
+from gateway.formats.chat.gemini.generation_config import requires_signatures
 from gateway.formats.chat.gemini.request_writer import NO_SIGNATURE
 from gateway.formats.chat.gemini.signatures import is_foreign
 
@@ -17,7 +17,7 @@ Body = dict[str, Any]
 
 def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body without the model, which is in the path. The request's own body is not modified."""
-    signs = wants_signatures(model)
+    signs = requires_signatures(model)
     contents = [_build_content(content, signs=signs) for content in inference.body["contents"]]
     return inference.body | {"contents": [content for content in contents if content["parts"]]}
 

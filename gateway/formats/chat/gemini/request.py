@@ -16,7 +16,7 @@ from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKE
 from gateway.formats.wire.fields import (
     MAX_TEMPERATURE,
     Body,
-    kind_of,
+    name_json_type,
     parse_integer,
     parse_list,
     parse_model,
@@ -162,7 +162,7 @@ def _check_part(part: object, where: str) -> None:
 def _check_result_parts(response: Body, where: str) -> None:
     parts = response.get("parts")
     if parts is not None and not isinstance(parts, list):
-        raise InvalidRequest(f"'{where}.parts' must be an array, not {kind_of(parts)}", param=f"{where}.parts")
+        raise InvalidRequest(f"'{where}.parts' must be an array, not {name_json_type(parts)}", param=f"{where}.parts")
     for index, part in enumerate(parts or ()):
         _check_part(part, f"{where}.parts[{index}]")
 
@@ -172,7 +172,7 @@ def _check_tool(tool: object, where: str) -> None:
     declarations = fields.get("functionDeclarations")
     if declarations is not None and not isinstance(declarations, list):
         here = f"{where}.functionDeclarations"
-        raise InvalidRequest(f"'{here}' must be an array, not {kind_of(declarations)}", param=here)
+        raise InvalidRequest(f"'{here}' must be an array, not {name_json_type(declarations)}", param=here)
     for index, declaration in enumerate(declarations or ()):
         here = f"{where}.functionDeclarations[{index}]"
         inner = check_object(declaration, here)
@@ -186,12 +186,12 @@ def check_object(value: object, where: str) -> Body:
     """Return ``value`` if it is an object. Raises ``InvalidRequest`` naming ``where`` otherwise."""
     if isinstance(value, dict):
         return value
-    raise InvalidRequest(f"'{where}' must be an object, not {kind_of(value)}", param=where)
+    raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(value)}", param=where)
 
 
 def _check_text(value: object, where: str) -> None:
     if not isinstance(value, str):
-        raise InvalidRequest(f"'{where}' must be a string, not {kind_of(value)}", param=where)
+        raise InvalidRequest(f"'{where}' must be a string, not {name_json_type(value)}", param=where)
 
 
 def measure_prompt(body: Body) -> Size:
@@ -200,7 +200,7 @@ def measure_prompt(body: Body) -> Size:
     system = body.get("systemInstruction")
     if system is not None:
         sizes.append(measure_parts(system["parts"]))
-    chars, tokens = _add(sizes)
+    chars, tokens = _add_sizes(sizes)
     config = body.get(CONFIG) or {}
     tokens += sum(bound_json(schema) for name in _PROMPT_SCHEMAS if (schema := config.get(name)))
     if body.get("tools"):
@@ -210,10 +210,10 @@ def measure_prompt(body: Body) -> Size:
 
 def measure_parts(parts: list[Any]) -> Size:
     """Return the size of checked parts."""
-    return _add(map(_measure_part, parts))
+    return _add_sizes(map(_measure_part, parts))
 
 
-def _add(sizes: Iterable[Size]) -> Size:
+def _add_sizes(sizes: Iterable[Size]) -> Size:
     chars = tokens = 0
     for more_chars, more_tokens in sizes:
         chars += more_chars

@@ -183,7 +183,7 @@ def _parse_user(parts: list[Body], where: str, calls: _Calls, adaptations: Adapt
         if kind == "functionResponse":
             written.append(_parse_result(part[kind], f"{here}.{kind}", calls, adaptations))
         elif part.get("thought") is True:
-            adaptations.note("thought")
+            adaptations.add("thought")
         else:
             written.append(_parse_content(part, kind, here, adaptations))
     return written
@@ -316,7 +316,7 @@ def _parse_tools(tools: list[Body], adaptations: Adaptations) -> list[chat.Tool]
     for tool in tools:
         for name, value in tool.items():
             if name != "functionDeclarations" and value is not None:
-                adaptations.note(f"{LEFT_OUT}{name}")
+                adaptations.add(f"{LEFT_OUT}{name}")
         written += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
     return written
 

@@ -19,8 +19,8 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.gemini.generation_config import (
     build_config,
     prefills,
+    requires_signatures,
     takes_schema_with_tools,
-    wants_signatures,
 )
 from gateway.formats.chat.gemini.json_schema import build_schema
 from gateway.formats.chat.openai.chat import parse_answer_object
@@ -112,8 +112,8 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents without system messages. Joins consecutive messages of one role (but see ``_set_apart``)."""
-    signs = wants_signatures(model)
+    """Build the contents, without system messages; joins consecutive turns of one role; see ``_split_tool_results``."""
+    signs = requires_signatures(model)
     names: dict[str, str] = {}
     contents: list[Json] = []
     for message in messages:
@@ -128,10 +128,10 @@ def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
     if signs:
         for content in contents:
             _sign_first_call(content["parts"])
-    return [apart for content in contents for apart in _set_apart(content)]
+    return [apart for content in contents for apart in _split_tool_results(content)]
 
 
-def _set_apart(content: Json) -> Iterable[Json]:
+def _split_tool_results(content: Json) -> Iterable[Json]:
     """Split tool results into a separate content before the user's other parts.
 
     A content with both fails the whole request (Prism-Shadow/agenthub, pull request 189, tested on both of Google's

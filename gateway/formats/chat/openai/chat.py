@@ -34,7 +34,7 @@ from gateway.formats.wire.fields import (
     MAX_CHOICES,
     MAX_TEMPERATURE,
     Body,
-    kind_of,
+    name_json_type,
     parse_flag,
     parse_integer,
     parse_list,
@@ -192,7 +192,7 @@ def _measure_messages(messages: list[Any]) -> Size:
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             where = f"messages[{index}]"
-            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(message)}", param=where)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             where = f"messages[{index}].role"
@@ -212,7 +212,9 @@ def _measure_content(content: object, where: str) -> Size:
     if content is None:
         return 0, 0
     if not isinstance(content, list):
-        raise InvalidRequest(f"'{where}' must be a string or an array of parts, not {kind_of(content)}", param=where)
+        raise InvalidRequest(
+            f"'{where}' must be a string or an array of parts, not {name_json_type(content)}", param=where
+        )
     chars = tokens = 0
     for index, part in enumerate(content):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):

@@ -16,7 +16,7 @@ from gateway.formats.chat.openai.chat import (
     parse_stream,
 )
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, bound_text
-from gateway.formats.wire.fields import MAX_CHOICES, Body, kind_of, parse_integer, parse_model, read_text
+from gateway.formats.wire.fields import MAX_CHOICES, Body, name_json_type, parse_integer, parse_model, read_text
 
 CompletionsPassthrough = ChatPassthrough
 """Passthrough of completion streams, which differ from chat streams only in the place of the text."""
@@ -51,7 +51,7 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
     if value is None or isinstance(value, str):
         return [(value or "", "prompt")]
     if not isinstance(value, list):
-        raise InvalidRequest(f"'prompt' must be a string or an array, not {kind_of(value)}", param="prompt")
+        raise InvalidRequest(f"'prompt' must be a string or an array, not {name_json_type(value)}", param="prompt")
     if not value:
         raise InvalidRequest("'prompt' must not be an empty array", param="prompt")
     if all(type(item) is int for item in value):

@@ -13,7 +13,7 @@ from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.adaptations import Adaptations
 from gateway.formats.chat.model import Json, MediaPart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from gateway.formats.wire.fields import Body, kind_of
+from gateway.formats.wire.fields import Body, name_json_type
 from gateway.formats.wire.json_values import as_object, as_text
 
 _DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
@@ -46,14 +46,14 @@ def refuse(where: str, message: str) -> InvalidRequest:
 def expect_text(value: object, where: str) -> str:
     """Return a required string. Raises ``InvalidRequest``."""
     if not isinstance(value, str):
-        raise refuse(where, f"'{where}' must be a string, not {kind_of(value)}")
+        raise refuse(where, f"'{where}' must be a string, not {name_json_type(value)}")
     return value
 
 
 def expect_object(value: object, where: str) -> Body:
     """Return a required object. Raises ``InvalidRequest``."""
     if not isinstance(value, dict):
-        raise refuse(where, f"'{where}' must be an object, not {kind_of(value)}")
+        raise refuse(where, f"'{where}' must be an object, not {name_json_type(value)}")
     return value
 
 
@@ -67,7 +67,7 @@ def read_arguments(value: object, where: str) -> str:
 def expect_list(value: object, where: str) -> list[Any]:
     """Return a required array. Raises ``InvalidRequest``."""
     if not isinstance(value, list):
-        raise refuse(where, f"'{where}' must be an array, not {kind_of(value)}")
+        raise refuse(where, f"'{where}' must be an array, not {name_json_type(value)}")
     return value
 
 

@@ -142,7 +142,7 @@ def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Ada
     content: list[chat.Part] = []
     for part in _parse_content(message, where, adaptations):
         if isinstance(part, chat.ToolCallPart) and part.id in called:
-            adaptations.note("tool_use")
+            adaptations.add("tool_use")
         else:
             content.append(part)
     return (*_parse_reasoning(message, where), *content, *calls)
@@ -213,7 +213,7 @@ def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Ada
         name = content_parts.expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
         return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, where))
     if not legacy:
-        adaptations.note("function")
+        adaptations.add("function")
         return parts[0] if parts else chat.TextPart("")
     return chat.ToolResultPart(legacy[-1], parts)
 
@@ -225,7 +225,7 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     ]
     for tool, where in listed:
         if _is_hosted(tool, where):
-            adaptations.note(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
+            adaptations.add(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
     tools = tuple([_parse_tool(tool, where) for tool, where in listed if not _is_hosted(tool, where)])
     choice = body.get("tool_choice")
     word = choice.get("type") if isinstance(choice, dict) else choice

@@ -55,7 +55,7 @@ def replace_summary(item: Item) -> Item:
     return item if text is None else {"type": "message", "role": "user", "content": text}
 
 
-def find_replaced(items: list[Item]) -> int:
+def find_last_compaction(items: list[Item]) -> int:
     """Return the index of the last trigger that a summary follows, which replaces earlier items; -1 if none."""
     answered = (
         at

@@ -12,7 +12,7 @@ from gateway.formats.chat.adaptations import Adaptations
 from gateway.formats.chat.openai import content_parts
 from gateway.formats.chat.openai.custom_tools import write_input
 from gateway.formats.chat.responses.client_tools import parse_client_call, parse_client_result
-from gateway.formats.chat.responses.compaction import KINDS, TRIGGER, find_replaced, is_of_user, read_summary
+from gateway.formats.chat.responses.compaction import KINDS, TRIGGER, find_last_compaction, is_of_user, read_summary
 from gateway.formats.chat.responses.reasoning import parse_reasoning
 from gateway.formats.chat.responses.tools import join_name
 from gateway.formats.wire.fields import Body
@@ -43,7 +43,7 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     )
     messages: list[chat.Message] = []
     joins = False
-    replaced = find_replaced(items)
+    replaced = find_last_compaction(items)
     for at, (where, item) in enumerate(listed):
         if at <= replaced and not is_of_user(item):
             continue
@@ -123,7 +123,7 @@ def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
     if kind == "additional_tools":
         return chat.Message("user", ())
     if kind in _LEFT_OUT:
-        adaptations.note(kind)
+        adaptations.add(kind)
         return chat.Message("user", ())
     role: Any = "user" if kind.endswith(_RESULT_ENDINGS) else "assistant"
     return chat.Message(role, tuple(adaptations.write(kind, item)))

@@ -43,7 +43,7 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
         messages.insert(0, chat.Message("system", (chat.TextPart(instructions),)))
     tools, choice = parse_tools(body, adaptations)
     if body.get("context_management"):
-        adaptations.note("context_management")
+        adaptations.add("context_management")
     summarizes = asks_for_summary(body.get("input"))
     if summarizes:
         messages.append(chat.Message("user", (chat.TextPart(PROMPT),)))

@@ -38,7 +38,7 @@ from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKE
 from gateway.formats.wire import sse
 from gateway.formats.wire.fields import (
     Body,
-    kind_of,
+    name_json_type,
     parse_flag,
     parse_integer,
     parse_list,
@@ -114,11 +114,13 @@ def _check_input(value: object) -> None:
     if value is None or isinstance(value, str):
         return
     if not isinstance(value, list):
-        raise InvalidRequest(f"'input' must be a string or an array of items, not {kind_of(value)}", param="input")
+        raise InvalidRequest(
+            f"'input' must be a string or an array of items, not {name_json_type(value)}", param="input"
+        )
     for index, item in enumerate(value):
         if not isinstance(item, dict):
             where = f"input[{index}]"
-            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(item)}", param=where)
+            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(item)}", param=where)
 
 
 def _parse_affinity_key(body: Body) -> str | None:
@@ -126,7 +128,7 @@ def _parse_affinity_key(body: Body) -> str | None:
     read_text(body, "previous_response_id")
     conversation = body.get("conversation")
     if conversation is not None and not isinstance(conversation, str | dict):
-        found = kind_of(conversation)
+        found = name_json_type(conversation)
         raise InvalidRequest(f"'conversation' must be a string or an object, not {found}", param="conversation")
     goes_on = conversation is not None or body.get("previous_response_id") is not None
     stored = parse_flag(body, "store") or body.get("store") is None

@@ -86,11 +86,11 @@ def _parse_listed(tool: Body, where: str, adaptations: Adaptations) -> Iterator[
             if expect_object(inner, place).get("type") in _CALLABLE:
                 yield _parse_tool(inner, place, namespace)
             else:
-                adaptations.note(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{place}.type')}")
+                adaptations.add(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{place}.type')}")
     elif is_run_by_client(tool):
         yield build_function(tool)
     else:
-        adaptations.note(f"{LEFT_OUT}{kind}")
+        adaptations.add(f"{LEFT_OUT}{kind}")
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:

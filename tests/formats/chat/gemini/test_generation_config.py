@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat.gemini.generation_config import build_config, parse_version, wants_signatures
+from gateway.formats.chat.gemini.generation_config import build_config, parse_version, requires_signatures
 from gateway.formats.chat.model import EFFORT_TOKENS, ChatRequest, ResponseFormat
 from tests.support.table_rows import table_rows
 
@@ -44,7 +44,7 @@ def think(model: str, **options: Any) -> Any:
 )
 def test_a_version_is_read_from_the_name(model: str, version: tuple[int, int] | None) -> None:
     assert parse_version(model) == version
-    assert wants_signatures(model) == (version is not None and version >= (3, 0))
+    assert requires_signatures(model) == (version is not None and version >= (3, 0))
 
 
 def test_nothing_asked_is_nothing_said() -> None:
