@@ -92,14 +92,21 @@ class ChangeFollower:
         await self._apply_other(settings=True, channels=True)
 
     async def restore(self) -> None:
-        """Store again what the database may have lost: the last rows, changes of operators, and leases."""
+        """Store again what the database may have lost: rows, jobs, changes of operators, then the credit leases."""
         from gateway.cluster.journal.repost import post_kept  # noqa: PLC0415 - a single process does not need it
 
         database = self._storage.database
         await post_kept(self._storage.journal, LedgerRepository(database, self._storage.unstorable))
+        await self.restore_jobs()
         await self._bring_back()
         if self._keeper is not None and database.credit is not None:
             await self._keeper.restore_leases(database.credit.restore_leases)
+
+    async def restore_jobs(self) -> None:
+        """Bring the last jobs of this node back. Raises ``StoreUnavailable``."""
+        from gateway.cluster.kept.restore import restore_changes  # noqa: PLC0415 - a single process does not need it
+
+        await restore_changes(self._storage.database, str(self._node.address.timeline), self._node.process)
 
     async def _apply_other(self, *, settings: bool, channels: bool) -> None:
         if settings:

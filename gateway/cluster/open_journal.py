@@ -9,10 +9,11 @@ from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
+from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash, UnfinishedRequest
 from gateway.options import AppOptions
-from gateway.storage.data_folder import JOURNAL
+from gateway.storage.data_folder import JOBS, JOURNAL
 from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.stored_notes import StoredNotes
@@ -28,16 +29,20 @@ async def open_journal(
 
     Also return the object that deletes the journal's notes; None if the database has none.
     """
-    config, path = options.config, options.folder.private_file(JOURNAL)
+    config = options.config
     own = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
-        noting = StoreJournal(path, NoteWriter(node.address, lambda: node.process))
+        noting = StoreJournal(options.folder.private_file(JOURNAL), NoteWriter(node.address, lambda: node.process))
         noting.run()
         stack.push_async_callback(noting.stop)
         journal: RequestJournal = noting
     else:
-        journal = KeptJournal(path)
+        journal = KeptJournal(options.folder.private_file(JOURNAL))
+    path = None if config.cluster.journal == "store" else options.folder.private_file(JOBS)
+    changes = ChangeFile(path, lambda: node.restored_generation, lambda: str(node.address.timeline))
+    database.keep_changes(changes)
+    stack.callback(changes.close)
     journal.add_leftovers([UnfinishedRequest(row, ended=False) for row in own])
     return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
 

@@ -347,6 +347,7 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
         bring_back=lost_changes.bring_back,
     )
     node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
+    await follower.restore_jobs()
     await node.follow(follower.apply, follower.reload, follower.restore, lost_changes.note)
 
 

@@ -19,6 +19,7 @@ PEPPER_BYTES = 32
 DATABASE = "gateway.db"
 JOURNAL = "requests.journal"
 TIMELINE = "store.timeline"
+JOBS = "jobs.journal"
 """The newest timeline of the PostgreSQL server, see ``storage.postgres.timeline``."""
 UNSTORABLE = "requests.unstorable"
 NODE_ID = "node.id"

@@ -14,6 +14,7 @@ from gateway.frozen import frozen
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import Inserts
+from gateway.storage.kept_changes import KeptChanges
 from gateway.storage.row_mapping import build_audit_row
 from gateway.storage.stored_credit import StoredCredit
 
@@ -52,6 +53,7 @@ class Database(ABC):
         name: the path of its file, or the address of its server without a password.
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
         credit: updates credit leases with every write; None for a single gateway.
+        kept: keeps the last changes for the time after a failover; None for a single gateway.
     """
 
     kind: ClassVar[Literal["sqlite", "postgresql"]]
@@ -62,6 +64,11 @@ class Database(ABC):
         self.last_commit_ms: float | None = None
         self.damage = ""
         self.credit: StoredCredit | None = None
+        self.kept: KeptChanges | None = None
+
+    def keep_changes(self, kept: KeptChanges) -> None:
+        """Keep the changes from now on in ``kept``, too."""
+        self.kept = kept
 
     @abstractmethod
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:

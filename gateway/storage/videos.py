@@ -117,7 +117,10 @@ class VideoRepository:
                 await credit.reserve_job(connection, job)
             return True
 
-        return await self._database.write(work)
+        created = await self._database.write(work)
+        if created:
+            self._keep(job)
+        return created
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         """Change the first job of each pair into the second, in one commit; return whether each was changed.
@@ -126,7 +129,14 @@ class VideoRepository:
         may end a job. The first job must have the stored receipt; the prompt does not change.
         """
         pairs = list(changes)
-        return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
+        if not pairs:
+            return []
+        advanced = await self._database.write(lambda connection: _advance(connection, pairs))
+        self.check_found(found=all(advanced))
+        for (before, after), done in zip(pairs, advanced, strict=True):
+            if done and (before.state != after.state or before.upstream_id != after.upstream_id):
+                self._keep(after)
+        return advanced
 
     async def finish(
         self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
@@ -148,7 +158,11 @@ class VideoRepository:
             await add_row(connection, audit)
             return True
 
-        return await self._database.write(work)
+        finished = await self._database.write(work)
+        self.check_found(found=finished)
+        if finished:
+            self._keep(job, row, delivery)
+        return finished
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         """Delete a job that no provider accepted, and store its request. Return False if it was submitted."""
@@ -160,7 +174,11 @@ class VideoRepository:
             await self._post_end(connection, job, row)
             return True
 
-        return await self._database.write(work)
+        dropped = await self._database.write(work)
+        self.check_found(found=dropped)
+        if dropped:
+            self._keep(job, row)
+        return dropped
 
     async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
         """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
@@ -236,7 +254,11 @@ class VideoRepository:
 
     async def remove(self, job: VideoJob) -> bool:
         """Delete a job that has ended; its request and charge stay. Return False if there is none."""
-        return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
+        removed = bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
+        self.check_found(found=removed)
+        if removed:
+            self._keep(job, removed=True)
+        return removed
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
         """Delete at most ``most`` jobs that ended before ``before_ms``, oldest first; return their number."""
@@ -244,7 +266,26 @@ class VideoRepository:
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
         rows = await self._database.read(_SHOWN.where(condition))
+        self.check_found(found=bool(rows))
         return parse_video(rows[0][:-1], rows[0][-1]) if rows else None
+
+    def check_found(self, *, found: bool) -> None:
+        """Raise ``StoreUnavailable`` if a job may be missing only because the database was replaced."""
+        if not found and self._database.kept is not None:
+            self._database.kept.check()
+
+    def _keep(
+        self,
+        job: VideoJob,
+        row: RequestRecord | None = None,
+        delivery: WebhookDelivery | None = None,
+        *,
+        removed: bool = False,
+    ) -> None:
+        if self._database.kept is not None:
+            from gateway.storage.kept_videos import KeptVideo, build_state  # noqa: PLC0415 - only in a cluster
+
+            self._database.kept.keep("video", job.id, build_state(KeptVideo(job, row, delivery, removed=removed)))
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:

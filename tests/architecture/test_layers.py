@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cluster.limits",
         "cluster.state",
         "cluster.journal",
+        "cluster.kept",
     ),
     ("config",),
     ("alerts",),

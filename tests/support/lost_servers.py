@@ -44,6 +44,11 @@ class Pair:
 
         await eventually(is_alone, 10)
 
+    async def is_level(self) -> bool:
+        """Return whether the standby has everything."""
+        query = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
+        return await self.ask(self.primary, query) == 1
+
     async def lose(self) -> None:
         """Kill the primary and promote the standby."""
         await asyncio.to_thread(self.primary.signal, signal.SIGKILL)

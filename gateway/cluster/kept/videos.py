@@ -1,0 +1,87 @@
+"""Video jobs among the kept changes: their state, their end with its charge, and their reservation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from sqlalchemy import insert, select, text, update
+
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.video import TRANSITIONS, UNSENT, VideoJob
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.database import Database
+from gateway.storage.kept_videos import parse_state
+from gateway.storage.row_mapping import build_progress, build_receipt, build_video_row
+from gateway.storage.schema import requests, videos
+from gateway.storage.videos import VideoRepository
+
+_ORDER = tuple(TRANSITIONS)
+_RESERVE = text("""
+UPDATE credit_balances SET reserved = reserved + :held
+WHERE owner = 0 AND owner_id = :account_id OR owner = 1 AND owner_id = :key_id
+""")
+_PROMPT = text("""
+INSERT INTO video_prompts AS p (video_id, prompt) VALUES (:video_id, :prompt)
+ON CONFLICT (video_id) DO UPDATE SET prompt = excluded.prompt WHERE p.prompt = ''
+""")
+
+
+class _RestoringRepository(VideoRepository):
+    """Finds jobs missing without waiting until they are restored."""
+
+    def check_found(self, *, found: bool) -> None:
+        pass
+
+
+async def restore_video(database: Database, state: Mapping[str, Any], process: str) -> bool:
+    """Bring a job back as far as the database lacks it. Raises ``StoreUnavailable``.
+
+    Of several nodes that have worked on a job, the one that knows its latest state counts. A job that another process
+    was submitting when it ended is free, and is then found to be abandoned.
+    """
+    kept = parse_state(state)
+    job, row, repository = kept.job, kept.row, _RestoringRepository(database)
+    changed = await database.write(lambda connection: _put(connection, _free(job, process)))
+    if row is not None and not job.ended:
+        changed = await repository.drop(job, row) or changed
+    elif row is not None:
+        changed = await repository.finish(job, row, kept.delivery) or changed
+    if kept.removed:
+        await repository.remove(job)
+    return changed
+
+
+def _free(job: VideoJob, process: str) -> VideoJob:
+    """Return the job as it was before its end, without an owner unless this process is submitting it."""
+    if job.ended:
+        job = attrs.evolve(job, state="processing", completed_ms=None)
+    if job.state in UNSENT and job.owner == process:
+        return job
+    return job.release(job.updated_ms)
+
+
+async def _put(connection: AsyncConnection, job: VideoJob) -> bool:
+    """Insert a job, or advance it to a later state. Return whether it was changed."""
+    known = select(videos.c.state, videos.c.updated_ms).where(videos.c.id == job.id).with_for_update()
+    found = (await connection.execute(known)).first()
+    if found is None:
+        if await _has_ended(connection, job.receipt):
+            return False
+        await connection.execute(insert(videos), build_video_row(job))
+        held = {"held": job.held_nanos, "account_id": job.account_id, "key_id": job.key_id}
+        await connection.execute(_RESERVE, held)
+    elif (_ORDER.index(job.state), job.updated_ms) > (_ORDER.index(found.state), found.updated_ms):
+        values = {**build_progress(job), **build_receipt(job)}
+        await connection.execute(update(videos).where(videos.c.id == job.id).values(values))
+    elif not job.prompt:
+        return False
+    else:
+        return bool((await connection.execute(_PROMPT, {"video_id": job.id, "prompt": job.prompt})).rowcount)
+    await connection.execute(_PROMPT, {"video_id": job.id, "prompt": job.prompt})
+    return True
+
+
+async def _has_ended(connection: AsyncConnection, receipt: RequestRecord) -> bool:
+    """Return whether the request of a job is stored: the job has ended, and was deleted since."""
+    ended = select(requests.c.id).where(requests.c.id == receipt.id, requests.c.outcome != "interrupted")
+    return (await connection.execute(ended)).first() is not None

@@ -1,0 +1,22 @@
+"""The last changes that a node has stored, of which a server that replaces the database may know nothing."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+KeptKind = Literal["video"]
+"""What is kept: the jobs of ``videos``, with their ends."""
+
+
+class KeptChanges(Protocol):
+    """Keeps the state of what was changed lately, outside the database."""
+
+    def keep(self, kind: KeptKind, key: str, state: Mapping[str, Any]) -> None:
+        """Keep the new state of one object; a field that is None is as before. Called after its commit."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``StoreUnavailable`` if the database was replaced and has not got the kept changes back.
+
+        Called when something is missing that may be among them.
+        """
+        ...

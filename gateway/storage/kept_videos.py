@@ -1,0 +1,47 @@
+"""A video job with its end as a state among the kept changes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from gateway.domain.request_log import RequestRecord, parse_record
+from gateway.domain.video import VideoJob
+from gateway.domain.webhook import WebhookDelivery
+from gateway.frozen import frozen
+from gateway.storage.row_mapping import build_request_row
+
+
+@frozen
+class KeptVideo:
+    """``row``: the request with its charge if the job has ended. ``removed``: it was deleted since."""
+
+    job: VideoJob
+    row: RequestRecord | None = None
+    delivery: WebhookDelivery | None = None
+    removed: bool = False
+
+
+def build_state(video: KeptVideo) -> Mapping[str, Any]:
+    """Return the fields of ``video``; None for what it does not say. Workers do not know the prompt."""
+    job, delivery = video.job, video.delivery
+    return {
+        "job": {**attrs.asdict(job, recurse=False), "receipt": None, "prompt": ""},
+        "receipt": build_request_row(job.receipt),
+        "prompt": job.prompt or None,
+        "row": None if video.row is None else build_request_row(video.row),
+        "delivery": None if delivery is None else {**attrs.asdict(delivery), "body": delivery.body.decode("latin-1")},
+        "removed": video.removed or None,
+    }
+
+
+def parse_state(state: Mapping[str, Any]) -> KeptVideo:
+    """Return the job of a state. Fields of other versions of the gateway raise ``TypeError``."""
+    fields = {**state["job"], "receipt": parse_record(state["receipt"]), "prompt": state.get("prompt", "")}
+    row, delivery = state.get("row"), state.get("delivery")
+    return KeptVideo(
+        VideoJob(**fields),
+        None if row is None else parse_record(row),
+        None if delivery is None else WebhookDelivery(**{**delivery, "body": delivery["body"].encode("latin-1")}),
+        removed=bool(state.get("removed")),
+    )
