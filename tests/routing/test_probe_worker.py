@@ -34,6 +34,7 @@ class ProbeScenario:
 
     def __init__(self, upstream: PooledHttpClient, *channels: Channel) -> None:
         self.now = 1_000.0
+        self.timeout_s = 20.0
         self.upstream = upstream
         self.catalog, self.board = (
             ModelCatalog(clock=lambda: self.now),
@@ -44,7 +45,7 @@ class ProbeScenario:
         self.job = ChannelProber(self.catalog, self.board, self.fetch, find_share=lambda: 1.0)
 
     async def fetch(self, channel: Channel) -> Sequence[ModelInfo]:
-        return await fetch_models(self.upstream, channel, now_s=1, timeout_s=0.2)
+        return await fetch_models(self.upstream, channel, now_s=1, timeout_s=self.timeout_s)
 
     def use(self, *channels: Channel) -> None:
         self.catalog.set_channels(channels)
@@ -158,6 +159,7 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
 async def test_whoever_does_not_answer_rests_on_for_longer(upstream: PooledHttpClient, ill: list[Step]) -> None:
     async with ScriptedUpstream(ill) as up:
         scenario = ProbeScenario(upstream, at(up))
+        scenario.timeout_s = 0.5 if ill == [STALL] else scenario.timeout_s
         scenario.trip()
         scenario.now += DUE_S
         await scenario.job.probe()
