@@ -398,15 +398,7 @@ async def test_a_frozen_node_is_declared_dead_whether_it_leads_or_not_and_comes_
 
 async def test_a_write_that_a_frozen_node_is_in_the_middle_of_holds_nobody_up_for_long(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
-    reached, never, ended = asyncio.Event(), asyncio.Event(), list[str]()
-    look = first.session.end_stuck
-
-    async def note() -> list[str]:
-        found = list(await look())
-        ended.extend(found)
-        return found
-
-    first.session.end_stuck = note  # type: ignore[method-assign]
+    reached, never = asyncio.Event(), asyncio.Event()
 
     async def stand_still(_: object) -> None:
         reached.set()
@@ -417,8 +409,6 @@ async def test_a_write_that_a_frozen_node_is_in_the_middle_of_holds_nobody_up_fo
         await reached.wait()
         await freeze(second)
         await SettingRepository(first.database).put_setting(SETTING)
-        await until(lambda: bool(ended))  # the server frees the row before it answers the statement that ended the node
-        assert [name.startswith(f"gateway node {B} ") for name in ended] == [True]
     finally:
         never.set()
     with pytest.raises(StoreUnavailable):
