@@ -32,7 +32,7 @@ class RetentionClock:
         self._doubted_since: float | None = None
 
     def now(self) -> float:
-        """Return the machine's time; while that is distrusted, the last trusted time plus the time since then."""
+        """Return the machine's time. After a sudden jump, return the time that the monotonic clock has counted."""
         now_s, running = self._clock(), self._monotonic()
         counted_s = self._base_s + running - self._since
         if now_s > counted_s + SLACK_S:

@@ -77,7 +77,7 @@ class ProviderSignIn:
         provider = self._get(name)
         session = "" if signed is None else signed.session.digest.hex()
         flow, cookie = self._flows.begin(name, redirect_uri, after, session)
-        nonce, verifier = self._flows.find_nonce(flow), self._flows.find_verifier(flow)
+        nonce, verifier = self._flows.derive_nonce(flow), self._flows.derive_verifier(flow)
         return BegunFlow(await provider.build_authorization_url(flow, nonce, verifier), flow, cookie)
 
     async def finish(
@@ -143,7 +143,7 @@ class ProviderSignIn:
         code = query.get("code", "")
         if not 0 < len(code) <= MAX_CODE:
             raise Forbidden(REFUSED, should_retry=False)
-        return await provider.redeem(code, flow, self._flows.find_nonce(flow), self._flows.find_verifier(flow))
+        return await provider.redeem(code, flow, self._flows.derive_nonce(flow), self._flows.derive_verifier(flow))
 
     async def _sign_in(self, spec: SignInProvider, verified: Verified, visitor: ClientInfo) -> NewSession:
         member = await self._people.admit(spec, verified.claims, visitor)

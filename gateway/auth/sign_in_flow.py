@@ -64,10 +64,10 @@ class FlowSigner:
         """End the flow; return False if it had ended before."""
         return await self._values.put(_KIND, flow.state.encode(), b"", flow.expires_s * 1000)
 
-    def find_nonce(self, flow: Flow) -> str:
+    def derive_nonce(self, flow: Flow) -> str:
         return self._derive("nonce", flow.state)
 
-    def find_verifier(self, flow: Flow) -> str:
+    def derive_verifier(self, flow: Flow) -> str:
         """Return the PKCE verifier: 43 characters (RFC 7636, section 4.1)."""
         return self._derive("verifier", flow.state)
 

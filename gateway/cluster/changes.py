@@ -63,7 +63,7 @@ class ChangeFollower:
         self._routing = routing
         self._api_keys = api_keys
         self._reloader = reloader
-        self._keeper = keeper
+        self._credit_keeper = keeper
         self._start = start
         self._bring_back = bring_back
         self._channels_changed = False
@@ -82,8 +82,8 @@ class ChangeFollower:
 
     async def reload(self) -> None:
         """Read everything again, including credit leases, and create missing balances."""
-        if self._keeper is not None:
-            self._keeper.distrust_leases()
+        if self._credit_keeper is not None:
+            self._credit_keeper.distrust_leases()
         database = self._storage.database
         if database.credit is not None:
             await database.write(database.credit.open_missing)
@@ -99,8 +99,8 @@ class ChangeFollower:
         await post_kept(self._storage.journal, LedgerRepository(database, self._storage.unstorable))
         await self.restore_jobs()
         await self._bring_back()
-        if self._keeper is not None and database.credit is not None:
-            await self._keeper.restore_leases(database.credit.restore_leases)
+        if self._credit_keeper is not None and database.credit is not None:
+            await self._credit_keeper.restore_leases(database.credit.restore_leases)
 
     async def restore_jobs(self) -> None:
         """Bring the last jobs of this node back. Raises ``StoreUnavailable``."""
@@ -140,9 +140,9 @@ class ChangeFollower:
         self._unread = None if names is None or self._unread is None else self._unread | names
         if not self._reads_lists:
             self._reads_lists = True
-            self._start(self._follow_lists())
+            self._start(self._load_lists_until_done())
 
-    async def _follow_lists(self) -> None:
+    async def _load_lists_until_done(self) -> None:
         try:
             await self._repeat("load_models", self._read_lists)
         finally:

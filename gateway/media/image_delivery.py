@@ -18,12 +18,12 @@ FETCH_TIMEOUT_S = 60.0
 class ImageDelivery:
     """Converts images to the requested form after checking that they are images."""
 
-    def __init__(self, fetcher: SafeFetcher, keeper: SignedLinks) -> None:
+    def __init__(self, fetcher: SafeFetcher, links: SignedLinks) -> None:
         self._fetcher = fetcher
-        self._keeper = keeper
+        self._links = links
 
     def check_room(self) -> None:
-        self._keeper.check_room()
+        self._links.check_room()
 
     async def deliver(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
         try:
@@ -40,7 +40,7 @@ class ImageDelivery:
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)
-        link = await self._keeper.keep(raw)
+        link = await self._links.keep(raw)
         return attrs.evolve(image, data=None, url=f"{inference.origin}{link}")
 
     async def _deliver_data(self, attempt: Attempt, image: Image) -> Image:

@@ -79,7 +79,7 @@ class Database(ABC):
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Like ``write``, for statements that stay correct next to other processes' shared writes of other rows."""
+        """Like ``write``, but at the same time as such writes of other processes. No two may write the same row."""
         return await self.write(work)
 
     async def insert(self, build: Callable[[], Inserts]) -> bool:

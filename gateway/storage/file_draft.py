@@ -86,8 +86,8 @@ class FileDraft:
             raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
         return self._store(file, name, media_type)
 
-    def end_now(self) -> tuple[Path, int, bytes]:
-        """End the draft, whose file the caller deletes; return path, size and first bytes. Blocks."""
+    def finish_draft(self) -> tuple[Path, int, bytes]:
+        """Finish the draft in the calling thread; return path, size and first bytes. The caller deletes the file."""
         self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._detach_file()

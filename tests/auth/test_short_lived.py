@@ -103,7 +103,10 @@ async def test_a_flow_that_began_at_one_node_ends_once_at_any(values: ShortLived
     one, other = (FlowSigner(values, clock, key=KEY) for _ in range(2))
     flow, cookie = one.begin("corp", "http://localhost/callback", "/console/")
     assert other.open(cookie) == flow
-    assert (other.find_nonce(flow), other.find_verifier(flow)) == (one.find_nonce(flow), one.find_verifier(flow))
+    assert (other.derive_nonce(flow), other.derive_verifier(flow)) == (
+        one.derive_nonce(flow),
+        one.derive_verifier(flow),
+    )
     assert [await signer.use_up(flow) for signer in (other, one)] == [True, False]
     assert FlowSigner(values, clock).open(cookie) is None, "another key"
 

@@ -49,6 +49,11 @@ def test_nonce_and_verifier_are_of_the_flow_and_not_in_its_cookie() -> None:
     signer = make()
     flow, cookie = signer.begin("corp", "http://localhost/callback", "/console/")
     other, _ = signer.begin("corp", "http://localhost/callback", "/console/")
-    texts = {signer.find_nonce(flow), signer.find_verifier(flow), signer.find_nonce(other), signer.find_verifier(other)}
+    texts = {
+        signer.derive_nonce(flow),
+        signer.derive_verifier(flow),
+        signer.derive_nonce(other),
+        signer.derive_verifier(other),
+    }
     assert len(texts) == 4
     assert all(len(text) == 43 and text not in cookie for text in texts)

@@ -19,7 +19,7 @@ class LeasedBalances(Balances):
 
     def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
         super().__init__(clock)
-        self._keeper = keeper
+        self._credit_keeper = keeper
 
     def _knows(self, day: UtcDay) -> bool:  # noqa: ARG002 - the store knows every day
         return True
@@ -42,7 +42,7 @@ class LeasedBalances(Balances):
         reservation = None
         while reservation is None:
             self._raise_if_refused(pair, nanos)
-            reservation = await self._keeper.wait(pair, nanos, reserve, release=self.release)
+            reservation = await self._credit_keeper.wait(pair, nanos, reserve, release=self.release)
         reservation.left_nanos = _find_left(pair)  # other requests were served meanwhile
         return reservation
 
@@ -52,7 +52,7 @@ class LeasedBalances(Balances):
         With less credit the request may exceed a limit: only one such request per balance runs at a time in the whole
         cluster. Raises ``QuotaExceeded`` if another request does, ``StoreUnavailable`` if that is unknown.
         """
-        now_s = self._keeper.now()
+        now_s = self._credit_keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
         if not balances or nanos <= reservation.nanos:
             return False
@@ -66,7 +66,7 @@ class LeasedBalances(Balances):
         return True
 
     async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
-        if self._take_overdrafts(reservation, short) and await self._keeper.take_overdrafts(
+        if self._take_overdrafts(reservation, short) and await self._credit_keeper.take_overdrafts(
             [each.id for each in short]
         ):
             with suppress(StoreUnavailable):  # the request has enough credit anyway
@@ -100,10 +100,12 @@ class LeasedBalances(Balances):
             return reservation if all(each.covers(missing) for each in balances) else None
 
         missing = nanos - reservation.nanos
-        await self._keeper.wait(balances, missing, look, release=None, partial=alone, recalling=recalling)
+        await self._credit_keeper.wait(balances, missing, look, release=None, partial=alone, recalling=recalling)
 
     def _end_overdrafts(self, reservation: Reservation) -> None:
-        self._keeper.end_overdrafts([each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)])
+        self._credit_keeper.end_overdrafts(
+            [each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)]
+        )
         super()._end_overdrafts(reservation)
 
     def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
@@ -111,7 +113,7 @@ class LeasedBalances(Balances):
 
     def check(self, caller: Caller) -> None:
         now_s = self._clock()
-        day, at_s = self._find_day(now_s), self._keeper.now()
+        day, at_s = self._find_day(now_s), self._credit_keeper.now()
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
         wholes = [each.describe(day) for each in refusing]
         reserve_all([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
@@ -122,15 +124,15 @@ class LeasedBalances(Balances):
         if isinstance(balance, LeasedBalance):
             balance.refusal = None
             if nanos < 0:
-                self._keeper.recall(balance)
+                self._credit_keeper.recall(balance)
             else:
-                self._keeper.announce_credit(balance)
+                self._credit_keeper.announce_credit(balance)
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
         """Hand a reservation over to the job that the block stores. If the block fails, the leases are read again."""
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
-        async with self._keeper.correcting:
+        async with self._credit_keeper.correcting:
             for balance in balances:
                 balance.detach(reservation.nanos)
             stored = False
@@ -141,7 +143,7 @@ class LeasedBalances(Balances):
                 if not stored:
                     for balance in balances:
                         balance.hold(reservation.nanos)
-                    self._keeper.reread_leases()
+                    self._credit_keeper.reread_leases()
         self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)
         if self._gone:
@@ -162,7 +164,7 @@ class LeasedBalances(Balances):
         reserve_all([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
-        day, at_s = self._day, self._keeper.now()
+        day, at_s = self._day, self._credit_keeper.now()
         return [
             each
             for each in balances
@@ -170,12 +172,12 @@ class LeasedBalances(Balances):
         ]
 
     def _record_demand(self, pair: Pair, nanos: int) -> None:
-        at_s = self._keeper.now()
+        at_s = self._credit_keeper.now()
         for balance in pair:
             if balance.leased:
                 balance.demand.record(nanos, at_s)
                 if is_low(balance):
-                    self._keeper.ask_ahead(balance)
+                    self._credit_keeper.ask_ahead(balance)
 
     def _find_pair(self, caller: Caller) -> Pair:
         """Return the balances with their current quotas. If a limit has changed, return that balance's idle credit."""
@@ -185,12 +187,12 @@ class LeasedBalances(Balances):
             pair = self._open(caller, self._day)
             for balance, quota in zip(cast("Pair", pair), before, strict=False):
                 if balance.quota != quota:
-                    self._keeper.return_idle(balance)
+                    self._credit_keeper.return_idle(balance)
         return cast("Pair", pair)
 
     def _drop(self, balance: Balance, owner_id: int) -> None:
         if isinstance(balance, LeasedBalance) and balance.leased:
-            self._keeper.return_idle(balance)
+            self._credit_keeper.return_idle(balance)
         super()._drop(balance, owner_id)
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:

@@ -23,7 +23,7 @@ class LimitBatch:
         self._running: dict[str, int] = {}
         self._limits: dict[tuple[str, Limits], int] = {}
         self._fixes: list[tuple[str, int, int, int]] = []
-        self._calls: list[tuple[int, int, list[int]]] = []
+        self._checks: list[tuple[int, int, list[int]]] = []
         self._ahead: list[tuple[str, int, int, int, int]] = []
 
     def report(self, name: str, running: int) -> None:
@@ -33,11 +33,11 @@ class LimitBatch:
         self._running.setdefault(name, -1)
         self._fixes.append((name, what, units, limit))
 
-    def add_call(self, kind: int, tokens: int, subjects: Sequence[tuple[str, Limits]]) -> None:
+    def add_check(self, kind: int, tokens: int, subjects: Sequence[tuple[str, Limits]]) -> None:
         for name, _ in subjects:
             self._running.setdefault(name, -1)
         positions = [self._limits.setdefault(subject, len(self._limits) + 1) for subject in subjects]
-        self._calls.append((kind, tokens, positions))
+        self._checks.append((kind, tokens, positions))
 
     def add_wish(self, name: str, what: int, units: int, rate: tuple[int, int]) -> None:
         """Request units ahead. ``rate`` consists of limit and burst."""
@@ -52,7 +52,7 @@ class LimitBatch:
                 "names": [(name, self._running[name]) for name in names],
                 "limits": [(place[name], *_list_numbers(limits)) for name, limits in self._limits],
                 "fixes": [(place[name], *fix) for name, *fix in self._fixes],
-                "calls": self._calls,
+                "calls": self._checks,
                 "ahead": [(place[name], *wish) for name, *wish in self._ahead],
             }
         )

@@ -226,7 +226,7 @@ class SharedRateLimiter:
         self._wishes = {}
         for waiting in self._asked:
             caller = waiting.caller
-            batch.add_call(waiting.kind, waiting.tokens, caller.named)
+            batch.add_check(waiting.kind, waiting.tokens, caller.named)
             reported.update([subject for subject, _ in caller.crowded])
             for subject, (name, limits) in zip(caller.shared, caller.named, strict=True):
                 burst = limits.find_request_burst(limits.rpm or 0)

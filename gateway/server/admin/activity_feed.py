@@ -87,7 +87,7 @@ class ActiveRequestsFeed:
         self._watching: Counter[int | None] = Counter()
         self._snapshots: dict[int | None, ActivityView] = {}
         self._others: dict[int | None, OthersView] = {}
-        self._asking = asyncio.Lock()
+        self._query_lock = asyncio.Lock()
         self._ask = ask
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
@@ -111,7 +111,7 @@ class ActiveRequestsFeed:
         """Query the other nodes, at most once per tick. Return the ids of the nodes that did not answer."""
         if self._ask is None:
             return ()
-        async with self._asking:
+        async with self._query_lock:
             known = self._others.get(scope)
             if known is None or now - known.at >= self.tick_s * EARLY:
                 known = OthersView(now)

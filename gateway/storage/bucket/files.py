@@ -50,7 +50,7 @@ class BucketFiles:
         return self._drafts.open_draft()
 
     async def keep(self, draft: FileDraft, object_id: str) -> int:
-        path, size, _ = await asyncio.to_thread(draft.end_now)
+        path, size, _ = await asyncio.to_thread(draft.finish_draft)
         try:
             await self._bucket.put(find_name(object_id), path, size)
         finally:
@@ -148,7 +148,7 @@ class BucketLines:
         self.name = name
         self._parse = parse
         self._next = 0
-        self._appended = False
+        self._has_new_piece = False
 
     def recover(self) -> list[Any]:
         names = self._bucket.list_now(_find_folder(self.name))
@@ -157,13 +157,13 @@ class BucketLines:
         return [one for one in found if one is not None]
 
     def append(self, lines: Sequence[bytes]) -> None:
-        self._appended = bool(lines)
+        self._has_new_piece = bool(lines)
         if lines:
             self._bucket.put_now(_name_piece(self.name, self._next), b"".join(lines))
 
     def mark(self) -> None:
-        self._next += self._appended
-        self._appended = False
+        self._next += self._has_new_piece
+        self._has_new_piece = False
 
     def remove(self) -> None:
         self._bucket.delete_now(self._bucket.list_now(_find_folder(self.name)))

@@ -108,7 +108,7 @@ class BucketDraft:
         await self._draft.write(piece)
 
     async def keep(self) -> media.AnyMedia:
-        path, size, head = await asyncio.to_thread(self._draft.end_now)
+        path, size, head = await asyncio.to_thread(self._draft.finish_draft)
         try:
             return await self._store.store(head, path, size)
         finally:

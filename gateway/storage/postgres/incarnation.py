@@ -34,5 +34,5 @@ async def read_generation(connection: Connection) -> str:
 
 
 async def begin_generation(connection: Connection) -> None:
-    """Make this database count as another one from now on, as part of the current transaction."""
+    """Give this database a new generation in the current transaction: nodes then take the database for another one."""
     await connection.execute(_BEGIN, secrets.token_bytes(8))
