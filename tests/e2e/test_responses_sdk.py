@@ -227,8 +227,8 @@ async def test_what_no_channel_can_do_is_named(
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"prompt": {"id": "pmpt_never_made"}}, "prompt"),
+        ({"input": [{"type": "item_reference", "id": "msg_never_made"}]}, "input[0]"),
         ({"input": [{"type": "computer_call", "id": "x"}]}, "input[0]"),
     ],
 )

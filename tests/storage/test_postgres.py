@@ -19,7 +19,7 @@ from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.identity import check_secrets
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.database import LONG_READERS
+from gateway.storage.postgres.database import LONG_READERS, open_address
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 from tests.support.database_kinds import POSTGRES_ONLY
 from tests.support.postgres import PostgresServer, SharedPostgres
@@ -202,6 +202,18 @@ async def test_no_statement_waits_for_ever(url: str, option: str, statement: str
         await database.write(work)
     await database.check_writable()
     await database.close()
+
+
+async def test_an_upgrade_may_pause_longer_than_a_request(url: str) -> None:
+    address = Address(url)
+
+    async def find_longest_pause(connection: AsyncConnection) -> None:
+        found.append((await connection.execute(text("SHOW idle_in_transaction_session_timeout"))).scalar_one())
+
+    found: list[str] = []
+    opened = await open_address(address, SoleUser(address), find_longest_pause, None)
+    await opened.close()
+    assert found == ["5min"]
 
 
 async def test_long_reads_have_more_time_and_hold_up_no_other(url: str) -> None:

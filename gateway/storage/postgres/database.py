@@ -90,6 +90,8 @@ class PostgresDatabase(Database):
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
+            # Importing Alembic from a slow disk on a busy machine takes longer than a request may pause.
+            await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '5min'"))
             await connection.execute(WRITE_ALONE)  # another node may be migrating the schema
             if check is not None:
                 await check(connection)
