@@ -4,8 +4,8 @@ The first word of a prompt says what becomes of it (``Fate``); any other goes we
 A vendor looks at its key and at every field it is sent, refuses what the real one refuses in that one's words, and
 keeps what it understood. What it says of failures gives away its key and its address, as a careless vendor might.
 
-Rules: the pages that ``gateway/formats/videos/*.py`` name; what a wrong key is told by Google is quoted in
-google-gemini/gemini-cli issue 25198, and the fields of Runway's calls are typed in runwayml/sdk-python,
+The rules are from the pages that ``gateway/formats/videos/*.py`` name. Google's answer to a wrong key is quoted in
+google-gemini/gemini-cli issue 25198. The fields of Runway's calls are typed in runwayml/sdk-python,
 ``types/text_to_video_create_params.py`` and ``image_to_video_create_params.py``.
 """
 
