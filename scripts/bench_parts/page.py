@@ -106,7 +106,8 @@ def write_page(run: dict[str, Any]) -> Iterator[str]:
     """The lines of the page: what is worse first."""
     medians, machine = find_medians(read_figures(run["samples"])), run["machine"]
     yield from ("# Benchmarks", "")
-    yield 'This page is made by `make bench ARGS="--with rolter,ferro,smg,envoy,litellm --page"`: one run, in which all'
+    peers = ",".join(name for name in PEERS if name in run["relays"] or name in run["absent"])
+    yield f'This page is made by `make bench ARGS="--with {peers} --page"`: one run, in which all'
     yield "relays take turns. Trust the ratios between columns more than absolute figures: these depend on the machine."
     yield from _warn(machine["load"])
     yield from ("", "## What others do better", "", *write_worse(medians), "", "## Figures", "")
