@@ -40,7 +40,12 @@ async def open_journal(
     else:
         journal = KeptJournal(options.folder.private_file(JOURNAL))
     path = None if config.cluster.journal == "store" else options.folder.private_file(JOBS)
-    changes = ChangeFile(path, lambda: node.restored_generation, lambda: str(node.address.timeline))
+    changes = ChangeFile(
+        path,
+        lambda: node.restored_generation,
+        lambda: str(node.address.timeline),
+        find_restoring=lambda: node.others_restore,
+    )
     database.keep_changes(changes)
     stack.callback(changes.close)
     journal.add_leftovers([UnfinishedRequest(row, ended=False) for row in own])

@@ -12,6 +12,7 @@ from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, Upl
 from gateway.errors import Conflict, NotFound, RequestTooLarge
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
+from gateway.storage.kept_changes import KeptKind
 from gateway.storage.schema import batches, files, upload_parts, uploads
 
 _FILE = [column for column in files.c if column.name != "sequence"]
@@ -34,10 +35,12 @@ class ClientFileRepository:
             await connection.execute(insert(files).values(attrs.asdict(file)))
 
         await self._write(add)
+        self._keep("file", file)
 
     async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
         own = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
         rows = await self._database.read(own)
+        self._database.check_found(found=bool(rows))
         return _parse_file(rows[0]) if rows else None
 
     async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
@@ -54,7 +57,10 @@ class ClientFileRepository:
         return [_parse_file(row) for row in await self._database.read(own)]
 
     async def delete_file(self, file: ClientFile) -> bool:
-        return bool(await self._database.change(delete(files).where(files.c.id == file.id)))
+        deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id)))
+        self._database.check_found(found=deleted)
+        self._keep("file", file, removed=True)
+        return deleted
 
     async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
         """Store a new upload. Raises as ``add_file`` does: its declared bytes count while it is open."""
@@ -64,14 +70,17 @@ class ClientFileRepository:
             await connection.execute(insert(uploads).values(attrs.asdict(upload)))
 
         await self._write(add)
+        self._keep("upload", upload)
 
     async def find_upload(self, upload_id: str, account_id: int) -> ClientUpload | None:
         own = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
         rows = await self._database.read(own)
+        self._database.check_found(found=bool(rows))
         return ClientUpload(**rows[0]._mapping) if rows else None  # noqa: SLF001 - the documented way to a row's names
 
     async def list_parts(self, upload_id: str) -> Sequence[UploadPart]:
         rows = await self._database.read(select(upload_parts).where(upload_parts.c.upload_id == upload_id))
+        self._database.check_found(found=False)  # how many there are is not known
         return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
     async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
@@ -85,6 +94,7 @@ class ClientFileRepository:
             await connection.execute(insert(upload_parts).values(attrs.asdict(part)))
 
         await self._write(add)
+        self._keep("upload_part", part, upload=attrs.asdict(upload))
 
     async def complete_upload(self, upload: ClientUpload, file: ClientFile) -> None:
         """Replace the parts of a pending upload with its file. Raises ``Conflict`` if the upload has ended."""
@@ -97,6 +107,8 @@ class ClientFileRepository:
             await connection.execute(insert(files).values(attrs.asdict(file)))
 
         await self._write(complete)
+        self._keep("file", file)
+        self._keep("upload", attrs.evolve(upload, status="completed", file_id=file.id))
 
     async def end_upload(self, upload: ClientUpload, status: UploadStatus) -> None:
         async def end(connection: AsyncConnection) -> None:
@@ -105,6 +117,7 @@ class ClientFileRepository:
             await connection.execute(update(uploads).where(uploads.c.id == upload.id).values(status=status))
 
         await self._write(end)
+        self._keep("upload", attrs.evolve(upload, status=status))
 
     async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
         gone = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
@@ -114,6 +127,10 @@ class ClientFileRepository:
         running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
         return {row[0] for row in await self._database.read(ids)}
+
+    def _keep(self, kind: KeptKind, row: ClientFile | ClientUpload | UploadPart, **more: Any) -> None:
+        if self._database.kept is not None:
+            self._database.kept.keep(kind, row.id, {"row": attrs.asdict(row), **more})
 
     async def _write(self, work: Any) -> None:
         try:

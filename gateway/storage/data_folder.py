@@ -19,8 +19,9 @@ PEPPER_BYTES = 32
 DATABASE = "gateway.db"
 JOURNAL = "requests.journal"
 TIMELINE = "store.timeline"
-JOBS = "jobs.journal"
 """The newest timeline of the PostgreSQL server, see ``storage.postgres.timeline``."""
+JOBS = "jobs.journal"
+"""The last changes of a node, see ``cluster.kept``."""
 UNSTORABLE = "requests.unstorable"
 NODE_ID = "node.id"
 ADMIN_TOKEN = "admin.token"  # noqa: S105 - its file

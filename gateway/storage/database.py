@@ -70,6 +70,11 @@ class Database(ABC):
         """Keep the changes from now on in ``kept``, too."""
         self.kept = kept
 
+    def check_found(self, *, found: bool) -> None:
+        """Raise ``StoreUnavailable`` if something may be missing only because the database was replaced."""
+        if not found and self.kept is not None:
+            self.kept.check()
+
     @abstractmethod
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-KeptKind = Literal["video"]
-"""What is kept: the jobs of ``videos``, with their ends."""
+KeptKind = Literal["video", "file", "upload", "upload_part"]
+"""What is kept: the jobs of ``videos``, with their ends, and rows of other tables."""
 
 
 class KeptChanges(Protocol):

@@ -271,8 +271,7 @@ class VideoRepository:
 
     def check_found(self, *, found: bool) -> None:
         """Raise ``StoreUnavailable`` if a job may be missing only because the database was replaced."""
-        if not found and self._database.kept is not None:
-            self._database.kept.check()
+        self._database.check_found(found=found)
 
     def _keep(
         self,

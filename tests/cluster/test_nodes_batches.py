@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from openai.types import Batch
 
 from tests.support.batch_calls import ask, await_end, await_requests, limited, read_results, start
-from tests.support.cluster import start_nodes
+from tests.support.cluster import share_files, start_nodes
 from tests.support.fast_provider import SwiftUpstream, slow
 from tests.support.gateway import KEY
 from tests.support.gateway_process import GatewayProcess, eventually
@@ -29,16 +29,6 @@ ONE_AT_A_TIME = {"batches": {"max_active": 1}}
 @pytest.fixture
 async def url(shared_postgres: SharedPostgres) -> str:
     return await shared_postgres.empty()
-
-
-def share_files(path: Path, count: int) -> None:
-    """Give the nodes below ``path`` one folder of clients' files."""
-    shared = path / "shared"
-    shared.mkdir()
-    for number in range(count):
-        data = path / f"node{number}"
-        data.mkdir(mode=0o700)
-        (data / "files").symlink_to(shared, target_is_directory=True)
 
 
 @attrs.frozen

@@ -59,6 +59,16 @@ async def start_nodes(
         yield nodes
 
 
+def share_files(path: Path, count: int) -> None:
+    """Give the nodes below ``path`` one folder of clients' files."""
+    shared = path / "shared"
+    shared.mkdir()
+    for number in range(count):
+        data = path / f"node{number}"
+        data.mkdir(mode=0o700)
+        (data / "files").symlink_to(shared, target_is_directory=True)
+
+
 async def find_leader(url: str, nodes: Sequence[GatewayProcess]) -> int:
     """Which of the nodes leads."""
     connection = await asyncpg.connect(url)

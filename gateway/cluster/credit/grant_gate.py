@@ -2,7 +2,7 @@
 
 A promoted standby may lack the last seconds of its primary: charges, and credit that nodes have taken and spent. Every
 node knows its own part. It stores its last rows again, sets its leases anew (``journal.repost``), and reports that in
-its next beat. When all live nodes have reported, or after ``GRANT_AFTER_S``, the first node that needs credit records
+its next beat. When all live nodes have reported, or after ``RESTORE_S``, the first node that needs credit records
 in the database that credit is granted on this server.
 """
 
@@ -11,12 +11,10 @@ from typing import Protocol
 
 import structlog
 
-from gateway.cluster.credit.rows import Connection
+from gateway.cluster.credit.rows import RESTORING, Connection
+from gateway.cluster.membership.times import RESTORE_S
 from gateway.errors import StoreUnavailable
 
-GRANT_AFTER_S = 10.0
-"""The longest wait for the other nodes, in seconds. By then a node that cannot reach this server is fenced
-(``ClusterTimes.fence_s``), and spends nothing more."""
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The row in ``cluster``: from when credit is granted (Unix milliseconds), a space, and the generation of the server.
 _READ = f"""
@@ -31,10 +29,6 @@ _REPLACE = f"""
 UPDATE cluster SET value = convert_to(({_NOW} + $3::bigint) || ' ' || $1::text, 'UTF8')
 WHERE name = 'granting' AND value = $2
 """  # noqa: S608 - our own words
-_MISSING = """
-SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
-LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
-"""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -83,12 +77,12 @@ class GrantGate:
             return
         value = row["value"]
         if row["generation"] != generation:
-            if await connection.execute(_REPLACE, generation, value, int(GRANT_AFTER_S * 1000)) == "UPDATE 1":
+            if await connection.execute(_REPLACE, generation, value, int(RESTORE_S * 1000)) == "UPDATE 1":
                 log.warning("credit_held_back", node=self._node.id)
             raise CreditHeldBack
         if row["wait_ms"] <= 0:
             return
-        if await connection.fetch(_MISSING, list(self._node.expected), self._node.id, generation):
+        if await connection.fetch(RESTORING, list(self._node.expected), self._node.id, generation):
             raise CreditHeldBack
         await connection.execute(_REPLACE, generation, value, 0)
         log.info("credit_granted_again", node=self._node.id)

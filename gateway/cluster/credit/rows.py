@@ -8,6 +8,11 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLeas
 
 LIMITS_LOCK = 7_130_001
 """An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
+RESTORING = """
+SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
+LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
+"""
+"""The nodes that have not stored their last rows again on a server of this generation."""
 OWNER_NUMBERS: Mapping[Owner, int] = {"account": 0, "key": 1}
 OWNERS: Mapping[int, Owner] = {0: "account", 1: "key"}
 

@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import IntegrityError
 
+from gateway.cluster.kept.files import restore_file, restore_part, restore_upload
 from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.cluster.kept.videos import restore_video
 from gateway.storage.database import Database, RowRefused
@@ -13,21 +14,29 @@ from gateway.storage.kept_changes import KeptKind
 
 Restore = Callable[[Database, Mapping[str, Any], str], Awaitable[bool]]
 """Brings one state back for the process that is named; returns whether the database lacked something."""
-KINDS: Mapping[KeptKind, Restore] = {"video": restore_video}
+KINDS: Mapping[KeptKind, Restore] = {
+    "file": restore_file,
+    "upload": restore_upload,
+    "upload_part": restore_part,
+    "video": restore_video,
+}
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def restore_changes(database: Database, timeline: str, process: str) -> None:
     """Bring all kept changes back into the database on this ``timeline``. Raises ``StoreUnavailable``."""
-    changes, restored = database.kept, 0
+    changes, restored, last = database.kept, 0, 0
     if not isinstance(changes, ChangeFile):
         return
-    for kind, key, state in changes.list_changes():
-        try:
-            restored += await KINDS[kind](database, state, process)
-        except (IntegrityError, RowRefused, TypeError) as error:  # its account is lost, or of another version
-            log.error("job_not_restored", job=f"{kind} {key}", error=str(error).partition("\n")[0])  # noqa: TRY400
+    for _ in range(2):  # a change of a row that is not back yet has found no row
+        for change in changes.list_changes(last):
+            last = max(last, change.number)
+            try:
+                restored += await KINDS[change.kind](database, change.state, process)
+            except (IntegrityError, RowRefused, TypeError, LookupError) as error:  # no account, or another version
+                name, reason = f"{change.kind} {change.key}", str(error).partition("\n")[0]
+                log.error("job_not_restored", job=name, error=reason)  # noqa: TRY400 - not a bug here
     changes.confirm(timeline)
     if restored:
         log.warning("jobs_restored", rows=restored)

@@ -15,6 +15,7 @@ from gateway.cluster.membership.leadership import Leadership
 from gateway.cluster.membership.notifications import MEMBERS, NodeNotifications
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
+from gateway.cluster.membership.times import RESTORE_S
 from gateway.domain.node import Change, NodeFigures, parse_process
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
@@ -67,6 +68,7 @@ class ClusterNode:
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = {}
         self.expected: Collection[str] = ()
+        self._others_until_s = 0.0
         self._dead = 0
         self._beat_s = read_boot_time()
         self._sharing: set[str] = set()
@@ -98,6 +100,11 @@ class ClusterNode:
     def restored_generation(self) -> str:
         """The database that has all rows of this node, see ``read_generation``."""
         return self._history[0]
+
+    @property
+    def others_restore(self) -> bool:
+        """Whether other nodes may still bring back what the database lacks."""
+        return read_boot_time() < self._others_until_s
 
     @property
     def live(self) -> int:
@@ -138,8 +145,11 @@ class ClusterNode:
         return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
 
     async def open(self) -> None:
-        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen."""
-        self._seen = await self._session.register()
+        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen.
+
+        The claims of this node's former process are freed later, by ``follow``.
+        """
+        self._seen = await self._session.register(frees=False)
         self._history = self._session.history
         await self._beat()
         log.info("node_registered", node=self.process)
@@ -156,6 +166,8 @@ class ClusterNode:
     ) -> None:
         """Apply the changes since ``open``, and all later ones. Until the first are applied, no request is accepted.
 
+        Called when everything is stored that only this node knows of its former process.
+
         Args:
             apply: brings changes into force; may raise ``StoreUnavailable``.
             reload: the same for everything that may have changed; the node may no longer own its credit.
@@ -166,6 +178,7 @@ class ClusterNode:
         Raises:
             StoreUnavailable: the database does not answer.
         """
+        await self._session.free_former()
         self._apply, self._reload, self._restore, self._note = apply, reload, restore, note
         self._session.woken.set()
         try:
@@ -243,6 +256,8 @@ class ClusterNode:
         if self._session.history != self._history:
             await self._restore_store()
             return
+        if self.others_restore and not await self._session.list_restoring(self.expected):
+            self._others_until_s = 0.0
         self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
         members = dict(filter(None, map(parse_process, heartbeat.live)))
         sharing = members.keys() - heartbeat.late
@@ -320,6 +335,7 @@ class ClusterNode:
         history = self._session.history
         log.warning("store_replaced", node=self.process)
         self.expected = tuple(self.members)
+        self._others_until_s = read_boot_time() + RESTORE_S
         if self._restore is not None:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True

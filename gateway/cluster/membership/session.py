@@ -14,7 +14,7 @@ import attrs
 import structlog
 from sqlalchemy import Executable, text
 
-from gateway.cluster.credit.rows import LIMITS_LOCK
+from gateway.cluster.credit.rows import LIMITS_LOCK, RESTORING
 from gateway.cluster.membership.backends import (
     LEADER,
     SPACE,
@@ -88,10 +88,10 @@ WHERE b.node = n.id AND n.state <> 'live' AND coalesce(n.ended_ms, b.at_ms) < {_
 RETURNING n.id
 """  # noqa: S608 - our own words
 _FREE = (
-    "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1",
-    "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1",
-    "UPDATE batches SET owner = '' WHERE owner LIKE $1",
-    "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
+    "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1 AND owner <> $2",
+    "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1 AND owner <> $2",
+    "UPDATE batches SET owner = '' WHERE owner LIKE $1 AND owner <> $2",
+    "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1 AND owner <> $2",
 )
 # One statement, because a round trip takes longer than either part. The row is read when the lock is granted: FOR SHARE
 # reads its newest version.
@@ -163,16 +163,28 @@ class NodeSession:
                 break
         await self._log.open()
 
-    async def register(self) -> int:
-        """Begin a new epoch, free the claims of earlier epochs, and return the number of the newest change."""
+    async def register(self, *, frees: bool = True) -> int:
+        """Begin a new epoch, and return the number of the newest change. ``frees``: see ``free_former``."""
         node = self.node
         async with self._own.exclusive(FREE_S) as connection, connection.transaction():
             row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
             seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
-            await _free_claims(connection, node.id)
+            if frees:
+                await _free_claims(connection, f"{node.id}:%")
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
         self._newest = seen
         return seen
+
+    async def free_former(self) -> None:
+        """Free the claims of this node's earlier processes: other nodes may work on what these have left."""
+        async with self._own.exclusive(FREE_S) as connection, connection.transaction():
+            await _free_claims(connection, f"{self.node.id}:%", self.node.process)
+
+    async def list_restoring(self, expected: Collection[str]) -> Sequence[str]:
+        """Return the live and ``expected`` nodes that have not yet stored their last rows again on this server."""
+        async with self._log.exclusive(self.times.statement_s) as connection:
+            rows = await connection.fetch(RESTORING, list(expected), self.node.id, self.generation)
+        return [row["id"] for row in rows]
 
     async def heartbeat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
         """Report that this node is alive and has applied the changes up to ``seen``; None if it was declared dead.
@@ -230,7 +242,7 @@ class NodeSession:
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
                 return False
-            await _free_claims(connection, node)
+            await _free_claims(connection, f"{node}:%")
             return True
 
     async def notify(self, messages: Sequence[str]) -> None:
@@ -268,7 +280,7 @@ class NodeSession:
             if node.epoch:
                 async with self._own.exclusive(FREE_S) as connection, connection.transaction():
                     await connection.fetchval(_END, node.id, node.epoch, "gone")
-                    await _free_claims(connection, node.id)
+                    await _free_claims(connection, f"{node.id}:%")
         except StoreUnavailable:
             log.warning("node_not_signed_off")  # the leader will declare it dead
         await self.close()
@@ -360,7 +372,7 @@ def _make_lock(node: str, epoch: int, *, alone: bool) -> Executable:
     return statement.bindparams(writes=LIMITS_LOCK, id=node, epoch=epoch)
 
 
-async def _free_claims(connection: Connection, node: str) -> None:
-    """Free a node's claims of all epochs. Requests that it has started for clients are lost."""
+async def _free_claims(connection: Connection, processes: str, living: str = "") -> None:
+    """Free the claims of ``processes`` (a pattern) except the ``living`` one. What they did for clients is lost."""
     for statement in _FREE:
-        await connection.execute(statement, f"{node}:%")
+        await connection.execute(statement, processes, living)

@@ -39,5 +39,8 @@ class ClusterTimes:
     notes_s: float = 2.0
 
 
+RESTORE_S = 10.0
+"""The longest wait, after the database was replaced, for nodes that store again what the new server lacks, in seconds.
+By then a node that cannot reach this server is fenced (``ClusterTimes.fence_s``), and spends nothing more."""
 TIMES = ClusterTimes()
 """The times of nodes in operation."""

@@ -6,14 +6,13 @@ import attrs
 import pytest
 from sqlalchemy import select
 
-from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.cluster.kept.restore import restore_changes
 from gateway.domain.video import VideoJob
 from gateway.storage.database import Database
 from gateway.storage.kept_videos import KeptVideo, build_state, parse_state
-from gateway.storage.open import open_database
 from gateway.storage.schema import requests
 from gateway.storage.videos import VideoRepository
+from tests.support.lacking_stores import open_lacking
 from tests.support.postgres import SharedPostgres
 from tests.support.request_records import ROW
 from tests.support.video_records import DELIVERY, JOB, NOW, end, list_jobs, make_delivery, make_job, mute
@@ -59,12 +58,8 @@ async def nothing(_videos: VideoRepository) -> None:
     pass
 
 
-async def open_with(postgres: SharedPostgres, work: Work) -> tuple[Database, ChangeFile]:
-    """A database without rows, after ``work``, and what its node has kept of that."""
-    database = await open_database(await postgres.empty())
-    database.kept = kept = ChangeFile(None, lambda: "", lambda: "")
-    await work(VideoRepository(database))
-    return database, kept
+def use(work: Work) -> Callable[[Database], Awaitable[object]]:
+    return lambda database: work(VideoRepository(database))
 
 
 @pytest.mark.parametrize(
@@ -87,11 +82,7 @@ async def open_with(postgres: SharedPostgres, work: Work) -> tuple[Database, Cha
 async def test_a_job_is_as_its_node_knows_it(
     shared_postgres: SharedPostgres, known: Work, lost: Work, job: VideoJob | None, charged: list[int]
 ) -> None:
-    database, kept = await open_with(shared_postgres, lost)
-    await database.close()
-    database, _ = await open_with(shared_postgres, known)
-    database.kept = kept
-    try:
+    async with open_lacking(shared_postgres, use(known), use(lost)) as database:
         for _ in range(2):
             await restore_changes(database, "", "me:1")
             restored = list((await list_jobs(VideoRepository(database))).values())
@@ -101,21 +92,13 @@ async def test_a_job_is_as_its_node_knows_it(
             ]
             stored = await database.read(select(requests.c.cost_nanos))
             assert [row.cost_nanos for row in stored] == charged
-    finally:
-        await database.close()
 
 
 async def test_a_job_whose_process_ended_while_it_was_submitted_is_free(shared_postgres: SharedPostgres) -> None:
-    database, kept = await open_with(shared_postgres, submit)
-    await database.close()
-    database, _ = await open_with(shared_postgres, nothing)
-    database.kept = kept
-    try:
+    async with open_lacking(shared_postgres, use(nothing), use(submit)) as database:
         await restore_changes(database, "", "me:2")
         found = await VideoRepository(database).find(CREATED.id)
         assert found == attrs.evolve(SUBMITTING, owner="", due_ms=SUBMITTING.updated_ms)
-    finally:
-        await database.close()
 
 
 def test_every_field_is_kept() -> None:

@@ -1,0 +1,53 @@
+"""Files and uploads of clients among the kept changes: their rows. Their bytes are not in the database."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Table, delete, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.database import Database
+from gateway.storage.schema import files, upload_parts, uploads
+
+
+async def restore_file(database: Database, state: Mapping[str, Any], _process: str) -> bool:
+    """Insert the row of a file, or delete it if the file was deleted. Raises ``StoreUnavailable``."""
+    row = state["row"]
+    if state.get("removed"):
+        return bool(await database.change(delete(files).where(files.c.id == row["id"])))
+    return await database.write_shared(lambda connection: _add(connection, files, row))
+
+
+async def restore_upload(database: Database, state: Mapping[str, Any], _process: str) -> bool:
+    """Insert the row of an upload, or end it. Raises ``StoreUnavailable``."""
+    row = state["row"]
+
+    async def put(connection: AsyncConnection) -> bool:
+        added = await _add(connection, uploads, row)
+        if row["status"] == "pending":
+            return added
+        ended = update(uploads).where(uploads.c.id == row["id"], uploads.c.status == "pending").values(row)
+        await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == row["id"]))
+        return bool((await connection.execute(ended)).rowcount) or added
+
+    return await database.write_shared(put)
+
+
+async def restore_part(database: Database, state: Mapping[str, Any], _process: str) -> bool:
+    """Insert the row of a part, and of its upload, unless the upload has ended. Raises ``StoreUnavailable``."""
+    row = state["row"]
+
+    async def put(connection: AsyncConnection) -> bool:
+        await _add(connection, uploads, state["upload"])
+        pending = select(uploads.c.id).where(uploads.c.id == row["upload_id"], uploads.c.status == "pending")
+        if (await connection.execute(pending.with_for_update())).first() is None:
+            return False
+        return await _add(connection, upload_parts, row)
+
+    return await database.write_shared(put)
+
+
+async def _add(connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+    added = insert(table).values(**row).on_conflict_do_nothing(index_elements=["id"])
+    return bool((await connection.execute(added)).rowcount)
