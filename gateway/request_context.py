@@ -15,8 +15,8 @@ from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.frozen import frozen
 from gateway.memory_budget import Loan
-from gateway.routing.route import Route
 from gateway.routing.target import Attempt
+from gateway.routing.target_list import TargetList
 
 WARNING_HEADER = "x-gateway-warning"
 _ID_MASK = 0xFF_FFFF_FFFF
@@ -77,7 +77,7 @@ class RequestContext:
     ``client_request_id``  ``ActiveInference``
     ``inference``          ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
-    ``route``              ``quota``; for a video job, its handler
+    ``target_list``        ``quota``; for a video job, its handler
     ``reservation``        ``QuotaService``
     ``permit``             ``QuotaService``
     ``rate_limits``        ``QuotaService``; ``settle_request`` if the rate limits refuse the request
@@ -115,7 +115,7 @@ class RequestContext:
     client_request_id: str | None = None
     inference: InferenceRequest = attrs.field(init=False)
     read_at: float = 0.0
-    route: Route = attrs.field(init=False)
+    target_list: TargetList = attrs.field(init=False)
     reservation: Reservation | None = None
     permit: RateLimitPermit | None = None
     rate_limits: RateLimitStatus | None = None

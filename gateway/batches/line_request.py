@@ -37,8 +37,8 @@ from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
 from gateway.request_context import BatchShare, RequestContext, make_request_id
 from gateway.routing.response_owners import ResponseOwners
-from gateway.routing.route import Route
 from gateway.routing.router import Router
+from gateway.routing.target_list import TargetList
 
 _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
     "chat": parse_chat_inference,
@@ -196,10 +196,10 @@ class LineRequest:
         context, services, inference = self.context, self._services, self.context.inference
         while True:
             try:
-                context.route = route = self._find_route(inference)
-                route.leave_room()
+                context.target_list = targets = self._find_targets(inference)
+                targets.leave_room()
                 services.quota.check_low_priority(context.caller, inference)
-                await services.quota.admit(context, route.rank())
+                await services.quota.admit(context, targets.rank())
             except (errors.RateLimited, errors.StoreUnavailable, errors.NoHealthyChannel) as fault:
                 await self._await_channel(fault, wait)
                 context.caller = services.find_caller(self._batch.key_id)
@@ -211,14 +211,14 @@ class LineRequest:
             else:
                 return
 
-    def _find_route(self, inference: InferenceRequest) -> Route:
-        route = self._services.router.route(self.context.caller, inference)
-        route.multiply_prices(self._batch.multiplier_ppm)
-        return route
+    def _find_targets(self, inference: InferenceRequest) -> TargetList:
+        targets = self._services.router.route(self.context.caller, inference)
+        targets.multiply_prices(self._batch.multiplier_ppm)
+        return targets
 
     async def _await_channel(self, error: errors.GatewayError, wait: Wait) -> None:
         """Wait as ``error`` asks. Raise it if channels have failed too often; a line waits for a free place forever."""
-        if isinstance(error, errors.NoHealthyChannel) and not self.context.route.busy:
+        if isinstance(error, errors.NoHealthyChannel) and not self.context.target_list.busy:
             if not self._waits_left:
                 raise error
             self._waits_left -= 1
@@ -251,7 +251,7 @@ class LineRequest:
         context, services = self.context, self._services
         while True:
             try:
-                context.route.leave_room()
+                context.target_list.leave_room()
                 return await forward.fetch(services.proxy, context)
             except errors.NoHealthyChannel as fault:
                 await self._await_channel(fault, wait)
@@ -260,7 +260,7 @@ class LineRequest:
                     raise
                 self._waits_left -= 1
                 await wait(min(fault.provider_retry_after_s or 1, LONGEST_WAIT_S))
-                context.route = self._find_route(context.inference)
+                context.target_list = self._find_targets(context.inference)
 
     def give_up(self) -> None:
         """Settle an admitted request that will not be sent."""

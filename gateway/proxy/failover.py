@@ -29,8 +29,8 @@ from gateway.formats.errors.openai import mask
 from gateway.proxy.drain import DrainedStream, DrainService
 from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.route import Route
 from gateway.routing.target import Attempt
+from gateway.routing.target_list import TargetList
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import HttpClient, StaleConnection
 
@@ -126,14 +126,14 @@ class Proxy:
         drop_frames(error)
 
     async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
-        """Run ``send(attempt)`` on the route's channels, one after another, until a provider answers.
+        """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
         Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
         """
         if self.broken_off:
             raise _make_shutdown_error()
-        route, loop = ctx.route, asyncio.get_running_loop()
-        attempts = Attempts(self, route, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
+        targets, loop = ctx.target_list, asyncio.get_running_loop()
+        attempts = Attempts(self, targets, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         async for attempt in attempts:
             self._attempts.add(attempt)
             ctx.attempts.append(attempt)
@@ -145,7 +145,7 @@ class Proxy:
             except ProviderError as raised:
                 error = attempt.cancelled or raised
                 mark_failed(attempt, error, loop.time())
-                self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
+                self.record_failure(attempt, error, targets.digest if error.may_be_prompt else None)
                 attempts.note_failure(attempt, error)
             else:
                 attempt.pending = False
@@ -179,7 +179,7 @@ class Attempts:
     """
 
     _proxy: Proxy
-    _route: Route
+    _targets: TargetList
     _answer_id: str
     _now_s: int
     _failed: tuple[Attempt, ProviderError] | None = None
@@ -189,11 +189,11 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        route, failed, shared = self._route, self._failed, self._proxy.load_balancer.shared
+        targets, failed, shared = self._targets, self._failed, self._proxy.load_balancer.shared
         if failed is not None and not await self._may_retry(*failed):
             raise StopAsyncIteration
         while True:
-            attempt = route.start(self._answer_id, self._now_s) if failed is None else route.next(failed[0])
+            attempt = targets.start(self._answer_id, self._now_s) if failed is None else targets.next(failed[0])
             if attempt is None:
                 raise StopAsyncIteration
             if shared is None or await self._acquire_shared(shared, attempt):
@@ -204,25 +204,25 @@ class Attempts:
         self._failed = attempt, error
 
     async def _may_retry(self, failed: Attempt, error: ProviderError) -> bool:
-        proxy, route = self._proxy, self._route
-        if not route.may_retry(failed, error):
+        proxy, targets = self._proxy, self._targets
+        if not targets.may_retry(failed, error):
             return False
         loop = asyncio.get_running_loop()
         until = loop.time() + RETRY_WAIT_S
         proxy.waiting += 1
         try:
             while not (isinstance(error, UnsupportedByProvider) or proxy.load_balancer.may_retry()):
-                if proxy.broken_off or loop.time() >= until or not route.is_open:
+                if proxy.broken_off or loop.time() >= until or not targets.is_open:
                     return False
                 await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), until - loop.time()))
-            if route.pause_s:
-                await asyncio.sleep(route.pause_s)
+            if targets.pause_s:
+                await asyncio.sleep(targets.pause_s)
         finally:
             proxy.waiting -= 1
         return not proxy.broken_off
 
     async def _acquire_shared(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
-        """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the route."""
+        """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the list."""
         proxy, allowed = self._proxy, False
         proxy.waiting += 1
         try:
@@ -235,7 +235,7 @@ class Attempts:
             if not allowed:
                 proxy.load_balancer.release(attempt.slot)
         if not allowed:
-            self._route.leave_out(attempt)
+            self._targets.leave_out(attempt)
         return allowed
 
 

@@ -120,7 +120,7 @@ async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
     """Return a complete answer. Raises the errors of ``Proxy.with_failover``."""
-    if not ctx.route.targets:
+    if not ctx.target_list.targets:
         return _estimate(ctx.inference)  # no channel can count this model's tokens
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
     return _count_or_estimate(answer, ctx.inference) if OPERATIONS[ctx.inference.operation].counts_only else answer

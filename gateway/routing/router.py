@@ -22,8 +22,8 @@ from gateway.routing.losses import rate_losses
 from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
 from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_allowing, refuse_variant
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
-from gateway.routing.route import Route
 from gateway.routing.target import Target
+from gateway.routing.target_list import TargetList
 from gateway.routing.unsupported_operation import refuse_chat_model, refuse_operation
 from gateway.wording import did_you_mean, fold_name
 
@@ -51,8 +51,8 @@ class Router:
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
-    def route(self, caller: Caller, inference: InferenceRequest) -> Route:
-        """Return the route of a request.
+    def route(self, caller: Caller, inference: InferenceRequest) -> TargetList:
+        """Return the targets of a request.
 
         Raises:
             ModelNotAllowed, GroupNotAllowed: the caller may not use the model.
@@ -81,15 +81,16 @@ class Router:
         if inference.image is not None or inference.video is not None:
             targets = _keep_able(targets, inference)
         if OPERATIONS[inference.operation].counts_only:  # without an available channel the gateway estimates
-            now = self.load_balancer.now
-            account = caller.account.id
+            now, account = self.load_balancer.now, caller.account.id
             targets = [
                 target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None
             ]
-        affinity_key = None if inference.affinity_key is None else f"{caller.account.id}:{inference.affinity_key}"
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
-        account = caller.account.id
-        return Route(targets, inference, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded)
+        account, named = caller.account.id, inference.affinity_key
+        affinity_key = None if named is None else f"{account}:{named}"
+        return TargetList(
+            targets, inference, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded
+        )
 
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target

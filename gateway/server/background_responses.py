@@ -57,7 +57,7 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
     ctx, inference = active.context, active.context.inference
     if inference.body.get("background") is not True:
         return await forward_inference(request)
-    if inference.stream and any(one.endpoint.wire == _NATIVE for one in ctx.route.targets):
+    if inference.stream and any(one.endpoint.wire == _NATIVE for one in ctx.target_list.targets):
         return await forward_inference(request)
     if inference.stream:
         raise InvalidRequest(
@@ -77,7 +77,7 @@ def _start_background(services: Services, active: ActiveInference, keep: Keep) -
     queued |= {"status": "queued", "output": [], "usage": None}
     own = {name: value for name, value in inference.body.items() if name != "background"}
     ctx.inference = attrs.evolve(inference, body=own, keep=None)
-    ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
+    ctx.target_list = services.routing.router.route(ctx.caller, ctx.inference)
     raw = orjson.dumps(queued)
     node = services.storage.node
     keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.process}))

@@ -387,8 +387,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
-    ctx.route = route = services.routing.router.route(caller, inference)
-    await services.billing.quota.admit(ctx, route.rank())
+    ctx.target_list = targets = services.routing.router.route(caller, inference)
+    await services.billing.quota.admit(ctx, targets.rank())
     try:
         return await handler(request)
     except ProviderError as fault:

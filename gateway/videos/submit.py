@@ -95,7 +95,7 @@ class VideoSubmitter:
         if video.reference is None:
             return
         await self._quota.precheck(ctx.caller, lambda: True)
-        fetch = any(must_fetch(target.endpoint.wire) for target in ctx.route.targets)
+        fetch = any(must_fetch(target.endpoint.wire) for target in ctx.target_list.targets)
         loading = self._references.load(video.reference, ctx.caller.account.id, fetch=fetch)
         reference = await stack.enter_async_context(loading)
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
@@ -104,7 +104,7 @@ class VideoSubmitter:
         """Store the job with its reservation, in one commit. If this raises, neither remains."""
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
-        reservation = await self._quota.admit(ctx, ctx.route.rank(), journaled=False)
+        reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
         job = self._make_job(ctx, reservation.nanos)
         stored = False
         try:

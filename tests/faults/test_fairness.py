@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.routing.route import LONGEST_PAUSE_S
+from gateway.routing.target_list import LONGEST_PAUSE_S
 from gateway.server.context import SERVICES
 from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, well
 from tests.support.fault_scene import healthy, site

@@ -17,8 +17,8 @@ from gateway.providers.base import CHAT
 from gateway.proxy import forward
 from gateway.proxy.failover import RETRY_WAIT_S, Proxy
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
-from gateway.routing.route import Route
 from gateway.routing.target import Target
+from gateway.routing.target_list import TargetList
 from gateway.upstream.interface import PumpResult, Sink
 from tests.support.billing_services import caller_of
 from tests.support.contexts import make_context
@@ -159,7 +159,7 @@ def relay(
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
         targets = [Target(line, CHAT, "m") for line in load_balancer.channels.values()]
-        ctx.route = Route(targets, inference, load_balancer)
+        ctx.target_list = TargetList(targets, inference, load_balancer)
         going = Proxy(Thinkers(list(replies), head_s), load_balancer, clock=lambda: 0.0)
         error = await forward.stream(going, ctx, paper, settle=lambda _: None)
         assert (going.running, load_balancer.running) == (0, 0)
@@ -176,7 +176,7 @@ class LeavingStream(RecordingStream):
         raise ClientDisconnected
 
 
-class Watched(Route):
+class Watched(TargetList):
     """A route that counts how often it is looked at in waiting."""
 
     looks = 0
@@ -260,8 +260,8 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
         load_balancer.set_channels([Channel("up", "custom", "http://up.invalid/v1")])
         inference = parse_chat_inference({**HELLO, "stream": True})
-        route = Route([Target(load_balancer.channels["up"], CHAT, "m")], inference, load_balancer)
-        ctx = make_context(caller_of(), inference, route=route)
+        route = TargetList([Target(load_balancer.channels["up"], CHAT, "m")], inference, load_balancer)
+        ctx = make_context(caller_of(), inference, target_list=route)
         going = Proxy(Thinkers([[ONE]]), load_balancer, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
             await forward.stream(going, ctx, LeavingStream(), settle=lambda _: None)
@@ -284,7 +284,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
         failing = Proxy(Broken([]), load_balancer, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         reported = await asyncio.gather(
-            *(forward.fetch(failing, make_context(caller_of(), inference, route=route)) for route in routes),
+            *(forward.fetch(failing, make_context(caller_of(), inference, target_list=route)) for route in routes),
             return_exceptions=True,
         )
         assert all(isinstance(error, ProviderBadResponse) for error in reported)

@@ -636,7 +636,7 @@ class Listening:
         return Proxy(self.up.provider, self.up.board, clock=lambda: float(NOW_S))
 
     async def run(self, relay: Proxy | None = None) -> ProviderError | None:
-        self.ctx.route = self.up.route(self.inference)
+        self.ctx.target_list = self.up.route(self.inference)
         relay = relay or self.relay()
         return await self.up.images.fetch_stream(relay, self.ctx, self.ear, settle=self.settled.append)
 

@@ -8,8 +8,8 @@ from gateway.domain.operation import Operation
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.request_context import RequestContext
-from gateway.routing.route import Route
 from gateway.routing.target import Attempt, Target
+from gateway.routing.target_list import TargetList
 
 
 def make_context(
@@ -18,7 +18,7 @@ def make_context(
     *,
     operation: Operation = "chat",
     request_id: str = "req_1",
-    route: Route | None = None,
+    target_list: TargetList | None = None,
     **more: Any,
 ) -> RequestContext:
     """A request of ``caller`` that has got as far as ``more`` says."""
@@ -26,8 +26,8 @@ def make_context(
     ctx.caller, ctx.operation = caller, operation
     if inference is not None:
         ctx.inference = inference
-    if route is not None:
-        ctx.route = route
+    if target_list is not None:
+        ctx.target_list = target_list
     return ctx
 
 

@@ -21,9 +21,9 @@ from gateway.media.signed_links import SignedLinks
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
-from gateway.routing.route import Route
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
+from gateway.routing.target_list import TargetList
 from gateway.upstream.interface import PumpResult, Sink
 from gateway.upstream.safe_fetch import SafeFetcher
 
@@ -169,7 +169,7 @@ class ImageServices:
     router: Router
     board: LoadBalancer
 
-    def route(self, inference: InferenceRequest) -> Route:
+    def route(self, inference: InferenceRequest) -> TargetList:
         route = self.router.route(CALLER, inference)
         route.rank()
         return route

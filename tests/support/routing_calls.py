@@ -16,9 +16,9 @@ from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
-from gateway.routing.route import Route
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt, Target
+from gateway.routing.target_list import TargetList
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
 
@@ -66,7 +66,7 @@ class RouterScenario(Router):
     def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
         return [target.channel.name for target in self.options(call_of(model), caller)]
 
-    def begin(self, inference: InferenceRequest | None = None) -> tuple[Route, Attempt]:
+    def begin(self, inference: InferenceRequest | None = None) -> tuple[TargetList, Attempt]:
         route = self.route(CALLER, inference or call_of())
         return route, route.start("1", 99)
 

@@ -453,7 +453,7 @@ class VideoServices:
             inference,
             operation=inference.operation,
             request_id=f"req_{next(self._numbers)}",
-            route=self.router.route(caller, inference),
+            target_list=self.router.route(caller, inference),
             started_ms=self.now_ms,
             started_at=self.loop.time(),
         )

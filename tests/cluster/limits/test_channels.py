@@ -33,7 +33,7 @@ class Gateway:
 
     async def call(self) -> str:
         context = make_context(CALLER)
-        context.route = self.floor.route(CALLER, call_of())
+        context.target_list = self.floor.route(CALLER, call_of())
         return await self.proxy.with_failover(context, self._send)
 
     async def _send(self, attempt: Attempt) -> str:

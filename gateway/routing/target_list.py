@@ -1,4 +1,4 @@
-"""The route of one request: chooses the channel for each attempt by the current state of the channels."""
+"""The targets of one request: chooses the channel for each attempt by the current state of the channels."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _LONGEST_WAIT_S = 120
 """Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
 
-class Route:
+class TargetList:
     """The channels that may serve one request. The channel of each attempt is chosen by their current state.
 
     Args:
