@@ -304,8 +304,9 @@ class ProviderContentGone(ProviderError):
 
 
 class ProviderAuthError(ProviderError):
-    """The provider rejects the gateway's key, or the key's account has no credit left."""
+    """The provider rejects the gateway's key, or the key's account has no credit left (``out_of_credit``)."""
 
+    out_of_credit: bool = False
     failure_scope: FailureScope = "key"
     answered = True
     declined = True

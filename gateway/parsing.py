@@ -21,7 +21,7 @@ from gateway.wording import did_you_mean, write_value
 
 T = TypeVar("T")
 
-_CHECK, _ABOUT = "check", "about"
+_CHECK, _ABOUT, _KEY = "check", "about", "key"
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _MAX_COUNT = 2**31 - 1
@@ -87,6 +87,17 @@ def about(words: str, check: Mapping[str, Any] = {}) -> Mapping[str, Any]:
     return {**check, _ABOUT: words}
 
 
+def keyed(key: str) -> Mapping[str, Any]:
+    """Return field metadata: the key in a table is ``key``, because a field cannot have that name."""
+    return {_KEY: key}
+
+
+def find_key(field: "attrs.Attribute[Any]") -> str:
+    """Return the key of a field in a table: the field's name, unless ``keyed`` names another."""
+    key: str = field.metadata.get(_KEY, field.name)
+    return key
+
+
 def find_about(field: "attrs.Attribute[Any]") -> str:
     """Return the description of a field; empty without one."""
     words: str = field.metadata.get(_ABOUT, "")
@@ -127,17 +138,22 @@ def join_path(where: str, key: str) -> str:
 
 
 def _structure_class(value: Any, cls: type[Any]) -> Any:
-    """Parse a table as an attrs class. Every key is checked before an error is raised."""
+    """Parse a table as an attrs class. Every key is checked before an error is raised.
+
+    A class with ``from_text`` may also be written as a text, which that function turns into a table.
+    """
+    if isinstance(value, str) and hasattr(cls, "from_text"):
+        value = cls.from_text(value)
     if not isinstance(value, Mapping):
         raise ValueError("expected a table")  # noqa: TRY004 - every wrong value raises the same exception type
-    fields = {field.name: field for field in attrs.fields(cls)}
+    fields = {find_key(field): field for field in attrs.fields(cls)}
     problems: list[Problem] = [(key, f"unknown key{did_you_mean(key, fields)}") for key in value if key not in fields]
     made: dict[str, Any] = {}
-    for name, field in fields.items():
-        if name in value:
-            problems += _parse_field(value[name], field, made)
+    for key, field in fields.items():
+        if key in value:
+            problems += _parse_field(value[key], field, made)
         elif field.default is attrs.NOTHING:
-            problems.append((name, "expected a value; this key is required"))
+            problems.append((key, "expected a value; this key is required"))
     if hasattr(cls, "find_table_problems"):  # rules across its tables, checked despite other problems
         problems += cls.find_table_problems(value)
     if problems:
@@ -155,17 +171,17 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
     try:
         made[field.name] = _CONVERTER.structure(value, kind)
     except ValidationErrors as error:
-        yield from ((join_path(field.name, where), what) for where, what in error.problems)
+        yield from ((join_path(find_key(field), where), what) for where, what in error.problems)
         return
     except ValueError as error:
-        yield field.name, f"{error}{_show(value, field)}"
+        yield find_key(field), f"{error}{_show(value, field)}"
         return
     check = find_check(field)
     if check is not None and check.trims and made[field.name]:
         given = made[field.name]
         made[field.name] = given.strip() if isinstance(given, str) else tuple(one.strip() for one in given)
     if check is not None and made[field.name] is not None and not check.test(made[field.name]):
-        yield field.name, check.describe(value, _show(value, field))
+        yield find_key(field), check.describe(value, _show(value, field))
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:

@@ -97,7 +97,7 @@ class QuotaService:
                 self._counters.release(permit, 0)
 
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
-        """Reserve the highest cost at any target, take a permit, and record the start if ``journaled``."""
+        """Reserve the highest cost at any affordable target, take a permit, record the start if ``journaled``."""
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
@@ -127,12 +127,13 @@ class QuotaService:
                 self._journal.start_at_once(start) or await self._record_start(ctx, start)
             admitted = True
         except QuotaExceeded as error:
-            _add_hint(error, inference, targets)
-            raise
+            affordable = _keep_affordable(error, ctx, targets)
+        else:
+            return reservation
         finally:
             if not admitted:
                 self.release(ctx)
-        return reservation
+        return await self.admit(ctx, affordable, journaled=journaled)
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
         """Admit a part of a session that already counts as a concurrent request. ``longest`` has its maximum tokens."""
@@ -251,6 +252,16 @@ def _count_tokens(inference: InferenceRequest) -> int:
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
         return tokens + inference.max_output_tokens * inference.choices
     return tokens if MAY_LIMIT.isdisjoint(inference.body) else tokens + inference.allowed_output * inference.choices
+
+
+def _keep_affordable(error: QuotaExceeded, ctx: RequestContext, targets: Sequence[Target]) -> Sequence[Target]:
+    """Return the targets of a route that the caller can afford. Raises ``error``, with a hint, if there is none."""
+    on_route = bool(targets) and targets[0].place is not None
+    affordable = ctx.target_list.keep_affordable(error.room_nanos) if on_route else ()
+    if not affordable:
+        _add_hint(error, ctx.inference, targets)
+        raise error
+    return affordable
 
 
 def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:

@@ -172,14 +172,15 @@ def build_record(
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
     attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
-    channel, served, tried, adapted, unpriced = None, model, "", "", False
+    channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
     if attempts:
         last = attempts[-1]
         target, channel = last.target, last.channel.name
         served = last.answered or target.model
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
         unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
-        tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 else ""
+        place = target.place
+        tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 or place is not None else ""
         adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
@@ -195,14 +196,20 @@ def build_record(
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
+        "" if place is None else place.route.name,
     )
 
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
-    """Format all attempts of a request with several. The last attempt ended like the request, unless it failed."""
+    """Format all attempts, and the steps that were passed over. The last attempt ended like the request or failed."""
     tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     last = ctx.attempts[-1]
     if last.failure is None:
         code = error.public_code or error.code if error else ANSWERED if outcome == "completed" else outcome
-        tried.append(FailedAttempt(last.channel.name, code, round((now - last.began_at) * 1000)))
+        status = 0 if error is None else error.status
+        step = 0 if last.target.place is None else last.target.place.step + 1
+        took_ms = round((now - last.began_at) * 1000)
+        tried.append(FailedAttempt(last.channel.name, code, took_ms, status, "", step, last.target.model))
+    if last.target.place is not None:
+        tried = sorted([*ctx.target_list.passed, *tried], key=lambda attempt: attempt.step)
     return build_tried(tried)

@@ -11,9 +11,10 @@ import attrs
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.schema import Config
-from gateway.domain.setting import Setting, Source, find_group, is_price, name_price, name_setting
+from gateway.domain.setting import Setting, Source, find_group, is_price, is_route, name_price, name_route, name_setting
 from gateway.frozen import frozen
 from gateway.parsing import ValidationErrors, join_path, parse_table
+from gateway.routing.route_spec import RouteSpec
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
 """Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
@@ -38,15 +39,17 @@ class EffectiveConfig:
     """The configuration in effect: file, environment and stored settings merged.
 
     Attributes:
-        config: includes stored settings and groups; its prices are those of the file only.
+        config: includes stored settings and groups; its prices and routes are those of the file only.
         sources: the source of each setting, by path; defaults are left out.
         prices: the stored prices.
+        routes: the stored routes.
         ignored: why a stored setting is ignored, by path.
     """
 
     config: Config
     sources: Mapping[str, Source]
     prices: tuple[PriceSpec, ...]
+    routes: tuple[RouteSpec, ...]
     ignored: Mapping[str, str]
     declared: FileConfig
     stored: Stored
@@ -82,11 +85,13 @@ def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> Effe
     }
     groups = _parse_groups(config, stored, ignored)
     prices = tuple(price for path in stored if is_price(path) for price in _parse_price(path, stored[path], ignored))
+    routes = tuple(route for path in stored if is_route(path) for route in _parse_route(path, stored[path], ignored))
     paths = (name_setting(section, key) for section, values in overrides.items() for key in values)
     return EffectiveConfig(
         attrs.evolve(config, **parts, group=(*config.group, *groups)),
         {**declared.sources, **{path: "console" for path in paths if path not in ignored}},
         prices,
+        routes,
         ignored,
         declared,
         stored,
@@ -98,7 +103,7 @@ def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, s
     sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
         section, _, key = path.partition(".")
-        if find_group(path) is not None or is_price(path) or path in declared.sources:
+        if find_group(path) is not None or is_price(path) or is_route(path) or path in declared.sources:
             continue
         if section in EDITABLE and hasattr(declared.config, section):
             sections.setdefault(section, {})[key] = value
@@ -148,6 +153,14 @@ def _parse_price(path: str, value: Any, ignored: dict[str, str]) -> list[PriceSp
     specs = _parse_item(path, value, PriceSpec, ignored)
     if specs and name_price(specs[0].model, specs[0].provider) != path:
         ignored[path] = "expected the price that its path names"
+        return []
+    return specs
+
+
+def _parse_route(path: str, value: Any, ignored: dict[str, str]) -> list[RouteSpec]:
+    specs = _parse_item(path, value, RouteSpec, ignored)
+    if specs and name_route(specs[0].name) != path:
+        ignored[path] = "expected the route that its path names"
         return []
     return specs
 

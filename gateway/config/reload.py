@@ -4,7 +4,7 @@ Running requests keep their channel, price and reservation.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,7 @@ from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
+from gateway.domain.route import Route
 from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.frozen import frozen
@@ -64,6 +65,11 @@ def build_channels(config: Config) -> list[Channel]:
 def build_models(config: Config) -> tuple[Capability, ...]:
     """Build the model capabilities that ``config`` declares."""
     return tuple(section.capability() for section in config.model)
+
+
+def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
+    """Build the routes in force, by name. A route of the file precedes a stored one."""
+    return {spec.name: spec.route() for spec in (*effective.routes, *effective.config.route)}
 
 
 @attrs.define
@@ -265,6 +271,7 @@ class Reloader:
     def _adopt(self, effective: EffectiveConfig) -> None:
         self.adoptions += 1
         self._router.pricing = build_pricing(effective)
+        self._router.routes = build_routes(effective)
         self._router.load_balancer.settings = effective.config.routing.settings()
         self._live.effective = effective
 
@@ -315,11 +322,13 @@ def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     for name, _ in list_sections(after):
         if name not in AT_START:
             lines += [f"{line} changed" for line in _describe_section(name, before, after)]
-    for name in ("group", "account", "model"):
+    for name in ("group", "account", "model", "route"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))
     lines += _describe_keys(before, after)
     if (before.price, was.prices) != (after.price, now.prices):
         lines.append("prices changed")
+    if was.routes != now.routes:
+        lines.append("stored routes changed")
     return lines
 
 

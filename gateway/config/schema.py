@@ -29,6 +29,7 @@ from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, mus
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
 from gateway.routing.pricing_policy import Unpriced
+from gateway.routing.route_spec import RouteSpec
 
 
 def _is_ratio(value: float) -> bool:
@@ -345,6 +346,7 @@ class Config:
     key: tuple[KeySpec, ...] = ()
     price: tuple[PriceSpec, ...] = ()
     model: tuple[ModelSection, ...] = ()
+    route: tuple[RouteSpec, ...] = ()
     sign_in: tuple[SignInProvider, ...] = ()
     alert: tuple[AlertSpec, ...] = ()
 
@@ -365,7 +367,7 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        for what in ("channel", "group", "account", "model", "sign_in", "alert"):
+        for what in ("channel", "group", "account", "model", "route", "sign_in", "alert"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", any_provider)

@@ -275,6 +275,14 @@ class Reservation:
         self.nanos -= self.extra_nanos
         self.extra_nanos = 0
 
+    def lower(self, nanos: int) -> None:
+        """Lower the reservation to ``nanos``, if it is higher. What ``extend`` has added stays."""
+        less = self.nanos - self.extra_nanos - nanos
+        if less > 0:
+            for balance in self.balances:
+                balance.held_nanos -= less
+            self.nanos -= less
+
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
         missing = nanos - self.nanos

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, overload
+from urllib.parse import quote, unquote
 
 import attrs
 
@@ -28,7 +29,10 @@ MAX_ADAPTED = 300
 ANSWERED = "ok"
 """The code of a successful attempt. Every other code is an error's public code."""
 
-_TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
+NO_CHANNEL = "-"
+"""The channel of an attempt that was none: a step of a route that was passed over."""
+
+_TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
 _CODE_CHARS = 64
 _MORE = ",..."
@@ -44,22 +48,43 @@ def _clean(code: str) -> str:
 
 @frozen
 class FailedAttempt:
-    """An attempt: its channel, its code (``ok`` or an error's code, safe for headers) and its duration."""
+    """An attempt: its channel, its code (``ok`` or an error's code, safe for headers) and its duration.
+
+    Attributes:
+        status: the HTTP status of its error for the client; 0 if it succeeded, or in rows of version 0.9.
+        cause: why a step of a route was left (``domain/route.py``); empty without a route.
+        step: the step of the route, from 1; 0 without a route.
+        model: the provider's name of the model; empty in rows of version 0.9.
+    """
 
     channel: str
     code: str = attrs.field(converter=_clean)
     ms: int
+    status: int = 0
+    cause: str = ""
+    step: int = 0
+    model: str = ""
 
 
 def build_tried(tried: Iterable[FailedAttempt]) -> str:
-    """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``."""
-    return ",".join(f"{one.channel}={one.code}:{one.ms}" for one in tried)
+    """Format attempts for a row: ``up0=upstream_timeout:120000:504:timeout:1:gpt-5,up1=ok:85:0::2:claude``."""
+    return ",".join(
+        f"{attempt.channel}={attempt.code}:{attempt.ms}:{attempt.status}:{attempt.cause}:{attempt.step}:"
+        f"{quote(attempt.model, safe='/', errors='replace')}"
+        for attempt in tried
+    )
 
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
-    """Parse the result of ``build_tried``. Invalid parts are left out."""
-    found = map(_TRIED.fullmatch, text.split(","))
-    return tuple(FailedAttempt(one[1], one[2], int(one[3])) for one in found if one)
+    """Parse the result of ``build_tried``, also of version 0.9. Invalid parts are left out."""
+    parts = map(_TRIED.fullmatch, text.split(","))
+    return tuple(
+        FailedAttempt(
+            part[1], part[2], int(part[3]), int(part[4] or 0), part[5] or "", int(part[6] or 0), unquote(part[7] or "")
+        )
+        for part in parts
+        if part
+    )
 
 
 def build_error(message: str) -> str:
@@ -99,12 +124,14 @@ class RequestRecord:
         first_byte_ms: from the request's arrival to the first byte sent to the client; None if none was sent.
         settled_ms: the time of settlement, which decides the day on which the cost was spent.
         overrun_nanos: the part of the cost above a limit.
-        tried: the attempts (``parse_tried``) if there were several; otherwise empty, because the row has the result.
+        tried: the attempts (``parse_tried``) if there were several, or a route; otherwise empty, because the row has
+            the result.
         error: the error message sent to the client, at most ``MAX_ERROR`` characters; empty without an error.
         unpriced: the model had no price at the channel that served it, so the request was free.
         adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
             there are none.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
+        route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
     """
 
@@ -144,6 +171,7 @@ class RequestRecord:
     adapted: str = ""
     served_model: str = ""
     units: str = ""
+    route: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

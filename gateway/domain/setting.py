@@ -6,6 +6,7 @@ The file and the environment override this layer, which overrides the defaults.
 from typing import Any, Literal
 
 from gateway.domain.price import Price
+from gateway.domain.route import Route
 from gateway.frozen import frozen
 
 Source = Literal["default", "console", "file", "environment"]
@@ -15,16 +16,16 @@ PriceSource = Literal["console", "file", "shipped"]
 SettingType = Literal["text", "integer", "number", "boolean", "list", "choice"]
 
 MAX_PATH = 128
-_GROUP, _PRICE = "group", "price"
+_GROUP, _PRICE, _ROUTE = "group", "price", "route"
 
 
 @frozen
 class Setting:
     """One stored setting.
 
-    ``path``: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, or ``price@openai/gpt-*`` at one provider.
-    ``value``: JSON: a group's table without the name, a price's whole table. ``changed_ms``: the last change, Unix
-    milliseconds.
+    ``path``: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider, or
+    ``route/fast``. ``value``: JSON: a group's table without the name, the whole table of a price or a route.
+    ``changed_ms``: the last change, Unix milliseconds.
     """
 
     path: str
@@ -45,6 +46,16 @@ def name_group(name: str) -> str:
 def name_price(model: str, provider: str | None) -> str:
     """Return the path of a price: there is one for each model, or glob, and provider."""
     return f"{_PRICE}/{model}" if provider is None else f"{_PRICE}@{provider}/{model}"
+
+
+def name_route(name: str) -> str:
+    """Return the path of a route."""
+    return f"{_ROUTE}/{name}"
+
+
+def is_route(path: str) -> bool:
+    """Return whether a path is of a route."""
+    return path.startswith(f"{_ROUTE}/")
 
 
 def find_group(path: str) -> str | None:
@@ -86,6 +97,15 @@ class GroupView:
     name: str
     multiplier_ppm: int
     source: Source
+
+
+@frozen
+class RouteView:
+    """A route, and whether it is in force: a route of the file precedes a stored one of the same name."""
+
+    route: Route
+    source: Source
+    in_force: bool = True
 
 
 @frozen

@@ -13,6 +13,7 @@ import attrs
 import structlog
 
 from gateway.billing.abandoned import may_have_worked
+from gateway.billing.step_reservation import lower_reservation
 from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
@@ -28,6 +29,7 @@ from gateway.errors import (
 from gateway.formats.errors.openai import mask
 from gateway.proxy.drain import DrainedStream, DrainService
 from gateway.request_context import RequestContext
+from gateway.routing.causes import find_cause
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt
 from gateway.routing.target_list import TargetList
@@ -135,6 +137,8 @@ class Proxy:
         targets, loop = ctx.target_list, asyncio.get_running_loop()
         attempts = Attempts(self, targets, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         async for attempt in attempts:
+            if attempt.target.place is not None:
+                lower_reservation(ctx)
             self._attempts.add(attempt)
             ctx.attempts.append(attempt)
             attempt.began_at, began = loop.time(), monotonic()  # the loop's clock does not advance in a busy loop
@@ -200,7 +204,8 @@ class Attempts:
                 return attempt
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
-        self.error = error if self._failed is None else choose_error(self.error, error)
+        before = None if self._failed is None else self.error
+        self.error = choose_error(before, error, on_route=attempt.target.place is not None)
         self._failed = attempt, error
 
     async def _may_retry(self, failed: Attempt, error: ProviderError) -> bool:
@@ -243,17 +248,27 @@ def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
     """Set the outcome of an attempt that failed before its first byte. ``now``: loop time."""
     took_s = now - attempt.began_at
     attempt.pending = attempt.pending and may_have_worked(error, took_s)
-    attempt.failure = FailedAttempt(attempt.channel.name, error.public_code or error.code, round(took_s * 1000))
+    place = attempt.target.place
+    attempt.failure = FailedAttempt(
+        attempt.channel.name,
+        error.public_code or error.code,
+        round(took_s * 1000),
+        error.status,
+        "" if place is None else find_cause(error) or "",
+        0 if place is None else place.step + 1,
+        attempt.target.model,
+    )
 
 
-def choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
+def choose_error(before: ProviderError | None, error: ProviderError, *, on_route: bool = False) -> ProviderError:
     """Return the error for the client after another failed attempt: the first error that explains the failure.
 
     A provider's error, or a failure to reach the provider, ranks highest. A stale connection or exhausted resources of
     the gateway rank lower. An unsupported request, or an output limit that was lowered for the next attempt, ranks
-    lowest. An error that permits no retry concerns the request itself and always wins.
+    lowest. An error that permits no retry concerns the request itself and always wins, unless the request is for a
+    route (``on_route``), whose later steps are other models.
     """
-    if before is None or not error.retryable or _rank(error) > _rank(before):
+    if before is None or (not error.retryable and not on_route) or _rank(error) > _rank(before):
         return error
     return before
 

@@ -1,8 +1,9 @@
 """Routing: the channels that may serve a request, each with its price."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import partial
 
+from gateway.deferred import defer_function
 from gateway.domain.account import Caller
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
@@ -10,6 +11,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
+from gateway.domain.route import ROUTE_OWNER, Route
 from gateway.domain.video import VideoJob
 from gateway.errors import GatewayError, GroupNotAllowed, InvalidRequest, ModelNotAllowed, NotFound, ProviderError
 from gateway.formats.wire.fields import PLAIN_NAMES
@@ -32,6 +34,10 @@ _DESCRIBED = frozenset({"image", "video"})
 _FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
 _MOST_REMEMBERED = 4_096
 
+# Imported when a request names a route: most gateways have none.
+_list_step_targets = defer_function("routing.step_list:list_step_targets")
+_make_step_list = defer_function("routing.step_list:make_step_list")
+
 
 class Router:
     """Finds the channels for a request, and their prices. A running request keeps its prices if they are replaced."""
@@ -43,11 +49,13 @@ class Router:
         pricing: PricingPolicy,
         *,
         models: tuple[Capability, ...],
+        routes: Mapping[str, Route],
     ) -> None:
         self.catalog = catalog
         self.load_balancer = load_balancer
         self.pricing = pricing
         self.models = models
+        self.routes = routes
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
@@ -63,8 +71,8 @@ class Router:
             NotFound: the request contains an id of something stored at a provider, and no channel allows such ids; or
                 the channel of the continued response no longer serves the model.
         """
-        targets = self._find_options(caller, inference.model, inference.operation)
-        if not targets:
+        targets = options = self._find_options(caller, inference.model, inference.operation)
+        if not options:
             self._check_served(caller, inference)
         if inference.compaction:
             targets = [able for target in targets if (able := find_compacting(target, inference)) is not None]
@@ -72,25 +80,29 @@ class Router:
             check_spelling(inference.body, _FOLDED)
         if inference.features or inference.operation == "responses" or not PRICED_FIELDS.isdisjoint(inference.body):
             targets = keep_allowed(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
-        if inference.video is not None and inference.video.remix_of is not None:
-            targets = _keep_original(targets, inference.video.remix_of)
         if inference.channel:
             targets = _keep_channel(targets, inference.channel)
         if inference.foreign:
             targets = keep_allowing(targets, inference.foreign)
         if inference.image is not None or inference.video is not None:
             targets = _keep_able(targets, inference)
-        if OPERATIONS[inference.operation].counts_only:  # without an available channel the gateway estimates
-            now, account = self.load_balancer.now, caller.account.id
-            targets = [
-                target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None
-            ]
+        if OPERATIONS[inference.operation].counts_only:
+            targets = self._keep_available(targets, caller)
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
         account, named = caller.account.id, inference.affinity_key
         affinity_key = None if named is None else f"{account}:{named}"
-        return TargetList(
-            targets, inference, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded
-        )
+        state = inference, self.load_balancer
+        if options and options[0].place is not None:
+            steps: TargetList = _make_step_list(
+                targets, *state, options=options, account=account, affinity_key=affinity_key, graded=graded
+            )
+            return steps
+        return TargetList(targets, *state, account=account, affinity_key=affinity_key, graded=graded)
+
+    def _keep_available(self, targets: list[Target], caller: Caller) -> list[Target]:
+        """Keep the channels that could count tokens now. Without one the gateway estimates."""
+        now, account = self.load_balancer.now, caller.account.id
+        return [target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None]
 
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
@@ -101,12 +113,13 @@ class Router:
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Return the targets that a caller may use. The list is cached and must not be changed."""
-        state, lines, pricing, models = self._known_of
+        state, lines, pricing, models, routes = self._known_of
         if (
             state is not self.catalog.state
             or lines is not self.load_balancer.channels
             or pricing is not self.pricing
             or models is not self.models
+            or routes is not self.routes
         ):
             self._known, self._known_of = {}, self._list_parts()
         key = caller.key
@@ -117,7 +130,10 @@ class Router:
             self._check_allowed(caller, model)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            targets = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
+            if model in self.routes:
+                targets = _list_step_targets(self, self.routes[model], caller, operation)
+            else:
+                targets = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
             self._known[place] = targets
         return targets
 
@@ -142,9 +158,9 @@ class Router:
             self.pricing.check_priced(caller, model)
         return priced
 
-    def _list_parts(self) -> tuple[object, object, object, object]:
+    def _list_parts(self) -> tuple[object, ...]:
         """Return the objects that the targets depend on. Each is replaced, never changed in place."""
-        return self.catalog.state, self.load_balancer.channels, self.pricing, self.models
+        return self.catalog.state, self.load_balancer.channels, self.pricing, self.models, self.routes
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
@@ -177,9 +193,20 @@ class Router:
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""
         listed = self.catalog.list_models(caller) if caller.may_use_group else []
+        if self.routes:
+            listed = self._add_routes(listed, caller)
         if not self.pricing.refuses_unpriced(caller):
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
+
+    def _add_routes(self, listed: list[ModelInfo], caller: Caller) -> list[ModelInfo]:
+        """Add the routes, which hide models of the same name. A route is as old as its newest model."""
+        models = {model.id: model for model in listed}
+        routes = [route for route in self.routes.values() if caller.may_use(route.name)]
+        for route in routes:
+            ages = [models[name].created_s for name in route.models if name in models]
+            models[route.name] = ModelInfo(route.name, max(ages, default=0), ROUTE_OWNER)
+        return [models[name] for name in sorted(models)]
 
     def get_model(self, caller: Caller, model: str) -> ModelInfo:
         """Return one model of ``list_models`` by id. Raises ``ModelNotFound``."""
@@ -193,6 +220,11 @@ class Router:
         return self.pricing.may_be_free(caller, frozenset(channel.provider for channel in self.catalog.channels))
 
     def _has_price(self, model: str, caller: Caller) -> bool:
+        if (route := self.routes.get(model)) is not None:
+            return any(self._has_listed_price(name, caller) for name in route.models)
+        return self._has_listed_price(model, caller)
+
+    def _has_listed_price(self, model: str, caller: Caller) -> bool:
         return any(
             self.pricing.find_price(model, channel.upstream_model(model), channel.provider) is not None
             for channel, _ in self.catalog.list_serving(model, caller)
@@ -231,6 +263,8 @@ def _find_endpoint(
 
 def _keep_able(targets: list[Target], inference: InferenceRequest) -> list[Target]:
     """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` without such a channel."""
+    if inference.video is not None and inference.video.remix_of is not None:
+        targets = _keep_original(targets, inference.video.remix_of)
     able, unable = [], []
     for target in targets:
         problem = _find_problem(inference, target.capability, fan_out=target.channel.fan_out)

@@ -17,6 +17,7 @@ from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
+from gateway.domain.route import StepPlace
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
@@ -57,6 +58,7 @@ class Target:
         left_out: tools to remove from the request because the channel does not allow them, as ``tools.web_search``.
         find_price: returns the price of the model named in the provider's answer; None if that is always ``model``.
         losses: how much of the request the channel leaves out; channels with the lowest number are preferred.
+        place: the place in a route; None: the request names a model.
         reports_cost: the cost reported by the provider is charged, unless the operator has set ``price``.
     """
 
@@ -73,6 +75,7 @@ class Target:
     left_out: tuple[str, ...] = ()
     reports_cost: bool = False
     losses: int = 0
+    place: StepPlace | None = None
     endpoint_key: EndpointKey = attrs.field(init=False, eq=False, repr=False)
     """The key of the target's circuit breakers: API format and model."""
 

@@ -11,6 +11,7 @@ from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
+from gateway.domain.request_log import FailedAttempt
 from gateway.formats.chat.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
@@ -36,10 +37,14 @@ class TargetList:
         targets: every channel that may serve the request.
         affinity_key: see ``routing/selection.py``.
         graded: the channels differ in how much of the request they leave out, so ``Target.losses`` matters.
+        max_attempts: 0: as the load balancer's settings say.
 
     Attributes:
+        passed: the steps of a route that were passed over.
         pause_s: the wait before the next attempt that the provider has asked for, in seconds.
     """
+
+    passed: Sequence[FailedAttempt] = ()
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class TargetList:
         account: int = 0,
         affinity_key: str | None = None,
         graded: bool = False,
+        max_attempts: int = 0,
     ) -> None:
         self.targets = targets
         self._inference = inference
@@ -62,6 +68,7 @@ class TargetList:
         self._ranked_at = 0
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
+        self._max_attempts = max_attempts or load_balancer.settings.max_attempts
         self._once = False
         self._again: Target | None = None
         self._repeated = False
@@ -115,18 +122,22 @@ class TargetList:
                 return self._may_take_other_endpoint(failed)
         elif isinstance(error, errors.OutputLimitExceeded):
             return self._may_lower(failed, error.limit)
-        elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
+        elif not error.retryable or self._attempts >= self._max_attempts:
             return False
         # A stale connection is no failure of the channel, which gets the request again over a new connection.
         self._once = isinstance(error, StaleConnection)
         if self._once:
             self._again = failed.target
-            return not self._inference.makes_media
+            return not self._may_repeat_media(error)
         if isinstance(error, errors.ContextExceeded):  # two providers agree: trying a third is useless
             if self._exceeded:
                 return False
             self._exceeded = True
         return self._may_go_on(failed, error)
+
+    def _may_repeat_media(self, error: errors.ProviderError) -> bool:
+        """Return whether another attempt might pay twice: the connection broke, and media may have been made."""
+        return isinstance(error, StaleConnection) and self._inference.makes_media
 
     def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether another channel is left, or the only channel may get the request again."""
@@ -167,6 +178,17 @@ class TargetList:
         if isinstance(error, errors.ProviderRateLimited):
             return error.provider_retry_after_s is not None
         return error.passing and not self._inference.makes_media
+
+    def keep_affordable(self, room_nanos: int) -> Sequence[Target]:  # noqa: ARG002 - for the steps of a route
+        """Return the targets that may serve the request although the caller cannot afford all of them: none.
+
+        The targets of one model share a reservation. A route passes over its expensive steps, see ``step_list.py``.
+        """
+        return ()
+
+    def list_ahead(self) -> Sequence[Target]:
+        """Return the targets that may serve the request from now on."""
+        return self.targets
 
     def leave_room(self) -> None:
         """Restrict a low-priority request to healthy channels with spare places. Raises ``NoHealthyChannel``."""
@@ -295,7 +317,7 @@ class TargetList:
 
     def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this channel fails."""
-        if self._attempts >= self._load_balancer.settings.max_attempts:
+        if self._attempts >= self._max_attempts:
             return False
         return any(other.state is not target.state and self._is_open(other) for other in self.targets)
 

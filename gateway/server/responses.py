@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
@@ -155,6 +156,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["x-gateway-attempts"] = str(len(ctx.attempts))
         if ctx.attempts[0].failure is not None:
             headers["x-gateway-tried"] = _format_failures(ctx)
+        if (place := ctx.attempts[-1].target.place) is not None:
+            headers["x-gateway-route"], headers["x-gateway-step"] = quote(place.route.name), str(place.step + 1)
         if adapted := ctx.attempts[-1].translator.adapted:
             headers["x-gateway-adapted"] = build_adapted(adapted)
     if ctx.rate_limits is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from gateway.config.reload import build_channels, build_models, build_pricing
+from gateway.config.reload import build_channels, build_models, build_pricing, build_routes
 from gateway.demo.models import ALL as DEMO_MODELS
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
@@ -78,7 +78,8 @@ async def open_routing(
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
     pricing, models = build_pricing(live_config.effective), build_models(options.config)
-    router = Router(catalog, load_balancer, pricing, models=models)
+    routes = build_routes(live_config.effective)
+    router = Router(catalog, load_balancer, pricing, models=models, routes=routes)
     owners, kept = _open_responses(base, secret_box, requests.memory, stack)
     if lists is not None:
         await lists.load()

@@ -32,7 +32,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0027"
+REVISION = "0028"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -141,6 +141,7 @@ requests = Table(
     Column("adapted", Text, nullable=False, server_default=text("''")),
     Column("served_model", Text, nullable=False, server_default=text("''")),
     Column("units", Text, nullable=False, server_default=text("''")),
+    Column("route", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

@@ -45,7 +45,7 @@ class RoutingScenario:
         catalog.set_channels(configured)
         self.load_balancer.set_channels(configured)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
-        self.router = Router(catalog, self.load_balancer, PricingPolicy(prices), models=())
+        self.router = Router(catalog, self.load_balancer, PricingPolicy(prices), models=(), routes={})
 
     def call(self) -> Attempt:
         """A call that is answered: routed, ranked for its hold, begun, ended."""

@@ -75,7 +75,7 @@ def attempt_over(name: str) -> Attempt:
     )
     catalog.set_channels([channel])
     switchboard.set_channels([channel])
-    return Router(catalog, switchboard, PricingPolicy(), models=()).route(caller_of(), CALL).start("1", 0)
+    return Router(catalog, switchboard, PricingPolicy(), models=(), routes={}).route(caller_of(), CALL).start("1", 0)
 
 
 def begun(*attempts: Attempt, **more: Any) -> RequestContext:
@@ -160,7 +160,7 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
     begin(ctx, "two", 12.5)
     row = record_of(ctx, "completed")
     assert (row.channel, row.attempts) == ("two", 2)
-    assert row.tried == "one=upstream_timeout:2000,two=ok:500"
+    assert row.tried == "one=upstream_timeout:2000:504::0:m,two=ok:500:0::0:m"
 
 
 @table_rows(
@@ -176,14 +176,19 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
 def test_the_last_attempt_ends_as_the_call_does(outcome: Outcome, error: GatewayError | None, message: str) -> None:
     ctx = fail_all(ProviderBadResponse("no"))
     begin(ctx, "four", 11.0)
-    assert record_of(ctx, outcome, error).tried == f"one=upstream_error:250,four={message}:2000"
+    status = 0 if error is None else error.status
+    expected = f"one=upstream_error:250:502::0:m,four={message}:2000:{status}::0:m"
+    assert record_of(ctx, outcome, error).tried == expected
 
 
 def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
     faults = (ProviderBadResponse("no"), ProviderRateLimited("slow down", status=429, code="rate_limit_exceeded"),
               ProviderTimeout("slow"))  # fmt: skip
     row = record_of(fail_all(*faults), "failed", faults[-1])
-    assert row.tried == "one=upstream_error:250,two=rate_limit_exceeded:250,three=upstream_timeout:250"
+    expected = (
+        "one=upstream_error:250:502::0:m,two=rate_limit_exceeded:250:429::0:m,three=upstream_timeout:250:504::0:m"
+    )
+    assert row.tried == expected
     assert (row.channel, row.attempts, row.status) == ("three", 3, 504)
 
 
@@ -202,7 +207,8 @@ def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     ],
 )
 def test_an_attempt_is_told_by_the_public_code_of_its_fault(error: GatewayError, code: str) -> None:
-    assert [attempt.failure for attempt in fail_all(error).attempts] == [FailedAttempt("one", code, 250)]
+    expected = FailedAttempt("one", code, 250, error.status, model="m")
+    assert [attempt.failure for attempt in fail_all(error).attempts] == [expected]
 
 
 @table_rows(

@@ -97,7 +97,7 @@ async def test_the_row_of_a_success_has_every_field(billing: BillingServices) ->
         first_byte_ms=250,
         total_ms=2_500,
         client_request_id="theirs",
-        tried="other=upstream_timeout:120,up=ok:2375",
+        tried="other=upstream_timeout:120:0::0:,up=ok:2375:0::0:theirs",
         served_model="theirs",
     )
 

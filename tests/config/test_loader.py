@@ -22,7 +22,7 @@ from gateway.parsing import find_about
 from tests.support.table_rows import table_rows
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
-COMMENTED = re.compile(r"^# ?((?:\[\[?\w+\]\]?|\w+ = ).*)$", re.MULTILINE)
+COMMENTED = re.compile(r"^# ?((?:\[\[?[\w.]+\]\]?|\w+ = ).*)$", re.MULTILINE)
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
         LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None),
         PricingPolicy(),
         models=(),
+        routes={},
     )
     assert router.get_model(caller_of("a"), "a").id == "a"
     for model in ("b", "c", "A", ""):

@@ -30,6 +30,8 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.started_gateways import StartGateway
 
+PATIENT = {"first_byte_timeout_s": 20, "idle_timeout_s": 20, "total_timeout_s": 20}
+"""Timeouts of the provider: a busy machine takes seconds for the largest calls."""
 MAX_LAG = 12.0
 """Parsings of ``LARGEST`` bytes. Alone on the machine every case stays below 2.5 (50 ms, for the largest body); beside
 other tests the caches are shared, which slows copying more than parsing (8.4 was seen). What is meant are holds of a
@@ -112,7 +114,7 @@ MESSAGE_ANSWER = {
 @pytest.mark.parametrize("case", HEAVY)
 async def test_the_loop_is_not_held_by_bad_input(standing_with: StartGateway, case: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await standing_with(channels([up]))
+        gateway = await standing_with(channels([up], **PATIENT))
         path = "/v1/embeddings" if "token ids" in case else "/v1/chat/completions"
         raw = post(HEAVY[case](), path=path)
         assert await _measure(gateway.url, raw, case, {200, 400}, WHOLE_LAG) < WHOLE_LAG
@@ -127,7 +129,7 @@ async def test_the_loop_is_not_held_by_the_largest_calls(
     standing_with: StartGateway, case: str, path: str, provider: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION if provider == "custom" else MESSAGE_ANSWER)]) as up:
-        gateway = await standing_with(channels([up], provider=provider))
+        gateway = await standing_with(channels([up], provider=provider, **PATIENT))
         body = LARGE[case]()
         raw = post(body if "chat" in path else b'{"max_tokens":9,' + body[1:], path=path)
         assert await _measure(gateway.url, raw, f"{case}, {path}, {provider}", {200, 400}) < MAX_LAG
@@ -148,7 +150,7 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
     stream = b"".join(events).replace(b"\n", line_end)
     pieces = [chunk(stream[start : start + 256 * 1024]) for start in range(0, len(stream), 256 * 1024)]
     async with ScriptedUpstream([SSE_HEAD, *pieces, LAST_CHUNK]) as up:
-        gateway = await standing_with(channels([up], provider=provider))
+        gateway = await standing_with(channels([up], provider=provider, **PATIENT))
         body = b'{"max_tokens":9,"stream":true,' + MESSAGE + b"}"
         best = float("inf")
         for _ in range(TRIES):
@@ -195,7 +197,7 @@ async def test_the_loop_does_not_read_the_largest_passed_event(standing_with: St
     pieces = [chunk(stream[start : start + 64 * 1024]) for start in range(0, len(stream), 64 * 1024)]
     async with ScriptedUpstream([SSE_HEAD, *pieces, LAST_CHUNK]) as up:
         provider = {"/v1/messages": "anthropic", GENERATE: "gemini"}.get(path, "openai")
-        gateway = await standing_with(channels([up], provider=provider, idle_timeout_s=20, total_timeout_s=20))
+        gateway = await standing_with(channels([up], provider=provider, **PATIENT))
         asked = b'{"contents":[{"parts":[{"text":"hi"}]}]}' if path == GENERATE else STREAMED
         raw = post(asked, "Connection: close", path=path)
         best = float("inf")

@@ -205,7 +205,7 @@ def image_services(
     )
     catalog.set_channels([channel])
     board.set_channels([channel])
-    router = Router(catalog, board, PricingPolicy(), models=())
+    router = Router(catalog, board, PricingPolicy(), models=(), routes={})
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), StoreDouble(), Files(files or {})
     images = ImageService(made, ImageDelivery(table, shelf), find_words=lambda: None, clock=lambda: float(NOW_S))

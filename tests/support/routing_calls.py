@@ -51,7 +51,8 @@ class RouterScenario(Router):
         self.board = LoadBalancer(lambda: self.time, self.throw, settings=DEFAULT_SETTINGS, shared=None)
         self.board.settings = more.pop("settings", ENDLESS)
         self.use(*channels)
-        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more), models=())
+        routes = {route.name: route for route in more.pop("routes", ())}
+        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more), models=(), routes=routes)
 
     def throw(self) -> float:
         return next(self.throws)

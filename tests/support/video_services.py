@@ -375,7 +375,7 @@ class VideoServices:
         )
         self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
         self.use(*self.channels)
-        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])), models=())
+        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])), models=(), routes={})
         self.router.models = tuple(models)
         self.write_queue, self.balances = WriteQueue(), Balances(self.clock)
         self.quota = QuotaService(

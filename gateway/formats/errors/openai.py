@@ -61,6 +61,7 @@ _CODES: Mapping[int, str] = {
 } | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
 """Codes by status, for rejections without a code."""
 _CREDENTIALS = frozenset({401, 402, 403})
+_NO_CREDIT = 402
 _TRANSIENT = frozenset({408, 425})
 _PERMANENT = frozenset({505})
 _BROKE_DOWN = 500
@@ -217,7 +218,9 @@ def describe_status(status: int) -> str:
 def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     message = error.message
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
-        return refuse_credentials(describe_status(status), message)
+        refused = refuse_credentials(describe_status(status), message)
+        refused.out_of_credit = status in {_NO_CREDIT, _TOO_MANY_REQUESTS}
+        return refused
     if status in _TOO_LONG and is_context_exceeded(message, (error.code, error.type), error.param):
         return _exceed_context(error)
     if status == _BROKE_DOWN and (error.code in _CALLERS_CODES or _CALLERS_WORDS.search(message)):
@@ -230,12 +233,12 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
         limit = find_output_limit(message) if status in _TOO_LONG else None
         kind = errors.ProviderRejected if limit is None else errors.OutputLimitExceeded
-        refused = kind(message, status=status, type=error.type, param=error.param, code=code)
-        if isinstance(refused, errors.OutputLimitExceeded):
-            refused.limit = limit or 0
-        refused.retryable = status in _ELSEWHERE
-        refused.should_retry = False if status == _UNSUPPORTED else None
-        return refused
+        rejected = kind(message, status=status, type=error.type, param=error.param, code=code)
+        if isinstance(rejected, errors.OutputLimitExceeded):
+            rejected.limit = limit or 0
+        rejected.retryable = status in _ELSEWHERE
+        rejected.should_retry = False if status == _UNSUPPORTED else None
+        return rejected
     return _find_failure(status, message, code)
 
 

@@ -146,7 +146,9 @@ class RunwayVideoBackend(VideoBackend):
         """Parse an error as in the base class, but name the invalid field and recognize an account without credit."""
         error = parse_video_error(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
         if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
-            return ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
+            refused = ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
+            refused.out_of_credit = True
+            return refused
         return error
 
     def poll(self, task: ProviderTask) -> ProviderRequest:

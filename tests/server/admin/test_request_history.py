@@ -38,7 +38,7 @@ class Room:
         )
         catalog.set_channels([UP])
         pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
-        router = Router(catalog, load_balancer, pricing, models=())
+        router = Router(catalog, load_balancer, pricing, models=(), routes={})
         self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)
 
     async def add_key(self, group: str | None) -> int:

@@ -60,7 +60,7 @@ class RouteScenario:
         self.catalog.set_channels(channels)
         self.board.set_channels(channels)
         self.router = Router(
-            self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced), models=()
+            self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced), models=(), routes={}
         )
         accounting = AccountingService(
             Balances(lambda: 0.0), Repositories(), WriteQueue(), clock=lambda: 0.0, jobs=None, check_leases=None

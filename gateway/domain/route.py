@@ -1,0 +1,133 @@
+"""A route: a name that clients send as a model, with steps that are tried in their order.
+
+A step has one or more models. A request goes on to the next step only before the first byte of its answer, and only
+for a cause that the next step takes.
+"""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Literal, get_args
+
+from gateway.frozen import frozen
+
+Cause = Literal[
+    "unavailable", "timeout", "rate_limited", "credit", "context", "unsupported", "budget", "content", "invalid"
+]
+"""Why a step was left. ``routing/causes.py`` finds the cause of an error.
+
+- ``unavailable``: no connection, a 5xx, an open circuit, no channel or no free place
+- ``timeout``: no first event in time
+- ``rate_limited``: the provider's rate limit
+- ``credit``: the provider's account has no credit
+- ``context``: the prompt is too long
+- ``unsupported``: no channel of the step can do what the request asks for
+- ``budget``: the caller cannot afford the step
+- ``content``: a content filter refused the request
+- ``invalid``: the provider refused the request for another reason
+"""
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+DEFAULT_CAUSES: tuple[Cause, ...] = tuple(cause for cause in CAUSES if cause not in {"content", "invalid"})
+"""The causes that a step takes by default: another model would probably refuse the same content, too."""
+
+
+@frozen
+class RequestTraits:
+    """What the condition of a step may depend on. ``prompt_tokens`` is an estimate."""
+
+    prompt_tokens: int
+    images: bool = False
+    tools: bool = False
+    stream: bool = False
+
+
+@frozen
+class StepCondition:
+    """What a request must be for a step. None does not restrict."""
+
+    min_prompt_tokens: int | None = None
+    max_prompt_tokens: int | None = None
+    images: bool | None = None
+    tools: bool | None = None
+    stream: bool | None = None
+
+    def list_mismatches(self, traits: RequestTraits) -> Iterator[str]:
+        """Yield a description of each condition that a request does not meet."""
+        tokens = traits.prompt_tokens
+        if self.max_prompt_tokens is not None and tokens > self.max_prompt_tokens:
+            yield f"its prompt has about {tokens} tokens, and the step takes {self.max_prompt_tokens}"
+        if self.min_prompt_tokens is not None and tokens < self.min_prompt_tokens:
+            yield f"its prompt has about {tokens} tokens, and the step takes no fewer than {self.min_prompt_tokens}"
+        for name in ("images", "tools", "stream"):
+            wanted, has = getattr(self, name), getattr(traits, name)
+            if wanted is not None and wanted is not has:
+                what = "is a stream" if name == "stream" else f"has {name}"
+                yield f"it {what}" if has else f"it {what.replace('is a', 'is no').replace('has', 'has no')}"
+
+
+ANY_REQUEST = StepCondition()
+ROUTE_OWNER = "gateway"
+"""``owned_by`` of a route in lists of models."""
+
+
+@frozen
+class ModelShare:
+    """A model of a step. Among the models of a step, requests are divided by ``weight``."""
+
+    model: str
+    weight: int = 1
+
+
+@frozen
+class RouteStep:
+    """One step of a route.
+
+    Attributes:
+        channels: names or globs of the channels to use; empty: every channel that serves the model.
+        causes: the step is tried only after one of these causes; the first step is always tried.
+        condition: what a request must be; a step that does not fit is passed over.
+    """
+
+    models: tuple[ModelShare, ...]
+    channels: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = DEFAULT_CAUSES
+    condition: StepCondition = ANY_REQUEST
+
+    def uses(self, channel: str) -> bool:
+        """Return whether the step may use a channel, by its name."""
+        return not self.channels or any(fnmatchcase(channel, glob) for glob in self.channels)
+
+
+@frozen
+class Route:
+    """A name with steps. It hides a model of the same name, which may be one of its own models.
+
+    Attributes:
+        about: a description for people.
+        max_attempts: attempts over all steps; None: the setting ``routing.max_attempts``.
+        deadline_s: seconds for the first byte over all steps; None: each attempt has only its channel's timeouts.
+    """
+
+    name: str
+    steps: tuple[RouteStep, ...]
+    about: str = ""
+    max_attempts: int | None = None
+    deadline_s: float | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of all steps, each once."""
+        return tuple(dict.fromkeys(share.model for step in self.steps for share in step.models))
+
+
+@frozen
+class StepPlace:
+    """The place of a target in a route.
+
+    ``step`` counts from 0. ``rank`` orders all targets of the route: the steps in their order, and the models of a step
+    in the order in which this request tries them.
+    """
+
+    route: Route
+    step: int
+    rank: int
+    model: str

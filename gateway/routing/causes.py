@@ -1,0 +1,37 @@
+"""The cause for which a request leaves a step of a route, from the error of its last attempt."""
+
+from gateway import errors
+from gateway.domain.content_filter import is_block_code
+from gateway.domain.route import Cause
+from gateway.routing.channel_state import RATE_LIMITS, Obstacle
+
+_CAUSES: tuple[tuple[type[errors.GatewayError], Cause | None], ...] = (
+    (errors.RequestCancelled, None),
+    (errors.ShuttingDown, None),
+    (errors.QuotaExceeded, "budget"),
+    (errors.UnsupportedByProvider, "unsupported"),
+    (errors.ProviderRateLimited, "rate_limited"),
+    (errors.ContextExceeded, "context"),
+)
+"""The causes of errors by their class; the first that matches counts."""
+
+
+def find_cause(error: errors.GatewayError) -> Cause | None:
+    """Return the cause for which a request leaves a step after ``error``; None: no other step may follow."""
+    for kind, cause in _CAUSES:
+        if isinstance(error, kind):
+            return cause
+    if is_block_code(error.public_code):
+        return "content"
+    if isinstance(error, errors.ProviderAuthError):
+        return "credit" if error.out_of_credit else "unavailable"
+    if isinstance(error, errors.ProviderTimeout):
+        return "unavailable" if error.phase == "connect" else "timeout"
+    # A provider that lacks the model or the path answers 404 or 501, which another one may have.
+    is_invalid = isinstance(error, errors.ProviderRejected) and not error.retryable
+    return "invalid" if is_invalid else "unavailable"
+
+
+def find_obstacle_cause(obstacles: set[Obstacle]) -> Cause:
+    """Return the cause if a step has no free channel. ``obstacles`` of its channels; empty: it has no channel."""
+    return "rate_limited" if obstacles and obstacles <= RATE_LIMITS else "unavailable"

@@ -1,0 +1,317 @@
+"""The targets of a request for a route: its steps are tried one after another, each for the causes that it takes."""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+import attrs
+
+from gateway import errors
+from gateway.domain.account import Caller
+from gateway.domain.channel import Timeouts
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS, Operation
+from gateway.domain.request_log import NO_CHANNEL, FailedAttempt
+from gateway.domain.route import ANY_REQUEST, Cause, RequestTraits, Route, StepPlace
+from gateway.domain.usage import estimate_tokens
+from gateway.formats.references.provider_reads import find_reads
+from gateway.routing.causes import find_cause, find_obstacle_cause
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.selection import Candidate, choose
+from gateway.routing.target import Attempt, Target
+from gateway.routing.target_list import TargetList
+
+if TYPE_CHECKING:  # the router imports this module when a request names a route
+    from gateway.routing.router import Router
+
+
+class StepList(TargetList):
+    """The targets of all steps of a route that a request may use, of which one step at a time is open.
+
+    A request goes on to a later step only for a cause that this step takes, and never back. Each later step keeps one
+    of the attempts, so that an earlier step with many channels cannot use up all of them.
+
+    Args:
+        options: the targets of all steps; those that are not in ``targets`` cannot serve this request.
+
+    Attributes:
+        passed: the steps that were passed over without an attempt, with the cause as their code.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        inference: InferenceRequest,
+        load_balancer: LoadBalancer,
+        *,
+        options: Sequence[Target],
+        account: int = 0,
+        affinity_key: str | None = None,
+        graded: bool = False,
+    ) -> None:
+        self.route = route = get_place(options[0]).route
+        named = route.max_attempts or load_balancer.settings.max_attempts
+        super().__init__(
+            draw_models(targets, affinity_key, load_balancer.draw_random()[0]),
+            inference,
+            load_balancer,
+            account=account,
+            affinity_key=affinity_key,
+            graded=graded,
+            max_attempts=max(named, len(route.steps)),
+        )
+        self.passed: list[FailedAttempt] = []
+        self._causes: set[Cause] = set()
+        self._unreachable: tuple[str, ...] = ()
+        self._failed_in_step: set[Cause] = set()
+        self._too_dear: set[int] = set()
+        self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
+        self._step = -1
+        self._enter_first({get_place(target).step for target in options})
+
+    def _enter_first(self, served: set[int]) -> None:
+        """Open the first step that can serve the request. ``served``: the steps that have a channel at all."""
+        usable = {get_place(target).step for target in self.targets}
+        for step in range(len(self.route.steps)):
+            if step in usable and (not self._causes or self._takes(step)):
+                self._step = step
+                return
+            if step not in usable:
+                cause: Cause = "unsupported" if step in served else "unavailable"
+                self._causes.add(cause)
+                self._note_passed(step, cause)
+        raise errors.NoHealthyChannel(
+            f"No step of the route {self.route.name!r} can serve this request: "
+            + "; ".join(f"step {one.step}: {one.cause}" for one in self.passed),
+            retry_after_s=1,
+        )
+
+    @property
+    def step(self) -> int:
+        """The number of the open step, counted from 1."""
+        return self._step + 1
+
+    def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
+        cause = find_cause(error)
+        if cause is None or self._is_late():
+            return False
+        self._failed_in_step.add(cause)
+        if cause == "credit" or error.phase == "connect":
+            self._unreachable += (failed.channel.name,)
+        # Nothing was processed after these errors, so the attempt does not count.
+        is_free = isinstance(error, errors.UnsupportedByProvider | errors.OutputLimitExceeded)
+        if (is_free or self._attempts < self._step_attempts) and super().may_retry(failed, error):
+            return True
+        if self._attempts >= self._max_attempts or self._may_repeat_media(error):
+            return False
+        return self._leave_step(self._failed_in_step)
+
+    def keep_affordable(self, room_nanos: int) -> Sequence[Target]:
+        """Drop the targets that cost more than ``room_nanos``. Return the others; none if no step may follow."""
+        cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
+        if len(cheap) == len(self.targets):
+            return ()
+        self._too_dear |= {get_place(target).step for target in self.targets}
+        self._too_dear -= {get_place(target).step for target in cheap}
+        self.targets = cheap
+        if all(get_place(target).step != self._step for target in cheap) and not self._leave_step({"budget"}):
+            return ()
+        return self.rank()
+
+    def list_ahead(self) -> list[Target]:
+        """Return the targets of the open step and of the later ones."""
+        return [target for target in self.targets if get_place(target).step >= self._step]
+
+    def _choose(self) -> Target | None:
+        while True:
+            target = super()._choose()
+            if target is not None or not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
+                return target
+
+    def _pick(self, targets: Sequence[Target]) -> Target:
+        """Choose among the targets of the model that this request tries first."""
+        first = min(get_place(target).rank for target in targets)
+        return super()._pick([target for target in targets if get_place(target).rank == first])
+
+    def _is_open(self, target: Target) -> bool:
+        return get_place(target).step == self._step and super()._is_open(target)
+
+    def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
+        cause = find_cause(error)
+        if cause is not None and self._find_next({cause}) is not None:  # the next step instead of a pause
+            return False
+        return super()._may_repeat(failed, error)
+
+    def _has_other(self, target: Target) -> bool:
+        return super()._has_other(target) or (
+            self._attempts < self._max_attempts and self._find_next({"timeout"}) is not None
+        )
+
+    @property
+    def _step_attempts(self) -> int:
+        """The number of attempts after which the open step gets no other one: later steps keep one each."""
+        later = {get_place(target).step for target in self.targets if get_place(target).step > self._step}
+        return self._max_attempts - len(later)
+
+    def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
+        attempt = super()._take(target, answer_id, now_s, insisting=insisting)
+        if self._ends_at is not None:
+            left_s = max(self._ends_at - self._load_balancer.now, 0.001)
+            attempt.timeouts = _limit(attempt.timeouts, left_s, stream=self._inference.stream)
+        return attempt
+
+    def _is_late(self) -> bool:
+        return self._ends_at is not None and self._load_balancer.now >= self._ends_at
+
+    def _leave_step(self, causes: Iterable[Cause]) -> bool:
+        """Open the next step that takes one of ``causes``. Return False, without a change, if there is none."""
+        following = self._find_next(set(causes))
+        if following is None:
+            return False
+        cause = min(causes)
+        if not self._failed_in_step:
+            self._note_passed(self._step, cause)
+        self._step, self._failed_in_step = following, set()
+        self._tried, self._again, self._exceeded = self._unreachable, None, False
+        return True
+
+    def _find_next(self, causes: set[Cause]) -> int | None:
+        """Return the next step that takes one of ``causes`` and has a target; None without one."""
+        usable, causes = {get_place(target).step for target in self.targets}, set(causes)
+        for step in range(self._step + 1, len(self.route.steps)):
+            if causes.isdisjoint(self.route.steps[step].causes):
+                continue
+            if step in usable:
+                return step
+            causes.add("budget" if step in self._too_dear else "unsupported")
+        return None
+
+    def _takes(self, step: int) -> bool:
+        return not self._causes.isdisjoint(self.route.steps[step].causes)
+
+    def _find_obstacle_cause(self) -> Cause:
+        now = self._load_balancer.now
+        found = (
+            target.state.find_obstacle(target.endpoint_key, self._account, now)
+            for target in self.targets
+            if get_place(target).step == self._step
+        )
+        return find_obstacle_cause({obstacle[0] for obstacle in found if obstacle is not None})
+
+    def _note_passed(self, step: int, cause: Cause) -> None:
+        models = self.route.steps[step].models
+        self.passed.append(FailedAttempt(NO_CHANNEL, cause, 0, step=step + 1, model=models[0].model, cause=cause))
+
+
+def list_step_targets(router: "Router", route: Route, caller: Caller, operation: Operation) -> list[Target]:
+    """List the targets of all steps of ``route`` for ``caller``, each with its place.
+
+    Raises ``ModelNotPriced`` if the caller may only use priced models and no step has one, ``ModelNotFound`` if no
+    channel serves any step, ``UnsupportedOperation`` if none does at this endpoint.
+    """
+    targets, unpriced, ranks = [], [], count()
+    for number, step in enumerate(route.steps):
+        for share in step.models:
+            rank = next(ranks)
+            options = [
+                attrs.evolve(target, place=StepPlace(route, number, rank, share.model))
+                for target in router.list_options(caller, share.model, operation)
+                if step.uses(target.channel.name)
+            ]
+            priced = options if _may_be_unpriced(router, caller, operation) else [t for t in options if not t.unpriced]
+            targets += priced
+            unpriced += [share.model] if options and not priced else []
+    if targets:
+        return targets
+    if unpriced:
+        router.pricing.check_priced(caller, unpriced[0])
+    models = ", ".join(repr(model) for model in route.models)
+    raise errors.ModelNotFound(
+        f"No channel serves a step of the route {route.name!r} here: its models are {models}",
+        param="model",
+        should_retry=False,
+    )
+
+
+def _may_be_unpriced(router: "Router", caller: Caller, operation: Operation) -> bool:
+    counts = OPERATIONS[operation].counts_only and router.pricing.unpriced != "refuse"
+    return counts or not router.pricing.refuses_unpriced(caller)
+
+
+def make_step_list(
+    targets: Sequence[Target],
+    inference: InferenceRequest,
+    load_balancer: LoadBalancer,
+    *,
+    options: Sequence[Target],
+    account: int,
+    affinity_key: str | None,
+    graded: bool,
+) -> StepList:
+    """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``, ``NoHealthyChannel``."""
+    fitting = keep_fitting(targets, inference) if targets else []
+    return StepList(
+        fitting, inference, load_balancer, options=options, account=account, affinity_key=affinity_key, graded=graded
+    )
+
+
+def get_place(target: Target) -> StepPlace:
+    """Return the place of a route's target. Raises ``ValueError`` for a target of a plain model."""
+    if target.place is None:
+        raise ValueError(f"{target.model} is no target of a route")
+    return target.place
+
+
+def keep_fitting(targets: Sequence[Target], inference: InferenceRequest) -> list[Target]:
+    """Keep the targets of the steps whose conditions the request meets. Raises ``InvalidRequest`` if none is left."""
+    route = get_place(targets[0]).route
+    if all(step.condition is ANY_REQUEST for step in route.steps):
+        return list(targets)
+    traits = find_traits(inference)
+    mismatches = {number: [*step.condition.list_mismatches(traits)] for number, step in enumerate(route.steps)}
+    fitting = [target for target in targets if not mismatches[get_place(target).step]]
+    if not fitting:
+        reasons = "; ".join(f"step {number + 1}: {found[0]}" for number, found in mismatches.items() if found)
+        raise errors.InvalidRequest(f"No step of the route {route.name!r} takes this request: {reasons}", param="model")
+    return fitting
+
+
+def find_traits(inference: InferenceRequest) -> RequestTraits:
+    """Return what the conditions of steps may depend on."""
+    return RequestTraits(
+        estimate_tokens(inference.prompt_chars),
+        images=find_reads(inference).images > 0,
+        tools=bool(inference.body.get("tools") or inference.body.get("functions")),
+        stream=inference.stream,
+    )
+
+
+def draw_models(targets: Sequence[Target], affinity_key: str | None, rng: float) -> list[Target]:
+    """Order the models of each step for one request by their weights. ``rng``: a random number from 0 to below 1.
+
+    Requests with the same ``affinity_key`` get the same order. A step with one model keeps its rank.
+    """
+    if not targets:
+        return []
+    route = get_place(targets[0]).route
+    ranks: dict[tuple[int, str], int] = {}
+    for number, step in enumerate(route.steps):
+        candidates = [Candidate(share.model, share.model, weight=share.weight) for share in step.models]
+        while candidates:
+            first = choose(candidates, affinity_key, (rng, 0.0)) or candidates[0].what
+            ranks[number, first] = len(ranks)
+            candidates = [candidate for candidate in candidates if candidate.what != first]
+    return [
+        target
+        if ranks[place.step, place.model] == place.rank
+        else attrs.evolve(target, place=attrs.evolve(place, rank=ranks[place.step, place.model]))
+        for target in targets
+        for place in [get_place(target)]
+    ]
+
+
+def _limit(timeouts: Timeouts, left_s: float, *, stream: bool) -> Timeouts:
+    """Shorten the timeouts so that the first byte of the answer arrives within ``left_s`` seconds."""
+    if stream:
+        return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, left_s))
+    return attrs.evolve(timeouts, total_s=min(timeouts.total_s, left_s))
