@@ -31,7 +31,8 @@ class BatchRepository:
 
     async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
         """Store a new batch. ``own``: this process runs it; otherwise a node claims it. Raises ``NotFound``."""
-        row = {**_build_row(batch), "owner": self._find_process() if own else ""}
+        owner = self._find_process() if own else ""
+        row = {**_build_row(batch), "owner": owner}
 
         async def add(connection: AsyncConnection) -> None:
             await connection.execute(insert(batches).values(row))
@@ -40,6 +41,7 @@ class BatchRepository:
             await self._database.write(add)
         except IntegrityError:
             raise NotFound("The account was deleted") from None
+        self._keep(batch, owner)
 
     async def save_batch(self, batch: Batch) -> bool:
         """Save a changed batch. Return False if it is deleted, or in a cluster not this node's any more."""
@@ -49,13 +51,18 @@ class BatchRepository:
             changed = changed.where(batches.c.owner == owner)
             if batch.status in RUNNING:
                 changed = changed.where(batches.c.status != "cancelling")
-        return bool(await self._database.change(changed.values(values)))
+        saved = bool(await self._database.change(changed.values(values)))
+        if saved:
+            self._keep(batch, owner)
+        return saved
 
     async def is_own(self, batch_id: str) -> bool | None:
         """Return whether this node runs a batch. None without a cluster, or if the batch does not exist."""
         owner = self._find_process()
         rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
-        return rows[0][0] == owner if rows else None
+        own = rows[0][0] == owner if rows else None
+        self._database.check_found(found=own is True)
+        return own
 
     async def list_free(self) -> Sequence[Batch]:
         unfinished = batches.c.status.not_in(sorted(ENDED))
@@ -70,16 +77,36 @@ class BatchRepository:
         mine = attrs.evolve(batch, moves=batch.moves + 1)
         row = {"owner": self._find_process(), "detail": _build_row(mine)["detail"]}
         free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
-        return mine if await self._database.change(free.values(row)) else None
+
+        async def claim(connection: AsyncConnection) -> bool:
+            claimed = bool((await connection.execute(free.values(row))).rowcount)
+            # A replaced database may not know that another node has claimed it, or which lines were sent.
+            self._database.check_found(found=False)
+            return claimed
+
+        if not await self._database.write_shared(claim):
+            return None
+        self._keep(mine, self._find_process())
+        return mine
 
     async def cancel_batch(self, batch_id: str) -> bool:
         """Mark a batch for cancellation by the node that runs or will run it; return False if it is too late."""
         running = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
-        return bool(await self._database.change(running.values(status="cancelling")))
+        cancelled = running.values(status="cancelling").returning(batches)
+
+        async def cancel(connection: AsyncConnection) -> Row[Any] | None:
+            row: Row[Any] | None = (await connection.execute(cancelled)).first()
+            return row
+
+        row = await self._database.write_shared(cancel)
+        if row is not None:
+            self._keep(_parse(row), row.owner, cancelled=True)
+        return row is not None
 
     async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
         wanted = select(batches).where(batches.c.id == batch_id)
         found = await self._read(wanted if account_id is None else wanted.where(batches.c.account_id == account_id))
+        self._database.check_found(found=bool(found))
         return found[0] if found else None
 
     async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
@@ -106,7 +133,11 @@ class BatchRepository:
         return count, int(nanos)  # PostgreSQL sums to a decimal type
 
     async def delete_batch(self, batch_id: str) -> bool:
-        return bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
+        deleted = bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
+        self._database.check_found(found=deleted)
+        if self._database.kept is not None:
+            self._database.kept.keep("batch", batch_id, {"removed": batch_id})
+        return deleted
 
     async def list_unfinished(self) -> Sequence[Batch]:
         return await self._read(
@@ -116,6 +147,12 @@ class BatchRepository:
     async def sweep_batches(self, before_ms: int) -> int:
         ended = batches.c.status.in_(sorted(ENDED))
         return await self._database.change(delete(batches).where(ended, batches.c.created_ms < before_ms))
+
+    def _keep(self, batch: Batch, owner: str, *, cancelled: bool = False) -> None:
+        """Keep the state of a batch. ``cancelled``: by a node that may not know its progress."""
+        if self._database.kept is not None:
+            state = {"row": {**_build_row(batch), "owner": owner}, "cancelled": cancelled}
+            self._database.kept.keep("batch", batch.id, state)
 
     async def _read(self, wanted: Select[Any]) -> Sequence[Batch]:
         return [_parse(row) for row in await self._database.read(wanted)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-KeptKind = Literal["video", "file", "upload", "upload_part"]
+KeptKind = Literal["video", "file", "upload", "upload_part", "batch"]
 """What is kept: the jobs of ``videos``, with their ends, and rows of other tables."""
 
 

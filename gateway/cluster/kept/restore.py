@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import IntegrityError
 
+from gateway.cluster.kept.batches import restore_batch
 from gateway.cluster.kept.files import restore_file, restore_part, restore_upload
 from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.cluster.kept.videos import restore_video
@@ -15,6 +16,7 @@ from gateway.storage.kept_changes import KeptKind
 Restore = Callable[[Database, Mapping[str, Any], str], Awaitable[bool]]
 """Brings one state back for the process that is named; returns whether the database lacked something."""
 KINDS: Mapping[KeptKind, Restore] = {
+    "batch": restore_batch,
     "file": restore_file,
     "upload": restore_upload,
     "upload_part": restore_part,

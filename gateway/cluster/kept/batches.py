@@ -1,0 +1,59 @@
+"""Batches among the kept changes: which lines may have been sent, the results, and who runs them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from gateway.cluster.kept.owners import is_former
+from gateway.domain.batch import ENDED, RUNNING
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.database import Database
+from gateway.storage.schema import batches
+
+_CHANGING = ("status", "claimed", "detail", "owner")
+_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 3, **dict.fromkeys(ENDED, 4)}
+
+
+async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:
+    """Bring a batch back as far as the database lacks it. Raises ``StoreUnavailable``.
+
+    Of several nodes that have run a batch, the last one counts. A batch of an earlier process of this node is free.
+    """
+    if removed := state.get("removed"):
+        return bool(await database.change(delete(batches).where(batches.c.id == removed)))
+    row = dict(state["row"])
+    if is_former(row["owner"], process):
+        row["owner"] = ""
+    cancelled = bool(state.get("cancelled"))
+    return await database.write_shared(lambda connection: _put(connection, row, cancelled=cancelled))
+
+
+async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: bool) -> bool:
+    """Insert a batch, or advance it. ``cancelled``: the row is that of a node that has only cancelled the batch."""
+    added = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
+    if (await connection.execute(added)).rowcount:
+        return True
+    columns = (batches.c[name] for name in _CHANGING)
+    found = (await connection.execute(select(*columns).where(batches.c.id == row["id"]).with_for_update())).first()
+    if found is None:  # deleted meanwhile
+        return False
+    stored = dict(zip(_CHANGING, found, strict=True))
+    newest = stored
+    if not cancelled and _measure(row) >= _measure(stored):
+        newest = {name: row[name] for name in _CHANGING}
+    if newest["status"] in RUNNING and "cancelling" in {row["status"], stored["status"]}:
+        newest = {**newest, "status": "cancelling"}
+    if newest == stored:
+        return False
+    await connection.execute(update(batches).where(batches.c.id == row["id"]).values(newest))
+    return True
+
+
+def _measure(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Return how far a batch is: it has no field that grows with each change."""
+    detail = row["detail"]
+    tally = detail["tally"]
+    results = sum(tally[name] for name in ("completed", "failed", "cancelled", "expired"))
+    return detail["moves"], row["claimed"], results, _ORDER[row["status"]]
