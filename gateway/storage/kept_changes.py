@@ -1,9 +1,10 @@
 """The last changes that a node has stored, of which a server that replaces the database may know nothing."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-KeptKind = Literal["video", "file", "upload", "upload_part", "batch"]
+KeptKind = Literal["video", "file", "upload", "upload_part", "batch", "response", "response_owner"]
 """What is kept: the jobs of ``videos``, with their ends, and rows of other tables."""
 
 
@@ -11,7 +12,10 @@ class KeptChanges(Protocol):
     """Keeps the state of what was changed lately, outside the database."""
 
     def keep(self, kind: KeptKind, key: str, state: Mapping[str, Any]) -> None:
-        """Keep the new state of one object; a field that is None is as before. Called after its commit."""
+        """Keep the new state of one object; a field that is None is as before.
+
+        Called after the commit, or before it if the state counts without it.
+        """
         ...
 
     def check(self) -> None:
@@ -20,3 +24,13 @@ class KeptChanges(Protocol):
         Called when something is missing that may be among them.
         """
         ...
+
+
+def encode_bytes(value: bytes) -> str:
+    """Return ``value`` as a field of a state."""
+    return b64encode(value).decode()
+
+
+def decode_bytes(text: str) -> bytes:
+    """Return the value that ``encode_bytes`` has encoded."""
+    return b64decode(text)

@@ -17,6 +17,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.encryption import SecretBox
+from gateway.storage.kept_changes import encode_bytes
 from gateway.storage.schema import kept_responses
 
 _PURPOSE = "responses"
@@ -25,6 +26,7 @@ _LENGTH = 4
 """Bytes of the length prefix before body and items."""
 ROW_BYTES = 512
 """The least size that a row counts as, so that a limit of bytes also bounds the number of rows."""
+_BYTES = ("sealed", "inputs")
 _EVICTED = 50
 """Responses deleted per step to make room."""
 
@@ -60,6 +62,9 @@ class KeptResponseRepository:
             await connection.execute(statement)
             return True
 
+        if (kept := self._database.kept) is not None:
+            # Before the commit: the client has the response even if the database is lost now.
+            kept.keep("response", response.id, {"row": row | {name: encode_bytes(row[name]) for name in _BYTES}})
         stored = await self._database.write_shared(put)
         return attrs.evolve(response, stored_bytes=row["stored_bytes"]) if stored else None
 
@@ -68,7 +73,9 @@ class KeptResponseRepository:
         return found[0] if found else None
 
     async def find_responses(self, ids: Iterable[str]) -> list[KeptResponse]:
-        found = await self._database.read(select(*_FACTS).where(_table.c.id.in_(sorted(ids))))
+        wanted = sorted(ids)
+        found = await self._database.read(select(*_FACTS).where(_table.c.id.in_(wanted)))
+        self._database.check_found(found=len(found) == len(wanted))
         return [_parse(row) for row in found]
 
     async def list_chain(self, response_id: str, most: int) -> list[KeptResponse]:
@@ -80,7 +87,9 @@ class KeptResponseRepository:
         )
         chain = chain.union_all(following)
         statement = select(*_FACTS).join(chain, chain.c.id == _table.c.id).order_by(chain.c.depth)
-        return [_parse(row) for row in await self._database.read(statement)]
+        found = [_parse(row) for row in await self._database.read(statement)]
+        self._database.check_found(found=bool(found) and found[-1].before_id is None)
+        return found
 
     async def load(self, responses: Sequence[KeptResponse], room: int, *, items: bool) -> list[KeptResponse]:
         """Return ``responses`` with their bodies and, if asked, their ``items``, in the same order.
@@ -104,6 +113,8 @@ class KeptResponseRepository:
         """Delete a response. Its row stays, hidden, while other responses continue it."""
         await self._database.change(update(_table).where(_table.c.id == response_id).values(expires_ms=now_ms))
         await self._database.change(_delete_ended(now_ms).where(_table.c.id == response_id))
+        if self._database.kept is not None:
+            self._database.kept.keep("response", response_id, {"deleted": response_id, "deleted_ms": now_ms})
 
     async def sweep_responses(self, now_ms: int) -> int:
         return await self._sweep(_delete_ended(now_ms))

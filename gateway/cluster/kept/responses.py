@@ -1,0 +1,40 @@
+"""Responses among the kept changes: those that the gateway stores, and which channel has each of the others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, update
+from sqlalchemy.dialects.postgresql import insert
+
+from gateway.storage.database import Database
+from gateway.storage.kept_changes import decode_bytes
+from gateway.storage.schema import kept_responses, response_owners
+
+
+async def restore_response(database: Database, state: Mapping[str, Any], _process: str) -> bool:
+    """Store a response unless the database has it, or a later state of it. Raises ``StoreUnavailable``.
+
+    A deleted response is hidden: others may continue it.
+    """
+    table, changed = kept_responses, 0
+    if row := state.get("row"):
+        values = {**row, "sealed": decode_bytes(row["sealed"]), "inputs": decode_bytes(row["inputs"])}
+        put = insert(table).values(**values)
+        put = put.on_conflict_do_update(
+            index_elements=["id"], set_=values, where=table.c.created_ms < put.excluded.created_ms
+        )
+        changed = await database.change(put)
+    if deleted := state.get("deleted"):
+        living = table.c.id == deleted, table.c.expires_ms > state["deleted_ms"]
+        changed += await database.change(update(table).where(*living).values(expires_ms=state["deleted_ms"]))
+    return bool(changed)
+
+
+async def restore_owners(database: Database, state: Mapping[str, Any], _process: str) -> bool:
+    """Store who owns a response and the objects in it. Raises ``StoreUnavailable``."""
+    table, changed = response_owners, 0
+    if rows := state.get("rows"):
+        changed = await database.change(insert(table).values(rows).on_conflict_do_nothing(index_elements=["id"]))
+    if deleted := state.get("deleted"):
+        changed += await database.change(delete(table).where(table.c.id == deleted))
+    return bool(changed)
