@@ -9,6 +9,7 @@ from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
+from gateway.storage.kept_changes import encode_bytes
 from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay_row, parse_replay
 from gateway.storage.schema import RUNNING, replays
 
@@ -31,21 +32,39 @@ class IdempotencyRepository:
             while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
                 found = (await connection.execute(select(*_COLUMNS).where(same))).first()
                 if found is not None:  # otherwise another node has deleted it meanwhile
-                    return parse_replay(found)
+                    known = parse_replay(found)
+                    self._database.check_found(found=known.state == "answered")
+                    return known
+            self._database.check_found(found=False)  # a replaced database may lack the first request of this name
             return None
 
-        return await self._database.write_shared(work)
+        known = await self._database.write_shared(work)
+        if known is None:
+            self._keep(replay)
+        return known
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
-        return bool(await self._database.change(unchanged.values(build_replay_row(after))))
+        taken = bool(await self._database.change(unchanged.values(build_replay_row(after))))
+        if taken:
+            self._keep(after)
+        return taken
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
+        self._keep(replay)  # first: the answer counts even if the database is lost now
         await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay_row(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """Delete the record of a request without a result, so that a client may repeat it under the same name."""
+        self._keep(replay, removed=True)
         await self._database.change(delete(replays).where(*_is_call(replay)))
+
+    def _keep(self, replay: IdempotencyRecord, *, removed: bool = False) -> None:
+        if self._database.kept is not None:
+            row = build_replay_row(replay) | {"body": encode_bytes(replay.body)}
+            self._database.kept.keep(
+                "named_request", f"{replay.key_id} {replay.name}", {"row": row, "removed": removed}
+            )
 
     async def interrupt_replays(self, process: str) -> int:
         """Mark running requests of other processes as ``lost``. This process must be the database's only user."""

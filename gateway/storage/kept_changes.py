@@ -4,7 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-KeptKind = Literal["video", "file", "upload", "upload_part", "batch", "response", "response_owner"]
+KeptKind = Literal["video", "file", "upload", "upload_part", "batch", "response", "response_owner", "named_request"]
 """What is kept: the jobs of ``videos``, with their ends, and rows of other tables."""
 
 

@@ -1,71 +1,27 @@
-"""Files of which the standby has not heard when the primary is lost: each is found."""
+"""Files, responses and named requests of which the standby has not heard when the primary is lost.
+
+Each is found afterwards, and no request runs twice.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import signal
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import attrs
 import pytest
 
-from tests.support.cluster import share_files, start_nodes
-from tests.support.gateway import KEY, channel
-from tests.support.gateway_process import GatewayProcess, eventually, open_caller
-from tests.support.lost_servers import Pair, open_pair
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
-from tests.support.spending_callers import PRICE
+from tests.support.gateway import CHAT
+from tests.support.gateway_process import eventually
+from tests.support.lost_scene import WITHIN_S, open_scene
+from tests.support.lost_servers import check_books
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-FILES = "/v1/files"
-WITHIN_S = 60.0
-
-
-@attrs.frozen
-class LostScene:
-    """A primary with a standby, two nodes with one folder of files, and a client."""
-
-    pair: Pair
-    nodes: Sequence[GatewayProcess]
-    caller: aiohttp.ClientSession
-    up: ScriptedUpstream
-
-    async def lose(self, *, killed: bool) -> None:
-        """Lose the primary, with what the standby lacks. ``killed``: a node ends too, and starts again later."""
-        if killed:
-            await self.nodes[1].kill()
-        await self.pair.lose()
-        if killed:
-            await self.nodes[1].start()
-
-    async def ask(self, node: int, method: str, path: str, **more: Any) -> tuple[int, Any]:
-        async with self.caller.request(method, self.nodes[node % 2].url + path, **more) as response:
-            is_json = response.content_type == "application/json"
-            return response.status, await (response.json() if is_json else response.read())
-
-    async def get(self, node: int, method: str, path: str, **more: Any) -> Any:
-        status, body = await self.ask(node, method, path, **more)
-        assert status == 200, body
-        return body
-
-
-@asynccontextmanager
-async def open_scene(path: Path) -> AsyncIterator[LostScene]:
-    share_files(path, 2)
-    async with AsyncExitStack() as stack:
-        pair = await stack.enter_async_context(open_pair())
-        up = await stack.enter_async_context(ScriptedUpstream([answer(COMPLETION)]))
-        tables = {
-            "channel": [channel(up.base_url, provider="mistral")],
-            "account": [{"name": "acme"}],
-            "key": [{"name": "test", "account": "acme", "secret": KEY}],
-            "price": [PRICE],
-        }
-        nodes = await stack.enter_async_context(start_nodes(path, [pair.url] * 2, tables))
-        caller = await stack.enter_async_context(open_caller(within_s=WITHIN_S))
-        await eventually(pair.is_level, 30)
-        yield LostScene(pair, nodes, caller, up)
+FILES, RESPONSES = "/v1/files", "/v1/responses"
+SLOW = "slow"
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -107,3 +63,90 @@ async def test_every_file_is_found_after_a_failover(tmp_path: Path, *, killed: b
         assert await scene.get(1, "GET", f"{FILES}/{done['file']['id']}/content") == b"upload"
         listed = (await scene.get(0, "GET", FILES))["data"]
         assert {each["id"] for each in listed} == {*ids[1:], done["file"]["id"]}
+
+
+class Provider:
+    """Answers chats; those whose prompt is ``SLOW`` when they may."""
+
+    def __init__(self) -> None:
+        self.prompts: list[Sequence[str]] = []
+        self.may_answer = asyncio.Event()
+
+    async def note(self, received: Received) -> None:
+        if received.body:
+            prompt = [str(each["content"]) for each in received.json["messages"]]
+            self.prompts.append(prompt)
+            if prompt[-1] == SLOW:
+                await self.may_answer.wait()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_every_kept_response_is_shown_and_continued_after_a_failover(tmp_path: Path, *, killed: bool) -> None:
+    provider = Provider()
+    async with ScriptedUpstream([provider.note, answer(COMPLETION)]) as up, open_scene(tmp_path, up.base_url) as scene:
+        ids: list[str] = []
+
+        async def say(text: str, **more: Any) -> None:
+            previous = {"previous_response_id": ids[-1]} if ids else {}
+            body = {"model": "m", "input": text, **previous, **more}
+            ids.append((await scene.get(len(ids), "POST", RESPONSES, json=body))["id"])
+
+        await say("0")
+        await eventually(scene.pair.is_level, 30)
+        await scene.pair.detach()
+        for number in range(1, 6):
+            await say(f"{number}")
+
+        async def are_shown() -> bool:
+            shown = [await scene.ask(node, "GET", f"{RESPONSES}/{one}") for node in range(2) for one in ids]
+            return [(status, status == 200 and body["id"]) for status, body in shown] == [(200, one) for one in ids * 2]
+
+        await eventually(are_shown, WITHIN_S)  # a response is stored after its answer
+        await scene.lose(killed=killed)
+        await eventually(are_shown, WITHIN_S)
+        await say("6")
+        assert [text for text in provider.prompts[-1] if text.isdigit()] == [f"{number}" for number in range(7)]
+        assert len(provider.prompts) == len(ids)
+        await check_books(scene.nodes, scene.pair.name_survivor(), len(ids))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_no_named_request_runs_twice_over_a_failover(tmp_path: Path, *, killed: bool) -> None:
+    """One of them is answered while there is no database."""
+    provider = Provider()
+    async with ScriptedUpstream([provider.note, answer(COMPLETION)]) as up, open_scene(tmp_path, up.base_url) as scene:
+
+        async def call(node: int, name: str) -> tuple[int, bytes, bool]:
+            body = {"model": "m", "messages": [{"role": "user", "content": name}], "max_tokens": 10}
+            url, headers = scene.nodes[node % 2].url + CHAT, {"Idempotency-Key": f"name {name}"}
+            async with scene.caller.post(url, json=body, headers=headers) as response:
+                return response.status, await response.read(), "Idempotent-Replayed" in response.headers
+
+        async def has_come() -> bool:
+            return [SLOW] in provider.prompts
+
+        names = [f"{number}" for number in range(8)]
+        first = {names[0]: await call(0, names[0])}
+        await eventually(scene.pair.is_level, 30)
+        await scene.pair.detach()
+        first |= {name: await call(number, name) for number, name in enumerate(names[1:])}
+        slow = asyncio.create_task(call(0, SLOW))
+        await eventually(has_come, WITHIN_S)
+        await asyncio.to_thread(scene.pair.primary.signal, signal.SIGKILL)
+        provider.may_answer.set()
+        first[SLOW] = await slow
+        assert {status for status, _, _ in first.values()} == {200}
+        await scene.lose(killed=killed)
+
+        async def repeat(node: int, name: str) -> None:
+            async def is_answered() -> bool:
+                status, body, replayed = await call(node, name)
+                assert status in {200, 409, 503}, body
+                assert status != 200 or (replayed, body) == (True, first[name][1])
+                return status == 200
+
+            await eventually(is_answered, WITHIN_S)
+
+        await asyncio.gather(*(repeat(node, name) for name in first for node in range(2)))
+        assert Counter(prompt[0] for prompt in provider.prompts) == dict.fromkeys(first, 1)
+        await check_books(scene.nodes, scene.pair.name_survivor(), len(first), repeated=2 * len(first))

@@ -49,6 +49,10 @@ class Pair:
         query = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
         return await self.ask(self.primary, query) == 1
 
+    def name_survivor(self) -> str:
+        """Return the URL of the database at the standby."""
+        return self.standby.name_url(self.url.rpartition("/")[2])
+
     async def lose(self) -> None:
         """Kill the primary and promote the standby."""
         await asyncio.to_thread(self.primary.signal, signal.SIGKILL)
@@ -68,8 +72,11 @@ async def open_pair() -> AsyncIterator[Pair]:
         yield Pair(primary, standby, name_servers(await primary.make_database(), primary, standby))
 
 
-async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int) -> None:
-    """Every answer is one row and one charge, and nothing is left reserved."""
+async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int, repeated: int = 0) -> None:
+    """Every answer is one row and one charge, and nothing is left reserved.
+
+    ``repeated``: how many more were answers to an earlier request again. They have a row each, and no charge.
+    """
 
     async def has_settled() -> bool:
         try:
@@ -82,6 +89,7 @@ async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int) ->
         await node.check_books()
     connection = await asyncpg.connect(url)
     try:
-        assert tuple(await connection.fetchrow(_FOUND)) == (served, served, served * COST_NANOS)
+        found = tuple(await connection.fetchrow(_FOUND))
+        assert found == (served + repeated, served, served * COST_NANOS), found
     finally:
         await connection.close()
