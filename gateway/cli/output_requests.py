@@ -16,7 +16,7 @@ _HIDDEN = frozenset(
 _OPTIONAL = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
-        "served_model", "units", "batch_id",
+        "served_model", "units", "batch_id", "route",
     }
 )  # fmt: skip
 """Fields left out if they have no value."""
@@ -31,9 +31,13 @@ def _format_price(line: Json) -> str:
 
 ATTEMPTS = (
     Column("ATTEMPT", "number", right=True),
+    Column("STEP", "step", right=True, usual=ABSENT),
+    Column("MODEL", "model", usual=ABSENT, shrinks=True, width=10),
     Column("CHANNEL", "channel", shrinks=True, width=10),
     Column("MS", "ms", right=True),
     Column("RESULT", lambda attempt: attempt["error_code"] or "ok", shrinks=True, width=20, status=True),
+    Column("CAUSE", "cause", usual=ABSENT),
+    Column("STATUS", "status", right=True, usual=ABSENT, drop=1),
 )
 LINES = (
     Column("COST OF", "what", shrinks=True, width=16),

@@ -90,6 +90,7 @@ def requests() -> None:
 @click.option("--account", metavar="NAME", help="Only requests of this account.")
 @click.option("--key", metavar="KEY", help="Only requests of this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only requests for this model.")
+@click.option("--route", metavar="NAME", help="Only requests for this route.")
 @click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
 @click.option("--outcome", metavar="WORD", help="Only this outcome: completed, failed, refused, blocked, ...")

@@ -255,6 +255,7 @@ class RequestFilter:
     text: str | None = None
     before: int | None = None
     unpriced: bool | None = None
+    route: str | None = None
 
     @property
     def request_id(self) -> str | None:

@@ -216,7 +216,7 @@ def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnEl
         value = getattr(wanted, name)
         if value is not None and name != index:
             conditions.append(_C[name] + nothing == value)
-    equal = {name: getattr(wanted, name) for name in ("status", "channel", "outcome", "unpriced")}
+    equal = {name: getattr(wanted, name) for name in ("status", "channel", "outcome", "unpriced", "route")}
     conditions += [_C[name] == value for name, value in equal.items() if value is not None]
     if wanted.verdict is not None:
         unharmed = _C.outcome.in_(UNHARMED)

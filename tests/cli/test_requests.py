@@ -31,7 +31,7 @@ async def test_one_request_is_shown_by_any_beginning_of_its_id_with_attempts_and
         shown = await operator.see("requests", "show", beginning, width=200)
         assert failed["id"] in shown
         assert "The engine is overloaded, try later" in shown
-        assert "ATTEMPT  CHANNEL" in shown
+        assert "ATTEMPT  MODEL  CHANNEL" in shown
         assert (await operator.ask("requests", "show", f"req_{beginning}"))["id"] == failed["id"]
         assert (await operator.ask("requests", "show", fine["id"]))["id"] == fine["id"]
         listed = await operator.see("requests", width=200)

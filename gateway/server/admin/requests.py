@@ -13,6 +13,7 @@ from gateway.domain.member import Forbidden
 from gateway.domain.request_log import (
     ANSWERED,
     MAX_ERROR,
+    NO_CHANNEL,
     FailedAttempt,
     Outcome,
     RequestFilter,
@@ -59,10 +60,18 @@ class RequestPageView:
 
 @frozen(kw_only=True)
 class AttemptView:
-    """An attempt of a request. ``error_code`` is null if it was answered."""
+    """An attempt of a request, or a step of its route that was passed over; then ``channel`` is null.
 
+    ``error_code`` is null if it was answered. ``step`` and ``cause``, why the step was left, are null without a route,
+    ``status`` and ``model``, the provider's name of it, for requests of version 0.9. Members see no channel and model.
+    """
+
+    step: Count | None
+    model: str | None
     channel: str | None
+    cause: str | None
     error_code: str | None
+    status: Count | None
     ms: Count
 
 
@@ -88,6 +97,7 @@ STATUS = Query("status", "Only this status (429); `error`: requests that failed 
 FILTERS = (
     Query("key", "Only this API key (an id).", s.COUNT),
     Query("model", "Only this model."),
+    Query("route", "Only requests for this route."),
     Query("channel", "Only this channel. For administrators."),
     STATUS,
     Query("outcome", "Only requests with this outcome.", s.one_of(*_OUTCOMES)),
@@ -171,6 +181,7 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         account_id=await parse_account(request),
         key_id=parse_number(query, "key"),
         model=query.get("model"),
+        route=query.get("route"),
         channel=parse_channel(request),
         status=int(status) if status is not None and status not in _VERDICTS else None,
         verdict=status if status in _VERDICTS else None,
@@ -201,9 +212,18 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     if row.tried or row.channel is None or not row.attempts:
         return parse_tried(row.tried)
     code = row.error_code or (ANSWERED if row.outcome == "completed" else row.outcome)
-    return (FailedAttempt(row.channel, code, row.total_ms),)
+    status = 0 if code == ANSWERED else row.status
+    return (FailedAttempt(row.channel, code, row.total_ms, status, model=row.served_model or row.model),)
 
 
 def _build_attempt(tried: FailedAttempt, actor: Actor) -> AttemptView:
-    channel, code = tried.channel if actor.scope is None else None, None if tried.code == ANSWERED else tried.code
-    return AttemptView(channel=channel, error_code=code, ms=tried.ms)
+    seen = actor.scope is None
+    return AttemptView(
+        step=tried.step or None,
+        model=(tried.model or None) if seen else None,
+        channel=tried.channel if seen and tried.channel != NO_CHANNEL else None,
+        cause=tried.cause or None,
+        error_code=None if tried.code == ANSWERED else tried.code,
+        status=tried.status or None,
+        ms=tried.ms,
+    )

@@ -132,6 +132,8 @@ ACTIONS: Mapping[str, str] = {
     "price.changed": mark("price changed"),
     "price.removed": mark("price reset"),
     "request.cancelled": mark("request cancelled"),
+    "route.changed": mark("route changed"),
+    "route.removed": mark("route removed"),
     "session.ended": mark("session ended"),
     "session.refused": mark("sign-in refused"),
     "setting.changed": mark("setting changed"),

@@ -72,7 +72,7 @@ def build_time_segments(row: RequestDetails) -> list[Data]:
     stretches: list[tuple[str, str, float]] = []
     at = 0.0
     for attempt in row.attempts_made[:-1]:
-        stretches.append((f"{attempt.channel}: {attempt.error_code}", "bad", attempt.ms))
+        stretches.append((f"{attempt.channel or attempt.model}: {attempt.error_code}", "bad", attempt.ms))
         at += attempt.ms
     first = row.timing.first_byte_ms
     if first is None:

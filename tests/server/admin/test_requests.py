@@ -19,7 +19,17 @@ from jsonschema import Draft202012Validator
 from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
-from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
+from gateway.domain.request_log import (
+    ANSWERED,
+    MAX_ERROR,
+    NO_CHANNEL,
+    FailedAttempt,
+    RequestFilter,
+    RequestPage,
+    RequestRecord,
+    StoredRequest,
+    build_tried,
+)
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.export import FORMATS, format_csv
 from gateway.server.admin.operation import OPERATIONS
@@ -68,6 +78,10 @@ ROWS = [
     make(4, "15 12:00", outcome="client_closed", status=499, **THEIRS),
     make(5, "15 12:01", cost_nanos=99, unpriced=True, model="=cmd|' /C calc'!A0"),
 ]
+
+
+UNKNOWN = dict.fromkeys(("step", "model", "channel", "cause", "error_code", "status"))
+"""What is null in an attempt of a row that has no more than version 0.9 wrote."""
 
 
 @attrs.frozen
@@ -239,8 +253,8 @@ async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(
 async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operator: Asker) -> None:
     _, one = await operator.ask(f"/requests/{IDS[1]}")
     assert one["attempts_made"] == [
-        {"channel": "up", "error_code": "upstream_timeout", "ms": 120},
-        {"channel": "up2", "error_code": None, "ms": 85},
+        {**UNKNOWN, "channel": "up", "error_code": "upstream_timeout", "ms": 120},
+        {**UNKNOWN, "channel": "up2", "ms": 85},
     ]
     assert one["timing"] == {"first_byte_ms": 4, "total_ms": 5}
     assert [(line["what"], line["quantity"], line["unit_usd"], line["estimated"]) for line in one["lines"]] == [
@@ -249,7 +263,8 @@ async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operato
     ]
     assert sum(line["cost_usd"] for line in one["lines"]) == pytest.approx(one["cost_usd"])
     _, failed = await operator.ask(f"/requests/{IDS[2]}")
-    assert failed["attempts_made"] == [{"channel": "up", "error_code": "upstream_error", "ms": 5}]
+    expected = {**UNKNOWN, "model": "m", "channel": "up", "error_code": "upstream_error", "status": 502, "ms": 5}
+    assert failed["attempts_made"] == [expected]
     _, refused = await operator.ask(f"/requests/{IDS[3]}")
     assert refused["attempts_made"] == []
     _, expensive = await operator.ask(f"/requests/{IDS[5]}")
@@ -257,6 +272,45 @@ async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operato
     assert (line["what"], line["cost_usd"], line["unit_usd"]) == ("request", 9.9e-08, None)
     for request_id in ("req_none", "1", "..%2Fkeys", "%00"):
         assert (await operator.ask(f"/requests/{request_id}"))[0] == 404
+
+
+async def test_a_request_for_a_route_shows_its_steps_and_to_members_no_channel_and_no_model(
+    gateway_with: StartGateway,
+) -> None:
+    tried = build_tried(
+        [
+            FailedAttempt(NO_CHANNEL, "budget", 0, step=1, model="dear", cause="budget"),
+            FailedAttempt("up", "upstream_timeout", 120, 504, "timeout", 2, "gpt-5"),
+            FailedAttempt("up2", ANSWERED, 85, step=3, model="org/claude"),
+        ]
+    )
+    rows = [make(0, "15 12:00"), make(1, "15 12:01", model="fast", route="fast", attempts=2, tried=tried)]
+    operator = await start(gateway_with, rows)
+    assert await operator.list_ids("route=fast") == [1]
+    assert await operator.list_ids("route=slow") == []
+    _, one = await operator.ask(f"/requests/{IDS[1]}")
+    first, second, third = one["attempts_made"]
+    assert one["route"] == "fast"
+    assert first == {**UNKNOWN, "step": 1, "model": "dear", "cause": "budget", "error_code": "budget", "ms": 0}
+    assert second == {
+        "step": 2,
+        "model": "gpt-5",
+        "channel": "up",
+        "cause": "timeout",
+        "error_code": "upstream_timeout",
+        "status": 504,
+        "ms": 120,
+    }
+    assert third == {**UNKNOWN, "step": 3, "model": "org/claude", "channel": "up2", "ms": 85}
+    member = await sign_in(operator.gateway, "member", 1)
+    _, seen = await member.ask(f"/requests/{IDS[1]}")
+    assert (seen["route"], seen["tried"]) == ("fast", "")
+    assert {(tried["channel"], tried["model"]) for tried in seen["attempts_made"]} == {(None, None)}
+    assert [(tried["step"], tried["cause"]) for tried in seen["attempts_made"]] == [
+        (1, "budget"),
+        (2, "timeout"),
+        (3, None),
+    ]
 
 
 async def test_usage_is_of_every_request_by_day_hour_and_all_that_they_have(operator: Asker) -> None:
