@@ -1,57 +1,34 @@
 """Lists and changes settings, groups and prices while the gateway runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import attrs
-import structlog
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
 from gateway.config.loader import read_shipped
-from gateway.config.merge import EDITABLE, EffectiveConfig, list_sections, merge_stored, parse_stored
-from gateway.config.reload import LiveConfig, Reloader
-from gateway.domain.audit_log import Actor, AuditRow, build_change
+from gateway.config.merge import EDITABLE, list_sections
+from gateway.config.stored_settings import StoredSettings, build_not_stored_error
+from gateway.domain.audit_log import Actor
 from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.domain.setting import (
-    MAX_PATH,
-    GroupView,
-    PriceView,
-    Setting,
-    SettingView,
-    name_group,
-    name_price,
-    name_setting,
-)
+from gateway.domain.setting import MAX_PATH, GroupView, PriceView, SettingView, name_group, name_price, name_setting
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.parsing import find_about, find_check, parse_spec
 from gateway.providers.registry import PROVIDERS
-from gateway.storage.settings import SettingRepository
 from gateway.wording import did_you_mean
-
-log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
 Kind = Literal["text", "integer", "number", "boolean", "list", "choice"]
 _KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 
 
-class SettingsService:
+class SettingsService(StoredSettings):
     """Reads and changes the configuration while the gateway runs.
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
     returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
     and ``Conflict`` if the value is read-only, or set by the file or the environment.
-
-    ``reloader``: applies a changed configuration; its lock serializes changes. ``clock``: Unix seconds.
     """
-
-    def __init__(
-        self, live_config: LiveConfig, reloader: Reloader, store: SettingRepository, *, clock: Callable[[], float]
-    ) -> None:
-        self._live = live_config
-        self._reloader = reloader
-        self._store = store
-        self._clock = clock
 
     def list_settings(self) -> list[SettingView]:
         return [
@@ -114,7 +91,7 @@ class SettingsService:
             before = self._find_stored_group(name)
             if before is None:
                 declared = any(group.name == name for group in self._live.config.group)
-                raise _build_not_stored_error(f"the group {name!r}", declared=declared)
+                raise build_not_stored_error(f"the group {name!r}", declared=declared)
             await self._delete(path, self._build_audit(by, "group.removed", name, before, {}))
 
     def list_prices(self) -> list[PriceView]:
@@ -153,39 +130,11 @@ class SettingsService:
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
-                raise _build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=known)
+                raise build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=known)
             before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
             await self._delete(
                 path, self._build_audit(by, "price.removed", _name_price(model, provider), before, after)
             )
-
-    async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
-        adoptions = self._reloader.adoptions
-        effective, stored = await self._merge(path, value), self._live.effective.stored
-        same = path in stored and stored[path] == value  # no audit row if nothing changes
-        await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
-        await self._reloader.adopt(effective, adoptions)
-        log.info("setting_changed", path=path)
-
-    async def _delete(self, path: str, audit: AuditRow) -> None:
-        adoptions = self._reloader.adoptions
-        effective = await self._merge(path, None)
-        await self._store.delete_setting(path, audit)
-        await self._reloader.adopt(effective, adoptions)
-        log.info("setting_removed", path=path)
-
-    async def _merge(self, path: str, value: Any) -> EffectiveConfig:
-        """Return the configuration with ``value`` stored at ``path`` (None: removed). Raises ``InvalidRequest``."""
-        stored = {**parse_stored(await self._store.list_settings()), path: value}
-        if value is None:
-            del stored[path]
-        effective = merge_stored(self._live.effective.declared, dict(sorted(stored.items())))
-        before = self._live.effective.ignored
-        wrong = [where for where in effective.ignored if where == path or where not in before]
-        if wrong:
-            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong)
-            raise InvalidRequest(problems, param="value")
-        return effective
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
         """Return the field of a setting. Raises ``NotFound``, also for a secret setting."""
@@ -231,9 +180,6 @@ class SettingsService:
                 return build_price(spec.price())
         return _build_shipped_price(model, provider)
 
-    def _build_audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
-        return by.build_audit_row(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
-
 
 def _to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
@@ -246,12 +192,6 @@ def _build_read_only_error(view: SettingView) -> Conflict:
     if view.source == "file":
         return Conflict(f"{name} is set in the configuration file; change it there")
     return Conflict(f"{name} is only read at start; set it in the configuration file and restart the gateway")
-
-
-def _build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict:
-    if declared:
-        return Conflict(f"The configuration file declares {what}; change it there")
-    return NotFound(f"{what[0].upper()}{what[1:]} is not set")
 
 
 def _build_shipped_price(model: str, provider: str | None) -> Fields:

@@ -14,6 +14,7 @@ from gateway.doctor.limits_check import check_limits
 from gateway.doctor.media_checks import check_media
 from gateway.doctor.network_checks import check_certificate, check_clock, check_port
 from gateway.doctor.postgres_check import check_server
+from gateway.doctor.route_checks import check_maps
 from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
@@ -28,6 +29,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
         fix = "Correct it; until then the other checks use the defaults"
         yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
     config = declared.config
+    yield from check_maps(config)
     for problem in list_missing(config):
         yield Finding("settings", "problem", problem, "Install it where the gateway is installed, and restart")
     database = find_database(data, config.store.url)

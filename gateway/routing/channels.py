@@ -21,7 +21,7 @@ from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel_fields, build_secrets
-from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult
+from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult, RequestTestResult
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
 
@@ -303,6 +303,17 @@ class ChannelService:
             await (self.sync(channel) if channel.sync else self._release(channel))
         elif channel.held and result.error is not None and result.error != channel.held_reason:
             await self._put_held(attrs.evolve(channel, held_reason=result.error), channel)
+        return result
+
+    async def send_test(self, channel: Channel, model: str) -> RequestTestResult:
+        """Send one real chat request of one token for ``model`` to a channel. A provider that has no chat for it fails.
+
+        The result is not the channel's: a step of a route may use a model that the channel's own test does not.
+        """
+        try:
+            _, result = await self._tester.ask_chat(channel, Answer(), model)
+        except InvalidRequest as error:
+            return RequestTestResult(model, ok=False, error=error.message, ms=None)
         return result
 
     async def retry(self) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
     from gateway.cluster.state.models import SharedModelLists
+    from gateway.config.live_routes import RouteService
     from gateway.config.live_settings import SettingsService
     from gateway.config.reload import LiveConfig, Reloader
     from gateway.deployment import Deployment
@@ -280,6 +281,7 @@ class AdminServices:
     """
 
     settings: SettingsService
+    routes: RouteService
     reloader: Reloader
     request_log: RequestLogRepository
     open_history: Once[RequestHistory]

@@ -22,6 +22,14 @@ def parse_number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
+def parse_flag(query: Mapping[str, str], name: str) -> bool:
+    """Parse ``true`` or ``false``; a missing parameter is false. Raises ``InvalidRequest``."""
+    text = query.get(name, "false")
+    if text not in {"true", "false"}:
+        raise InvalidRequest(f"'{name}' must be true or false", param=name)
+    return text == "true"
+
+
 def is_number(text: str) -> bool:
     """Return whether ``text`` is a whole number of at most ``MOST_DIGITS`` ASCII digits."""
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS

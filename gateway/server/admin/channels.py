@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
+from gateway.domain.route import RequestTraits
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.wire.fields import MAX_MODEL_LENGTH
 from gateway.frozen import frozen
@@ -17,19 +18,23 @@ from gateway.routing.channels import Check
 from gateway.server.admin.answer import Deleted
 from gateway.server.admin.asked import NODE, ask_named_node
 from gateway.server.admin.channel_view import ChannelDetails, ChannelView, build_channel_view
+from gateway.server.admin.explanation import Explanation
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import read_change
-from gateway.server.admin.route_explain import Explanation, RouteExplainer
+from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import Services
 from gateway.server.openapi import schema as s
-from gateway.server.query import parse_number
+from gateway.server.query import parse_flag, parse_number
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
+_TRAITS = (("images", "has images"), ("tools", "has tools"), ("stream", "is a stream"))
 _EXPLAIN_QUERY = (
-    Query("model", "The requested model."),
+    Query("model", "The requested model, or route."),
     Query("key", "The API key (an id); without it, a caller without restrictions.", s.COUNT),
     Query("operation", "The operation, by default `chat`.", s.one_of(*_OPERATIONS)),
+    Query("prompt_tokens", "The length of the prompt, for the steps of a route.", s.COUNT),
+    *(Query(name, f"`true`: the request {what}, for the steps of a route.", s.FLAG) for name, what in _TRAITS),
 )
 
 
@@ -85,7 +90,9 @@ async def add_channel(request: AdminRequest) -> ChannelView:
     if check is None:
         raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
     services, fields = request.services, await read_change(request)
-    added = await services.routing.channels.add(fields, request.actor, check=check, request=_asks_request(request))
+    added = await services.routing.channels.add(
+        fields, request.actor, check=check, request=parse_flag(request.query, "request")
+    )
     return await _build_view(services, added)
 
 
@@ -124,14 +131,7 @@ async def test_channel(request: AdminRequest) -> ChannelTestResult:
     """
     channels, model = request.services.routing.channels, request.query.get("model") or None
     channel = channels.get(request.match_info["name"])
-    return await channels.test(channel, request=_asks_request(request), model=model)
-
-
-def _asks_request(request: AdminRequest) -> bool:
-    requested = request.query.get("request", "false")
-    if requested not in {"true", "false"}:
-        raise InvalidRequest("'request' must be true or false", param="request")
-    return requested == "true"
+    return await channels.test(channel, request=parse_flag(request.query, "request"), model=model)
 
 
 @admin_operation()
@@ -157,7 +157,11 @@ async def order_channels(request: AdminRequest) -> list[ChannelView]:
 
 @admin_operation(query=_EXPLAIN_QUERY)
 async def explain(request: AdminRequest) -> Explanation:
-    """Explain which channels would serve a model, and why others would not."""
+    """Explain which channels would serve a model, and why others would not.
+
+    For a route, `steps` has the same of each model of each step, and whether a request would be sent to the step.
+    Nothing is sent.
+    """
     query, services = request.query, request.services
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
@@ -175,7 +179,10 @@ async def explain(request: AdminRequest) -> Explanation:
     explainer = RouteExplainer(
         routing.catalog, routing.load_balancer, routing.router, services.billing.accounting, services.clock
     )
-    return explainer.explain(caller, model, operation)
+    flags = {name: parse_flag(query, name) for name, _ in _TRAITS}
+    return explainer.explain(
+        caller, model, operation, RequestTraits(parse_number(query, "prompt_tokens") or 0, **flags)
+    )
 
 
 @admin_operation()

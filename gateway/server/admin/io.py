@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import NotFound
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
-from gateway.server.query import is_number, parse_number
+from gateway.server.query import is_number, parse_flag, parse_number
 from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed_in
 
@@ -48,10 +48,7 @@ async def parse_account(request: AdminRequest) -> int | None:
 
 def parse_live(request: AdminRequest) -> bool:
     """Return whether only jobs that have not ended are requested. Raises ``InvalidRequest``."""
-    live = request.query.get("live", "false")
-    if live not in {"true", "false"}:
-        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
-    return live == "true"
+    return parse_flag(request.query, "live")
 
 
 def parse_key_id(request: AdminRequest) -> int:

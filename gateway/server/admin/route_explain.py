@@ -1,23 +1,24 @@
 """Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
 
-from gateway.answer_fields import Count, Moment
 from gateway.billing.accounting import AccountingService
 from gateway.billing.price_spec import build_price
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import CircuitBreaker, State
+from gateway.domain.circuit_breaker import CircuitBreaker
 from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM, Price
-from gateway.errors import GatewayError, ModelNotPriced
+from gateway.domain.route import RequestTraits, RouteStep
+from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
@@ -27,6 +28,19 @@ from gateway.routing.priced_fields import find_refused_variant
 from gateway.routing.router import Router
 from gateway.routing.target import Target
 from gateway.server.admin.answer import build_view
+from gateway.server.admin.explanation import (
+    NO_LINES,
+    ChannelLines,
+    ChannelOption,
+    Explanation,
+    KeyName,
+    PriceSummary,
+    Refusal,
+    Remaining,
+    RemainingOfCaller,
+    UnusedChannel,
+)
+from gateway.server.admin.step_explain import NO_PROMPT, StepWalk
 
 Fields = dict[str, Any]
 
@@ -42,108 +56,9 @@ _REASONS = {
     "refused": "failing: the provider refused its keys",
 }
 _NO_EDITS = "does not edit images"
+_NOT_IN_STEP = "not a channel of the step"
 _IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
 """The smallest image request of each image operation."""
-
-
-@frozen(kw_only=True)
-class UnusedChannel:
-    """A channel that would not get the request, and why. ``rank`` and ``chance`` are of the channels that may."""
-
-    channel: str
-    provider: str
-    priority: int
-    weight: Count
-    rank: Count | None = None
-    chance: float = 0.0
-    reason: str | None
-
-
-@frozen(kw_only=True)
-class PriceSummary:
-    """A price in dollars. Null means: cached input and cache writes cost as input does, audio as text."""
-
-    model: str
-    input_usd_per_million: float
-    cached_input_usd_per_million: float | None
-    cache_write_usd_per_million: float | None
-    cache_write_long_usd_per_million: float | None
-    output_usd_per_million: float
-    usd_per_image: float
-    usd_per_second: float
-    usd_per_million_characters: float
-    audio_input_usd_per_million: float | None
-    cached_audio_input_usd_per_million: float | None
-    audio_output_usd_per_million: float | None
-    tiers: Count
-
-
-@frozen(kw_only=True)
-class ChannelOption(UnusedChannel):
-    """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8."""
-
-    wait_s: float | None
-    upstream_model: str
-    api_format: str
-    language: str
-    translated: bool
-    state: State
-    share: float
-    running: Count
-    capability: Mapping[str, Any] | None
-    price: PriceSummary | None
-    price_multiplier: float
-
-
-@frozen(kw_only=True)
-class Remaining:
-    """What is left to a key or an account, and its limits."""
-
-    held_usd: float
-    left_usd: float | None
-    resets_at: Moment | None
-    rpm: Count | None
-    tpm: Count | None
-    max_concurrency: Count | None
-    burst: Count | None
-
-
-@frozen
-class RemainingOfCaller:
-    """What is left to a key and to its account."""
-
-    key: Remaining
-    account: Remaining
-
-
-@frozen
-class KeyName:
-    """A key."""
-
-    id: int
-    name: str
-    account: str
-
-
-@frozen
-class Refusal:
-    """The error that the request would get."""
-
-    code: str
-    message: str
-
-
-@frozen(kw_only=True)
-class Explanation:
-    """Where a request would be sent."""
-
-    model: str
-    operation: Operation
-    key: KeyName | None
-    served: bool
-    refused: Refusal | None
-    channels: Sequence[ChannelOption | UnusedChannel]
-    room: RemainingOfCaller | None
 
 
 @frozen
@@ -156,16 +71,50 @@ class RouteExplainer:
     accounting: AccountingService
     clock: Callable[[], float]
 
-    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Explanation:
-        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions."""
+    def explain(
+        self, caller: Caller | None, model: str, operation: Operation, traits: RequestTraits = NO_PROMPT
+    ) -> Explanation:
+        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
+
+        ``traits``: what the steps of a route may depend on, and the length of its prompt.
+        """
         who = caller or UNRESTRICTED_CALLER
+        route = self.router.routes.get(model)
+        found = NO_LINES if route is not None else self.list_channels(who, model, operation)
+        room = None if caller is None else self._find_room(caller)
+        steps = None
+        if route is not None:
+            list_channels = partial(self.list_channels, who, operation=operation)
+            steps = StepWalk(list_channels, operation, traits, _find_left(room)).explain(route)
+        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
+        if steps is not None and isinstance(refused, InvalidRequest | NoHealthyChannel):
+            refused = None  # the request without content, or now: the steps have their reasons
+        served = found.served if steps is None else any(step.verdict == "first" for step in steps)
+        return Explanation(
+            model=model,
+            operation=operation,
+            key=None if caller is None else KeyName(caller.key.id, caller.key.name, caller.account.name),
+            served=refused is None and served,
+            refused=None if refused is None else Refusal(refused.code, refused.message),
+            channels=found.lines,
+            steps=steps,
+            room=room,
+        )
+
+    def list_channels(
+        self, who: Caller, model: str, operation: Operation, step: RouteStep | None = None
+    ) -> ChannelLines:
+        """Return all channels with their verdicts for a model, usable ones first. ``step``: only its channels count."""
         targets = self.router.list_options(who, model, operation)
         with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
             targets, every = [], targets
             targets = self.router.keep_priced(every, who, model, operation)
         # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
-        targets = [target for target in targets if target.channel.name not in unable]
+        unused = dict.fromkeys(unable, _NO_EDITS)
+        if step is not None:
+            unused |= {one.name: _NOT_IN_STEP for one in self.catalog.channels if not step.uses(one.name)}
+        targets = [target for target in targets if target.channel.name not in unused]
         statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
         usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
@@ -179,20 +128,12 @@ class RouteExplainer:
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
         taken = {target.channel.name for target in targets}
         lines += [
-            _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
+            _refuse(channel, unused.get(channel.name) or self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
-        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
-        return Explanation(
-            model=model,
-            operation=operation,
-            key=None if caller is None else KeyName(caller.key.id, caller.key.name, caller.account.name),
-            served=refused is None and (bool(usable) or tried or not targets),
-            refused=None if refused is None else Refusal(refused.code, refused.message),
-            channels=lines,
-            room=None if caller is None else self._find_room(caller),
-        )
+        obstacles = frozenset(one.obstacle[0] for one in stuck if one.obstacle is not None)
+        return ChannelLines(lines, targets, obstacles, served=bool(usable) or tried or not targets)
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         try:
@@ -225,7 +166,7 @@ class RouteExplainer:
             share=round(status.share, 2),
             running=target.state.running,
             capability=_build_capability(target.capability),
-            price=None if target.price is None else _build_price(target.price),
+            price=None if target.price is None else build_price_summary(target.price),
             price_multiplier=target.multiplier_ppm / ONE_PPM,
         )
 
@@ -309,6 +250,12 @@ def _refuse(channel: Channel, reason: str) -> UnusedChannel:
     return build_view(UnusedChannel, channel, channel=channel.name, reason=reason)
 
 
+def _find_left(room: RemainingOfCaller | None) -> float | None:
+    """Return the dollars that are left to a key and its account; None: unlimited."""
+    left = [] if room is None else [owner.left_usd for owner in (room.key, room.account) if owner.left_usd is not None]
+    return min(left, default=None)
+
+
 def _edits(target: Target) -> bool:
     """Return whether the target edits images. A target with unknown capability counts as able."""
     return target.capability.edits is not False
@@ -320,6 +267,7 @@ def _build_capability(able: Capability) -> Fields | None:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
-def _build_price(price: Price) -> PriceSummary:
+def build_price_summary(price: Price) -> PriceSummary:
+    """Return the rates of a price that an explanation shows."""
     fields = build_price(price) | {"tiers": len(price.tiers)}
     return PriceSummary(**{one.name: fields[one.name] for one in attrs.fields(PriceSummary)})

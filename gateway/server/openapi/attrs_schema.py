@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from gateway.parsing import Constraint, find_check
+from gateway.parsing import Constraint, find_check, find_key
 
 Schema = dict[str, Any]
 
@@ -29,6 +29,21 @@ _ATTRIBUTES = re.compile(r"^Attributes:\n(?P<lines>(?:[ ]{4}.*\n?|\n)+)", re.MUL
 _ATTRIBUTE = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n[ ]{8}.*)*)", re.MULTILINE)
 
 WORDS: Mapping[str, str] = {
+    "RouteSpec.about": "A description for people.",
+    "RouteSpec.deadline_s": "Seconds for the first byte over all steps; null: each attempt has its channel's timeouts.",
+    "RouteSpec.max_attempts": "The most attempts over all steps; null: the setting `routing.max_attempts`.",
+    "RouteSpec.step": "The steps, in the order in which they are tried.",
+    "StepSpec.models": "Models, or tables of a model and its weight.",
+    "StepSpec.channels": "Names or globs of the channels to use; empty: every channel that serves the model.",
+    "StepSpec.on": "Only after one of these causes; the first step is always tried.",
+    "StepSpec.condition": "What the request must be; a step that does not fit is passed over.",
+    "ConditionSpec.min_prompt_tokens": "The fewest tokens of the prompt, by an estimate.",
+    "ConditionSpec.max_prompt_tokens": "The most tokens of the prompt, by an estimate.",
+    "ConditionSpec.images": "Whether the request has images.",
+    "ConditionSpec.tools": "Whether the request has tools.",
+    "ConditionSpec.stream": "Whether the request is a stream.",
+    "ModelShareSpec.model": "The model's name.",
+    "ModelShareSpec.weight": "Its share among the models of the step.",
     "above_tokens": "The prompt tokens above which these prices apply.",
     "account": "The name of the account.",
     "allow_fields": "Request fields, or globs of them, that are allowed although they change the price; and kinds "
@@ -116,16 +131,17 @@ WORDS: Mapping[str, str] = {
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
     """Return the schema of the table that ``kind`` is parsed from; ``partly``: a change, where null resets a field."""
-    descriptions = {name: WORDS.get(f"{kind.__name__}.{name}", about) for name, about in WORDS.items()}
+    own = f"{kind.__name__}."
+    descriptions = {**WORDS, **{name.removeprefix(own): WORDS[name] for name in WORDS if name.startswith(own)}}
     descriptions |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)
     schema: Schema = {
         "type": "object",
         "description": " ".join(cleandoc(kind.__doc__ or "").partition("Attributes:")[0].split()).replace("``", "`"),
-        "properties": {field.name: _build_field(field, descriptions, partly=partly) for field in fields},
+        "properties": {find_key(field): _build_field(field, descriptions, partly=partly) for field in fields},
         "additionalProperties": False,
     }
-    required = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
+    required = [find_key(field) for field in fields if field.default is attrs.NOTHING and not partly]
     return schema | ({"required": required} if required else {})
 
 
@@ -163,7 +179,8 @@ def build_kind(kind: Any) -> Schema:
     if origin in {dict, Mapping}:
         return {"type": "object", "additionalProperties": build_kind(inner[1])}
     if attrs.has(kind):
-        return build_spec_schema(kind)
+        schema = build_spec_schema(kind)
+        return {"anyOf": [{"type": "string"}, schema]} if hasattr(kind, "from_text") else schema
     raise TypeError(f"{kind!r} cannot be parsed from a table")
 
 
@@ -212,7 +229,8 @@ def _build_default(default: Any) -> Any:
     if isinstance(default, datetime):
         return default.isoformat()
     if attrs.has(type(default)):
-        return {name: _build_default(value) for name, value in attrs.asdict(default, recurse=False).items()}
+        values = {find_key(field): getattr(default, field.name) for field in attrs.fields(type(default))}
+        return {name: _build_default(value) for name, value in values.items()}
     return [_build_default(value) for value in default] if isinstance(default, tuple | list) else default
 
 

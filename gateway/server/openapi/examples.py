@@ -22,6 +22,7 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "ChannelSpec": {"priority": 10},
     "GroupSpec": {"price_multiplier": 1.2},
     "MemberSpec": {"role": "viewer"},
+    "RouteSpec": {"step": [{"models": ["gpt-5-mini"]}, {"models": ["claude-haiku-4.5"], "on": ["unavailable"]}]},
     "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
 }
 _BY_NAME: Mapping[str, Any] = {

@@ -1,0 +1,71 @@
+"""Lists and changes routes while the gateway runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.config.stored_settings import StoredSettings, build_not_stored_error
+from gateway.domain.audit_log import Actor
+from gateway.domain.route import Route
+from gateway.domain.setting import RouteView, name_route
+from gateway.errors import InvalidRequest, NotFound
+from gateway.parsing import parse_spec
+from gateway.routing.route_spec import RouteSpec, build_route
+from gateway.wording import did_you_mean
+
+
+class RouteService(StoredSettings):
+    """Reads and changes routes while the gateway runs.
+
+    A change is validated with the whole configuration and stored with its author. It is in force when the method
+    returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
+    and ``Conflict`` if the file declares the route.
+    """
+
+    def list_routes(self) -> list[RouteView]:
+        """List the routes by name. A stored route with the name of one in the file follows that one."""
+        effective = self._live.effective
+        declared = [RouteView(spec.route(), "file") for spec in effective.config.route]
+        names = {view.route.name for view in declared}
+        stored = [RouteView(spec.route(), "console", in_force=spec.name not in names) for spec in effective.routes]
+        return sorted((*declared, *stored), key=lambda view: (view.route.name, not view.in_force))
+
+    def get_route(self, name: str) -> RouteView:
+        """Return the route in force. Raises ``NotFound``."""
+        routes = {view.route.name: view for view in self.list_routes() if view.in_force}
+        if name not in routes:
+            raise NotFound(f"There is no route {name[:120]!r}{did_you_mean(name, routes)}")
+        return routes[name]
+
+    async def put_route(self, name: str, fields: Mapping[str, Any], by: Actor) -> RouteView:
+        """Store the whole route ``name``. ``fields``: those of ``RouteSpec``; null stands for a default."""
+        given = {field: value for field, value in fields.items() if value is not None}
+        spec = parse_spec({"name": name, **given}, RouteSpec)
+        if spec.name != name:
+            raise InvalidRequest("The name of a route cannot be changed", param="name")
+        route, path = spec.route(), name_route(name)
+        async with self._reloader.changing:
+            if self._is_declared(name):
+                raise build_not_stored_error(f"the route {name!r}", declared=True)
+            audit = self._build_audit(by, "route.changed", name, self._build_stored(name), _build_fields(route))
+            await self._put(path, build_route(route), audit)
+        return RouteView(route, "console")
+
+    async def delete_route(self, name: str, by: Actor) -> None:
+        """Remove a stored route. One that a route of the file hides can be removed, too."""
+        path = name_route(name)
+        async with self._reloader.changing:
+            if path not in self._live.effective.stored:
+                raise build_not_stored_error(f"the route {name!r}", declared=self._is_declared(name))
+            audit = self._build_audit(by, "route.removed", name, self._build_stored(name), {})
+            await self._delete(path, audit)
+
+    def _is_declared(self, name: str) -> bool:
+        return any(spec.name == name for spec in self._live.effective.config.route)
+
+    def _build_stored(self, name: str) -> dict[str, Any]:
+        """Return the fields of the stored route; empty if none is stored, or an ignored one."""
+        return next((_build_fields(spec.route()) for spec in self._live.effective.routes if spec.name == name), {})
+
+
+def _build_fields(route: Route) -> dict[str, Any]:
+    return {name: value for name, value in build_route(route).items() if name != "name"}

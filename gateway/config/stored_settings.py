@@ -1,0 +1,70 @@
+"""Stores one change of the configuration, and applies it: what settings, groups, prices and routes have in common."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gateway.config.merge import EffectiveConfig, merge_stored, parse_stored
+from gateway.config.reload import LiveConfig, Reloader
+from gateway.domain.audit_log import Actor, AuditRow, build_change
+from gateway.domain.setting import Setting
+from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.storage.settings import SettingRepository
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class StoredSettings:
+    """Base of the services that change stored settings.
+
+    ``reloader``: applies a changed configuration; its lock serializes changes. ``clock``: Unix seconds.
+    """
+
+    def __init__(
+        self, live_config: LiveConfig, reloader: Reloader, store: SettingRepository, *, clock: Callable[[], float]
+    ) -> None:
+        self._live = live_config
+        self._reloader = reloader
+        self._store = store
+        self._clock = clock
+
+    async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
+        adoptions = self._reloader.adoptions
+        effective, stored = await self._merge(path, value), self._live.effective.stored
+        same = path in stored and stored[path] == value  # no audit row if nothing changes
+        await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
+        await self._reloader.adopt(effective, adoptions)
+        log.info("setting_changed", path=path)
+
+    async def _delete(self, path: str, audit: AuditRow) -> None:
+        adoptions = self._reloader.adoptions
+        effective = await self._merge(path, None)
+        await self._store.delete_setting(path, audit)
+        await self._reloader.adopt(effective, adoptions)
+        log.info("setting_removed", path=path)
+
+    async def _merge(self, path: str, value: Any) -> EffectiveConfig:
+        """Return the configuration with ``value`` stored at ``path`` (None: removed). Raises ``InvalidRequest``."""
+        stored = {**parse_stored(await self._store.list_settings()), path: value}
+        if value is None:
+            del stored[path]
+        effective = merge_stored(self._live.effective.declared, dict(sorted(stored.items())))
+        before = self._live.effective.ignored
+        wrong = [where for where in effective.ignored if where == path or where not in before]
+        if wrong:
+            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong)
+            raise InvalidRequest(problems, param="value")
+        return effective
+
+    def _build_audit(
+        self, by: Actor, action: str, subject: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> AuditRow:
+        return by.build_audit_row(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
+
+
+def build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict:
+    """Return the error for a change of something that is not stored. ``declared``: the file declares it."""
+    if declared:
+        return Conflict(f"The configuration file declares {what}; change it there")
+    return NotFound(f"{what[0].upper()}{what[1:]} is not set")

@@ -1,0 +1,40 @@
+"""What is probably wrong with a route, or with a ``model_map`` that stands where a route should."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from gateway.domain.model_name import normalize_name, split_release
+from gateway.domain.route import Route
+from gateway.routing.model_catalog import ModelCatalog
+
+
+def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
+    """Yield what is probably wrong with a route: a model that it hides, and steps without a channel."""
+    if route.name not in route.models and any(sure for _, sure in catalog.list_serving(route.name)):
+        yield f"The route {route.name!r} hides the model of its name, which none of its steps uses"
+    names = [channel.name for channel in catalog.channels]
+    for number, step in enumerate(route.steps, 1):
+        where = f"Step {number} of the route {route.name!r}"
+        unmatched = [glob for glob in step.channels if not any(fnmatchcase(name, glob) for name in names)]
+        yield from (f"{where}: no channel is called {glob!r}" for glob in unmatched)
+        for share in step.models:
+            if not any(step.uses(channel.name) for channel, _ in catalog.list_serving(share.model)):
+                yield f"{where}: no channel of the step serves the model {share.model!r}"
+
+
+def list_map_warnings(maps: Iterable[tuple[str, Mapping[str, str]]], is_known: Callable[[str], bool]) -> Iterator[str]:
+    """Yield each model that a channel maps to another model. ``maps``: channels with their ``model_map``.
+
+    ``is_known``: whether a name is of a known model; an alias of the operator's own is none.
+    """
+    for channel, model_map in maps:
+        for ours, theirs in model_map.items():
+            if _find_model(ours) != _find_model(theirs) and is_known(ours) and is_known(theirs):
+                yield (
+                    f"The channel {channel!r} maps the model {ours!r} to another model, {theirs!r}: "
+                    f"a route {ours!r} with the step {theirs!r} says so, and shows who answered"
+                )
+
+
+def _find_model(name: str) -> str:
+    return split_release(normalize_name(name))[0]

@@ -1,0 +1,160 @@
+"""What ``explain`` answers: where a request would be sent, and why not elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from gateway.answer_fields import Count, Moment
+from gateway.domain.circuit_breaker import State
+from gateway.domain.operation import Operation
+from gateway.domain.route import Cause
+from gateway.frozen import frozen
+from gateway.routing.channel_state import Obstacle
+from gateway.routing.target import Target
+
+Verdict = Literal["first", "next", "skipped"]
+
+
+@frozen(kw_only=True)
+class UnusedChannel:
+    """A channel that would not get the request, and why. ``rank`` and ``chance`` are of the channels that may."""
+
+    channel: str
+    provider: str
+    priority: int
+    weight: Count
+    rank: Count | None = None
+    chance: float = 0.0
+    reason: str | None
+
+
+@frozen(kw_only=True)
+class PriceSummary:
+    """A price in dollars. Null means: cached input and cache writes cost as input does, audio as text."""
+
+    model: str
+    input_usd_per_million: float
+    cached_input_usd_per_million: float | None
+    cache_write_usd_per_million: float | None
+    cache_write_long_usd_per_million: float | None
+    output_usd_per_million: float
+    usd_per_image: float
+    usd_per_second: float
+    usd_per_million_characters: float
+    audio_input_usd_per_million: float | None
+    cached_audio_input_usd_per_million: float | None
+    audio_output_usd_per_million: float | None
+    tiers: Count
+
+
+@frozen(kw_only=True)
+class ChannelOption(UnusedChannel):
+    """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8."""
+
+    wait_s: float | None
+    upstream_model: str
+    api_format: str
+    language: str
+    translated: bool
+    state: State
+    share: float
+    running: Count
+    capability: Mapping[str, Any] | None
+    price: PriceSummary | None
+    price_multiplier: float
+
+
+@frozen(kw_only=True)
+class Remaining:
+    """What is left to a key or an account, and its limits."""
+
+    held_usd: float
+    left_usd: float | None
+    resets_at: Moment | None
+    rpm: Count | None
+    tpm: Count | None
+    max_concurrency: Count | None
+    burst: Count | None
+
+
+@frozen
+class RemainingOfCaller:
+    """What is left to a key and to its account."""
+
+    key: Remaining
+    account: Remaining
+
+
+@frozen
+class KeyName:
+    """A key."""
+
+    id: int
+    name: str
+    account: str
+
+
+@frozen
+class Refusal:
+    """The error that the request would get."""
+
+    code: str
+    message: str
+
+
+@frozen
+class ExplainedModel:
+    """A model of a step, and the channels for it."""
+
+    model: str
+    weight: Count
+    channels: Sequence[ChannelOption | UnusedChannel]
+
+
+@frozen(kw_only=True)
+class ExplainedStep:
+    """A step of a route: whether a request would be sent to it.
+
+    ``verdict`` is ``first`` for the step that gets the request, ``next`` for one that may get it after a failure with a
+    cause in ``on``, ``skipped`` for one that does not get it, because of ``reason``. ``reserved_usd`` is the most that
+    the request can cost at the step; null without a channel.
+    """
+
+    step: Count
+    verdict: Verdict
+    reason: str | None
+    on: Sequence[Cause]
+    reserved_usd: float | None
+    models: Sequence[ExplainedModel]
+
+
+@frozen(kw_only=True)
+class Explanation:
+    """Where a request would be sent. ``steps`` is null unless ``model`` is a route; then ``channels`` is empty."""
+
+    model: str
+    operation: Operation
+    key: KeyName | None
+    served: bool
+    refused: Refusal | None
+    channels: Sequence[ChannelOption | UnusedChannel]
+    steps: Sequence[ExplainedStep] | None
+    room: RemainingOfCaller | None
+
+
+@frozen
+class ChannelLines:
+    """The channels for a model with their verdicts.
+
+    Attributes:
+        targets: those that serve the model to the caller.
+        obstacles: why targets cannot serve now.
+        served: a request would be sent.
+    """
+
+    lines: Sequence[ChannelOption | UnusedChannel]
+    targets: Sequence[Target]
+    obstacles: frozenset[Obstacle]
+    served: bool
+
+
+NO_LINES = ChannelLines((), (), frozenset(), served=False)

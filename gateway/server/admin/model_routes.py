@@ -1,0 +1,176 @@
+"""Admin API: routes, which are names with steps that clients use as models."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import attrs
+
+from gateway.answer_fields import OMITTED, Count, Shaped
+from gateway.domain.channel import Channel
+from gateway.domain.price import ONE_PPM
+from gateway.domain.route import CAUSES, ModelShare, Route
+from gateway.domain.setting import RouteView, Source
+from gateway.frozen import frozen
+from gateway.routing.channel_tester import RequestTestResult
+from gateway.routing.route_spec import RouteSpec, build_route
+from gateway.routing.route_warnings import list_route_warnings
+from gateway.server.admin.answer import DeletedInForce, InForceField
+from gateway.server.admin.explanation import PriceSummary
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.io import read_change
+from gateway.server.admin.route_explain import build_price_summary
+from gateway.server.context import RoutingServices
+from gateway.server.openapi import schema as s
+
+_STEP: s.Shape = s.allow(
+    s.record(models=s.array(s.either(s.TEXT, s.record(model=s.TEXT, weight=s.COUNT)))),
+    channels=s.array(s.TEXT),
+    on=s.array(s.one_of(*CAUSES)),
+    **{
+        "if": s.allow(
+            s.record(), min_prompt_tokens=s.COUNT, max_prompt_tokens=s.COUNT, images=s.FLAG, tools=s.FLAG, stream=s.FLAG
+        )
+    },
+)
+StepField = Annotated[Mapping[str, Any], Shaped(_STEP)]
+"""A step as a change of the route takes it. What it leaves out has its default."""
+
+
+@frozen(kw_only=True)
+class RouteAnswer:
+    """A route. ``overridden``: it is stored, and the configuration file declares a route of its name.
+
+    ``warnings``: what is probably wrong, such as a step whose model no channel serves.
+    """
+
+    name: str
+    about: str
+    max_attempts: Count | None
+    deadline_s: float | None
+    step: Sequence[StepField]
+    source: Source
+    overridden: bool
+    warnings: Sequence[str]
+    in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
+
+
+@frozen(kw_only=True)
+class ServingChannel:
+    """A channel that serves a model of a step, with its price."""
+
+    channel: str
+    provider: str
+    upstream_model: str
+    price: PriceSummary | None
+    price_multiplier: float
+
+
+@frozen
+class ServedModel:
+    """A model of a step, and the channels that serve it there, in any group."""
+
+    step: Count
+    model: str
+    weight: Count
+    channels: Sequence[ServingChannel]
+
+
+@frozen(kw_only=True)
+class RouteDetails(RouteAnswer):
+    """A route and the channels that serve its steps."""
+
+    served: Sequence[ServedModel]
+
+
+@frozen(kw_only=True)
+class StepTestResult:
+    """The outcome of a request to a model of a step. ``channel`` is null if none serves the model there."""
+
+    step: Count
+    model: str
+    channel: str | None
+    ok: bool
+    error: str | None
+    ms: Count | None
+
+
+@admin_operation()
+async def list_routes(request: AdminRequest) -> list[RouteAnswer]:
+    """List all routes: those of the configuration file, and those that were added here."""
+    return [RouteAnswer(**_build_fields(request, view)) for view in request.services.admin.routes.list_routes()]
+
+
+@admin_operation()
+async def get_route(request: AdminRequest) -> RouteDetails:
+    """Get a route, with the channels that serve each of its steps, and what they cost."""
+    view = request.services.admin.routes.get_route(request.match_info["name"])
+    routing = request.services.routing
+    served = [
+        ServedModel(number, share.model, share.weight, [_build_serving(routing, one, share.model) for one in channels])
+        for number, share, channels in _list_serving(routing, view.route)
+    ]
+    return RouteDetails(**_build_fields(request, view), served=served)
+
+
+@admin_operation(takes=RouteSpec, partly=True, change=True)
+async def put_route(request: AdminRequest) -> RouteAnswer:
+    """Add a route, or replace all of it; 409 if the configuration file declares it."""
+    fields = await read_change(request)
+    view = await request.services.admin.routes.put_route(request.match_info["name"], fields, request.actor)
+    return RouteAnswer(**_build_fields(request, view))
+
+
+@admin_operation(change=True)
+async def delete_route(request: AdminRequest) -> DeletedInForce:
+    """Remove a route that was added here. Running requests keep it."""
+    name = request.match_info["name"]
+    await request.services.admin.routes.delete_route(name, request.actor)
+    return DeletedInForce(name)
+
+
+@admin_operation()
+async def test_route(request: AdminRequest) -> list[StepTestResult]:
+    """Send one real chat request of one token to each model of each step, at the channel that is tried first."""
+    routing = request.services.routing
+    route = request.services.admin.routes.get_route(request.match_info["name"]).route
+    results = []
+    for number, share, channels in _list_serving(routing, route):
+        if not channels:
+            error = "no channel of the step serves the model"
+            results.append(StepTestResult(step=number, model=share.model, channel=None, ok=False, error=error, ms=None))
+            continue
+        first = max(channels, key=lambda channel: (channel.priority, channel.weight))
+        sent = await routing.channels.send_test(first, share.model)
+        results.append(_build_result(number, first, sent))
+    return results
+
+
+def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
+    warnings = [*list_route_warnings(view.route, request.services.routing.catalog)]
+    facts = {"source": view.source, "overridden": not view.in_force, "warnings": warnings}
+    return {**build_route(view.route), **facts}
+
+
+def _list_serving(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:
+    """Return the models of all steps, each with its step's number and with the channels that serve it there."""
+    return [
+        (number, share, [one for one, _ in routing.catalog.list_serving(share.model) if step.uses(one.name)])
+        for number, step in enumerate(route.steps, 1)
+        for share in step.models
+    ]
+
+
+def _build_serving(routing: RoutingServices, channel: Channel, model: str) -> ServingChannel:
+    theirs = channel.upstream_model(model)
+    price = routing.router.pricing.find_price(model, theirs, channel.provider)
+    return ServingChannel(
+        channel=channel.name,
+        provider=channel.provider,
+        upstream_model=theirs,
+        price=None if price is None else build_price_summary(price),
+        price_multiplier=channel.multiplier_ppm / ONE_PPM,
+    )
+
+
+def _build_result(step: int, channel: Channel, sent: RequestTestResult) -> StepTestResult:
+    return StepTestResult(step=step, model=sent.model, channel=channel.name, ok=sent.ok, error=sent.error, ms=sent.ms)

@@ -1,0 +1,113 @@
+"""Explain the steps of a route without sending anything: which one gets a request, and why others do not."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS, Operation
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.route import Cause, RequestTraits, Route, RouteStep
+from gateway.domain.usage import CHARS_PER_TOKEN
+from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT
+from gateway.frozen import frozen
+from gateway.routing.causes import find_obstacle_cause
+from gateway.server.admin.explanation import ChannelLines, ExplainedModel, ExplainedStep, Verdict
+
+NO_PROMPT = RequestTraits(0)
+_WHY: dict[Cause, str] = {
+    "unavailable": "no channel can serve it now",
+    "rate_limited": "its channels wait for a rate limit of their provider",
+}
+
+
+class ListChannels(Protocol):
+    """Returns the channels of a step for one of its models, as ``RouteExplainer.list_channels`` does."""
+
+    def __call__(self, model: str, *, step: RouteStep) -> ChannelLines: ...
+
+
+@frozen
+class _Prospect:
+    """A step that a request may reach. ``cause`` and ``reason``: why the request cannot be sent to it; None: it can."""
+
+    number: int
+    step: RouteStep
+    found: Sequence[ChannelLines]
+    reserved_usd: float | None
+    cause: Cause | None = None
+    reason: str | None = None
+
+    def explain(self, verdict: Verdict, reason: str | None) -> ExplainedStep:
+        return ExplainedStep(
+            step=self.number,
+            verdict=verdict,
+            reason=reason,
+            on=self.step.causes,
+            reserved_usd=self.reserved_usd,
+            models=[
+                ExplainedModel(share.model, share.weight, lines.lines)
+                for share, lines in zip(self.step.models, self.found, strict=True)
+            ],
+        )
+
+
+@frozen
+class StepWalk:
+    """Walks the steps of a route for one request. ``left_usd``: what the caller can afford; None: anything."""
+
+    list_channels: ListChannels
+    operation: Operation
+    traits: RequestTraits
+    left_usd: float | None
+
+    def explain(self, route: Route) -> list[ExplainedStep]:
+        """Return all steps with their verdicts."""
+        inference = _build_inference(route.name, self.operation, self.traits)
+        explained: list[ExplainedStep] = []
+        causes: set[Cause] = set()
+        taken = False
+        for number, step in enumerate(route.steps, 1):
+            prospect = self._examine(number, step, inference)
+            if not taken and number > 1 and causes.isdisjoint(step.causes):
+                reason = f"the steps before are left for {' and '.join(sorted(causes))}, which is not in its causes"
+                explained.append(prospect.explain("skipped", reason))
+            elif prospect.cause is not None:
+                explained.append(prospect.explain("skipped", prospect.reason))
+                causes.add(prospect.cause)
+            else:
+                explained.append(prospect.explain("next" if taken else "first", None))
+                taken = True
+        return explained
+
+    def _examine(self, number: int, step: RouteStep, inference: InferenceRequest) -> _Prospect:
+        found = [self.list_channels(share.model, step=step) for share in step.models]
+        costs = [target.find_reservation(inference) / NANOS_PER_USD for lines in found for target in lines.targets]
+        mismatch = next(step.condition.list_mismatches(self.traits), None)
+        cause: Cause | None = None
+        reason = None
+        if not costs:
+            cause, reason = "unavailable", "no channel of the step serves its model to this caller"
+        elif mismatch is not None:
+            cause, reason = "unsupported", mismatch
+        elif self.left_usd is not None and min(costs) > self.left_usd:
+            cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} are left"
+        elif not any(lines.served and lines.targets for lines in found):
+            cause = find_obstacle_cause({obstacle for lines in found for obstacle in lines.obstacles})
+            reason = _WHY[cause]
+        return _Prospect(number, step, found, max(costs, default=None), cause, reason)
+
+
+def _build_inference(model: str, operation: Operation, traits: RequestTraits) -> InferenceRequest:
+    """Return a request that reserves what a text of so many tokens reserves: one token for each byte."""
+    chars = traits.prompt_tokens * CHARS_PER_TOKEN
+    output = MAX_RESERVED_OUTPUT if OPERATIONS[operation].output_limit else 0
+    return InferenceRequest(
+        operation,
+        model,
+        {},
+        prompt_chars=chars,
+        max_prompt_tokens=chars,
+        max_output_tokens=output,
+        plain=True,
+        stream=traits.stream,
+    )
