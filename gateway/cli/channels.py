@@ -229,21 +229,31 @@ add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "chan
     "--key", metavar="KEY", help="For requests with this key: id, name or last four characters.  [default: none]"
 )
 @click.option("--operation", help="Such as chat, messages, responses or embeddings.  [default: chat]")
+@click.option("--prompt-tokens", metavar="N", type=click.IntRange(0), help="The prompt's length, for a route's steps.")
+@click.option("--images", is_flag=True, help="The request has images, for a route's steps.")
+@click.option("--tools", is_flag=True, help="The request has tools, for a route's steps.")
+@click.option("--stream", is_flag=True, help="The request is a stream, for a route's steps.")
 @channel_command
 def explain(context: CliContext, model: str | None, named: str | None, **query: Any) -> None:
-    """Explain how MODEL would be routed: channels, price, and remaining quota.
+    """Explain how MODEL, or a route, would be routed: channels, price, and remaining quota.
 
     RANK: the order in which channels are tried; CHANCE: the share among equal priorities. PRICE: per million tokens,
     input/output; '-' if unknown. Nothing is sent or changed. Exits with 1 if no channel can serve the model.
+
+    For a route, the steps come first. VERDICT: first for the step that gets the request, next for one that gets it if
+    the step before fails with a cause in ON, skipped for one that does not get it. RESERVED: the most that the request
+    can cost there.
 
     \b
     Examples:
       gateway explain gpt-5-mini
       gateway explain --model gpt-5-mini --key 3
       gateway explain text-embedding-3-small --operation embeddings --json
+      gateway explain fast --prompt-tokens 50000 --images --key laptop
     """
     if (model is None) == (named is None):
         raise click.UsageError("Give the name of one model")
+    query.update({name: "true" if query[name] else None for name in ("images", "tools", "stream")})
 
     async def work(admin: AdminClient) -> Json:
         await admin.await_models()

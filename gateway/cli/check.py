@@ -36,6 +36,9 @@ def reload(context: admin_client.CliContext) -> None:
 def check(context: admin_client.CliContext) -> None:
     """Check the configuration and test all active channels. Exits with 1 if there is a problem.
 
+    Warns of models without a price, of routes that hide a model or have a step without a channel, and of channels that
+    map a model to another model.
+
     The running gateway tests the channels it uses. If none runs, this command tests the channels of the configuration
     file, without changing the data folder.
 
@@ -51,15 +54,22 @@ def check(context: admin_client.CliContext) -> None:
     except admin_client.CliError as error:
         problems = error.message.splitlines()
     if problems:
-        report: admin_client.Json = {"ok": False, "problems": problems, "channels": [], "unpriced": []}
+        report: admin_client.Json = {"ok": False, "problems": problems, "channels": [], "unpriced": [], "warnings": []}
     else:
-        results, unpriced = admin_client.run_without_trace(context, _test)
-        ok = all(result["ok"] for result in results)
-        report = {"ok": ok, "problems": [], "channels": results, "unpriced": unpriced}
+        report = {"ok": True, "problems": [], **admin_client.run_without_trace(context, _test)}
+        report["ok"] = all(result["ok"] for result in report["channels"])
     print_answer(context, report, functools.partial(print_report, config=context.config))
     exit_unless(report["ok"])
 
 
-async def _test(admin: admin_client.AdminClient) -> tuple[list[admin_client.Json], list[str]]:
-    """Test all active channels; return the results, and the models without a price."""
-    return await admin.test_channels(), list_unpriced(await admin.get("models"))
+async def _test(admin: admin_client.AdminClient) -> admin_client.Json:
+    """Test all active channels; return the results, the models without a price, and warnings about routes."""
+    from gateway.config.loader import read_shipped
+    from gateway.routing.route_warnings import list_map_warnings
+
+    results, unpriced = await admin.test_channels(), list_unpriced(await admin.get("models"))
+    routes, channels = (await admin.get("routes"))["data"], (await admin.get("channels"))["data"]
+    warnings = [warning for route in routes for warning in route["warnings"]]
+    maps = ((channel["name"], channel["model_map"]) for channel in channels)
+    warnings += list_map_warnings(maps, lambda model: read_shipped().find(model) is not None)
+    return {"channels": results, "unpriced": unpriced, "warnings": warnings}

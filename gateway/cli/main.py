@@ -22,6 +22,7 @@ _COMMANDS = {
     "chat": "chat:chat",
     "open": "chat:open_console",
     "explain": "channels:explain",
+    "routes": "routes:routes",
     "requests": "requests:requests",
     "running": "status:running",
     "videos": "videos:videos",

@@ -257,3 +257,5 @@ def print_report(report: Json, *, config: Path | None) -> None:
     click.echo(f"The configuration is valid ({config or 'no file: defaults and environment'}).\n")
     print_tests(report["channels"])
     print_unpriced(report["unpriced"])
+    for warning in report["warnings"]:
+        click.echo(clean(f"{warning}."), err=True)

@@ -1,5 +1,7 @@
 """Prints the routing of a request: candidate channels, prices, and the remaining quotas and limits."""
 
+from collections.abc import Sequence
+
 import click
 
 from gateway.cli.output_channels import format_state
@@ -44,6 +46,16 @@ ROUTE = (
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
     Column("REASON", _format_reason, usual="", shrinks=True, width=16),
 )
+STEP = (Column("STEP", "step", right=True), Column("MODEL", "model", shrinks=True, width=12))
+"""The columns before those of ``ROUTE``, for a route."""
+STEPS = (
+    Column("STEP", "step", right=True),
+    Column("MODELS", lambda step: ", ".join(one["model"] for one in step["models"]), shrinks=True, width=12),
+    Column("VERDICT", "verdict", status=True),
+    Column("RESERVED", lambda step: format_usd(step["reserved_usd"]), right=True),
+    Column("ON", lambda step: ", ".join(step["on"]), shrinks=True, width=12, drop=1),
+    Column("REASON", lambda step: step["reason"] or "", usual="", shrinks=True, width=16),
+)
 ROOM = (
     Column("REMAINING", "owner"),
     Column("LEFT", lambda room: "unlimited" if room["left_usd"] is None else format_usd(room["left_usd"]), right=True),
@@ -56,10 +68,26 @@ ROOM = (
 def print_explanation(found: Json) -> None:
     """Print the channels that may serve a request, and the remaining quotas and limits of its key."""
     click.echo(clean(f"{_format_subject(found)}: {_format_verdict(found)}") + "\n")
-    print_table(ROUTE, [{"model": found["model"], **row} for row in found["channels"]], "No channels.")
+    if found["steps"] is not None:
+        _print_steps(found["steps"])
+    else:
+        print_table(ROUTE, [{"model": found["model"], **row} for row in found["channels"]], "No channels.")
     if found["room"]:
         click.echo()
         print_table(ROOM, [{"owner": owner, **room} for owner, room in found["room"].items()], "")
+
+
+def _print_steps(steps: Sequence[Json]) -> None:
+    print_table(STEPS, steps, "")
+    rows = [
+        {"step": step["step"], "model": model["model"], **row}
+        for step in steps
+        for model in step["models"]
+        for row in model["channels"]
+    ]
+    if rows:
+        click.echo()
+        print_table((*STEP, *ROUTE), rows, "")
 
 
 def _format_subject(found: Json) -> str:

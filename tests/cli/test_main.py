@@ -303,7 +303,7 @@ def test_check_reports_every_problem_of_the_configuration_and_exits_with_1(confi
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 3)
     report = CliRunner().invoke(main, [*words, "--json"])
     assert report.exit_code == 1
-    reported = {"ok": False, "problems": result.stderr.splitlines(), "channels": [], "unpriced": []}
+    reported = {"ok": False, "problems": result.stderr.splitlines(), "channels": [], "unpriced": [], "warnings": []}
     assert json.loads(report.stdout) == reported
     assert not (tmp_path / "data").exists()
 

@@ -1,0 +1,59 @@
+"""Prints routes, the channels of their steps, and the results of their tests."""
+
+from collections.abc import Sequence
+
+import click
+
+from gateway.cli.output import print_fields
+from gateway.cli.output_explain import format_price
+from gateway.cli.step_text import format_step
+from gateway.cli.table import Column, print_table
+from gateway.cli.text import ABSENT, Json, format_value
+
+ROUTES = (
+    Column("ROUTE", "name", shrinks=True, width=12),
+    Column("STEPS", lambda route: " → ".join(format_steps(route)), shrinks=True, width=24),
+    Column("FROM", lambda route: route["source"] + (" (overridden)" if route["overridden"] else "")),
+    Column("ABOUT", "about", usual=ABSENT, shrinks=True, width=12, drop=1),
+)
+SERVED = (
+    Column("STEP", "step", right=True),
+    Column("MODEL", "model", shrinks=True, width=16),
+    Column("WEIGHT", "weight", right=True, usual="1"),
+    Column("CHANNEL", "channel", shrinks=True, width=12),
+    Column("PRICE", lambda row: format_price(row["price"], row["price_multiplier"]), right=True),
+)
+TESTS = (
+    Column("STEP", "step", right=True),
+    Column("MODEL", "model", shrinks=True, width=16),
+    Column("CHANNEL", "channel", shrinks=True, width=12),
+    Column("RESULT", lambda result: "ok" if result["ok"] else f"failed: {result['error']}", shrinks=True, width=24),
+    Column("MS", "ms", right=True),
+)
+_NOT_SERVED: Json = {"channel": "none", "price": None, "price_multiplier": 1}
+
+
+def format_steps(route: Json) -> list[str]:
+    """Format the steps of a route, each as one text."""
+    return [format_step(step) for step in route["step"]]
+
+
+def print_routes(routes: Sequence[Json]) -> None:
+    """Print a table of routes."""
+    print_table(ROUTES, routes, "No routes. Add one with: gateway routes add")
+
+
+def print_route(route: Json) -> None:
+    """Print a route, and the channels that serve each of its steps."""
+    fields = {name: route[name] for name in ("name", "about", "source", "max_attempts", "deadline_s")}
+    print_fields({name: value for name, value in fields.items() if value not in {None, ""}})
+    for number, step in enumerate(format_steps(route), 1):
+        click.echo(f"step {number}  {format_value(step)}")
+    click.echo()
+    rows = [{**served, **channel} for served in route["served"] for channel in served["channels"] or (_NOT_SERVED,)]
+    print_table(SERVED, rows, "")
+
+
+def print_tests(results: Sequence[Json]) -> None:
+    """Print the result of the request to each step."""
+    print_table(TESTS, results, "")
