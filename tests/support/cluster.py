@@ -8,11 +8,12 @@ from typing import Any
 
 import asyncpg
 
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, open_caller
 
 FREQUENT_SERVE = ("tests.support.quick_nodes", "frequent", "serve")
 FENCED_SERVE = ("tests.support.quick_nodes", "fenced", "serve")
-"""Commands of nodes with shorter times than in operation: see ``quick_nodes``."""
+PATIENT_SERVE = ("tests.support.quick_nodes", "patient", "serve")
+"""Commands of nodes with other times than in operation: see ``quick_nodes``."""
 MASTER_KEY = "5a" * 32
 _LEADER = """
 SELECT own.objid FROM pg_locks leader JOIN pg_locks own USING (pid, database)
@@ -77,3 +78,9 @@ async def find_leader(url: str, nodes: Sequence[GatewayProcess]) -> int:
     finally:
         await connection.close()
     return [int((node.data / "node.id").read_text()[:7], 16) + 1 for node in nodes].index(number)
+
+
+async def is_known(nodes: Sequence[GatewayProcess], secret: str) -> bool:
+    """Return whether every node takes requests of the key with this secret."""
+    async with open_caller(secret) as caller:
+        return [(await caller.get(f"{node.url}/v1/models")).status for node in nodes] == [200] * len(nodes)

@@ -12,6 +12,7 @@ import attrs
 from tests.support.gateway_process import GatewayProcess, eventually
 from tests.support.postgres import PostgresServer, owning_pair
 from tests.support.spending_callers import COST_NANOS, is_at_rest
+from tests.support.video_scene import A_VIDEO
 
 _FOUND = """
 SELECT (SELECT count(*) FROM requests WHERE outcome = 'completed'),
@@ -23,12 +24,12 @@ def name_servers(url: str, *servers: PostgresServer) -> str:
     """The URL of the database with all of its servers, in this order."""
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
-    return parts._replace(netloc=f"{user}@{','.join(f'127.0.0.1:{each.port}' for each in servers)}").geturl()
+    return parts._replace(netloc=f"{user}@{','.join(f'{each.host}:{each.port}' for each in servers)}").geturl()
 
 
 @attrs.frozen
 class Pair:
-    """A primary, its asynchronous standby, and the URL of their database with both."""
+    """A primary, its standby, and the URL of their database with both."""
 
     primary: PostgresServer
     standby: PostgresServer
@@ -67,15 +68,34 @@ class Pair:
 
 
 @asynccontextmanager
-async def open_pair() -> AsyncIterator[Pair]:
-    async with owning_pair() as (primary, standby):
-        yield Pair(primary, standby, name_servers(await primary.make_database(), primary, standby))
+async def open_pair(
+    *settings: str, apart: bool = False, good_first: bool = False, sync: bool = False
+) -> AsyncIterator[Pair]:
+    """Start a primary and its standby, with a database.
+
+    Args:
+        settings: the standby's, see ``owning_pair``.
+        apart: there is a network between the two, see ``owning_pair``.
+        good_first: the URL names the standby first.
+        sync: a commit waits for the standby.
+    """
+    async with owning_pair(*settings, apart=apart) as (primary, standby):
+        if sync:
+            await primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            await primary.execute("SELECT pg_reload_conf()")
+        url = await primary.make_database() + ("?sslmode=disable" if apart else "")
+        servers = (standby, primary) if good_first else (primary, standby)
+        yield Pair(primary, standby, name_servers(url, *servers))
 
 
-async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int, repeated: int = 0) -> None:
+async def check_books(
+    nodes: Sequence[GatewayProcess], url: str, served: int, *, repeated: int = 0, videos: int = 0
+) -> None:
     """Every answer is one row and one charge, and nothing is left reserved.
 
-    ``repeated``: how many more were answers to an earlier request again. They have a row each, and no charge.
+    Args:
+        repeated: how many more were answers to an earlier request again. They have a row each, and no charge.
+        videos: how many video jobs were charged.
     """
 
     async def has_settled() -> bool:
@@ -89,7 +109,7 @@ async def check_books(nodes: Sequence[GatewayProcess], url: str, served: int, re
         await node.check_books()
     connection = await asyncpg.connect(url)
     try:
-        found = tuple(await connection.fetchrow(_FOUND))
-        assert found == (served + repeated, served, served * COST_NANOS), found
+        found, charged = tuple(await connection.fetchrow(_FOUND)), served + videos
+        assert found == (charged + repeated, charged, served * COST_NANOS + videos * A_VIDEO), found
     finally:
         await connection.close()

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -21,6 +22,7 @@ import attrs
 import pytest
 
 from gateway.storage.open import open_database
+from tests.support.networks import HERE, THERE, Network, open_network
 from tests.support.sockets import find_free_port
 
 USER = "gateway"
@@ -67,18 +69,30 @@ _numbers = count()
 
 @attrs.frozen
 class PostgresServer:
-    """A server over the files in ``folder``, at a port of the loopback; stopped until ``start``."""
+    """A server over the files in ``folder``; stopped until ``start``.
+
+    ``network``: the server runs at the other end of it, and else at the loopback.
+    """
 
     folder: Path
     port: int
+    network: Network | None = None
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1" if self.network is None else THERE
 
     def name_url(self, database: str) -> str:
-        return f"postgresql://{USER}:hidden@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{USER}:hidden@{self.host}:{self.port}/{database}"
 
     def start(self) -> None:
-        settings = (f"port={self.port}", f"unix_socket_directories={self.folder}", "listen_addresses=127.0.0.1", *QUICK)
-        options = " ".join(f"-c {one}" for one in settings)
-        self._control("start", "-w", "-l", str(self.folder / "log"), "-o", options)
+        place = f"unix_socket_directories={self.folder}", f"listen_addresses={self.host}"
+        options = " ".join(f"-c {one}" for one in (f"port={self.port}", *place, *QUICK))
+        start = partial(self._control, "start", "-w", "-l", str(self.folder / "log"), "-o", options)
+        if self.network is None:
+            start()
+        else:
+            self.network.run_there(start)
 
     def stop(self, mode: str = "immediate") -> None:
         self._control("stop", "-w", "-m", mode)
@@ -221,27 +235,31 @@ async def owning_server() -> AsyncIterator[PostgresServer]:
 
 
 @asynccontextmanager
-async def owning_pair(*settings: str) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
-    """A primary and a standby of the test's own, started; ``settings`` are the standby's."""
-    with tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()) as folder:
-        primary = await _start_copy(Path(folder))
-        running = [primary]
-        try:
-            standby = await asyncio.to_thread(primary.make_standby, Path(folder) / "standby", *settings)
-            await asyncio.to_thread(standby.start)
-            running.append(standby)
-            yield primary, standby
-        finally:
-            for server in running:
-                server.signal(signal.SIGKILL)
+async def owning_pair(*settings: str, apart: bool = False) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
+    """A primary and a standby of the test's own, started; ``settings`` are the standby's.
+
+    ``apart``: this process and the standby are at one end of a new network, and the primary is at the other.
+    """
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="postgres-", dir=find_root()))
+        await asyncio.to_thread(share_server)  # before this process moves to the network: other tests use it
+        primary = await _start_copy(Path(folder), await stack.enter_async_context(open_network()) if apart else None)
+        stack.callback(primary.signal, signal.SIGKILL)
+        standby = await asyncio.to_thread(primary.make_standby, Path(folder) / "standby", *settings)
+        await asyncio.to_thread(standby.start)
+        stack.callback(standby.signal, signal.SIGKILL)
+        yield primary, standby
 
 
-async def _start_copy(folder: Path) -> PostgresServer:
+async def _start_copy(folder: Path, network: Network | None = None) -> PostgresServer:
     """Start a server with the template in ``folder``, over copied files: to make them takes seconds of a processor."""
     shared = await asyncio.to_thread(share_server)
     folder.chmod(0o777)  # the server may run as another user, who makes a standby's folder
-    server = PostgresServer(folder / "data", find_free_port())
+    server = PostgresServer(folder / "data", find_free_port(), network)
     await asyncio.to_thread(_copy, shared.folder.with_name(COPIED), server.folder)
+    if network is not None:
+        with (server.folder / "pg_hba.conf").open("a") as file:
+            file.writelines(f"host {database} all {HERE}/32 trust\n" for database in ("all", "replication"))
     await asyncio.to_thread(server.start)
     return server
 

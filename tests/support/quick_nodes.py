@@ -18,7 +18,9 @@ FENCED = attrs.evolve(FREQUENT, fence_s=2.5, ride_through_s=2.5, credit_wait_s=2
 """For nodes that lose touch with the store, and are not declared dead."""
 MORTAL = attrs.evolve(FENCED, statement_s=1.0, dead_s=5.0, lost_s=1.75)
 """For nodes that are declared dead."""
-PROFILES = {"frequent": FREQUENT, "fenced": FENCED, "mortal": MORTAL}
+PATIENT = attrs.evolve(FREQUENT, fence_s=60.0, ride_through_s=60.0, credit_wait_s=50.0, late_s=60.0, dead_s=120.0)
+"""For nodes whose store is away for longer on a busy machine than requests usually wait."""
+PROFILES = {"frequent": FREQUENT, "fenced": FENCED, "mortal": MORTAL, "patient": PATIENT}
 
 
 if __name__ == "__main__":

@@ -3,19 +3,27 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import attrs
 
 from tests.support.gateway import CHAT, HELLO
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.scripted_upstream import DONE
+
+WHOLE = {**HELLO, "max_tokens": 10}
+STREAM = {**WHOLE, "model": "s", "stream": True}
 
 
 @attrs.frozen
 class Answer:
-    """What a node answered, when (seconds of the monotonic clock), and how long it took; 0 is no answer."""
+    """What a node answered, when (seconds of the monotonic clock), and how long it took.
+
+    A ``status`` of 0 is no answer, or a part of a stream.
+    """
 
     node: int
     key: int
@@ -28,15 +36,21 @@ class Answer:
 class SteadyCallers:
     """Requests of each of ``secrets`` in turn, at each of ``nodes`` in turn.
 
-    Each waits ``within_s`` seconds for its answer.
+    Each waits ``within_s`` seconds for its answer. ``bodies``: sent in turn.
 
     Attributes:
         answers: in the order in which they came.
         sent: how many requests were sent.
     """
 
-    def __init__(self, nodes: Sequence[GatewayProcess], secrets: Sequence[str], within_s: float = 10) -> None:
-        self._nodes, self._secrets, self._within_s = nodes, secrets, within_s
+    def __init__(
+        self,
+        nodes: Sequence[GatewayProcess],
+        secrets: Sequence[str],
+        within_s: float = 10,
+        bodies: Sequence[Mapping[str, Any]] = (WHOLE,),
+    ) -> None:
+        self._nodes, self._secrets, self._within_s, self._bodies = nodes, secrets, within_s, bodies
         self._tasks: set[asyncio.Task[None]] = set()
         self.answers: list[Answer] = []
         self.sent = 0
@@ -76,19 +90,20 @@ class SteadyCallers:
         began_s = time.monotonic()
         while True:
             key, node = self.sent % len(callers), self.sent // len(callers) % len(self._nodes)
-            task = asyncio.create_task(self._call(callers[key], key, node))
+            body = self._bodies[self.sent % len(self._bodies)]
+            task = asyncio.create_task(self._call(callers[key], key, node, body))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             self.sent += 1
             await asyncio.sleep(max(0.0, began_s + self.sent / per_s - time.monotonic()))
 
-    async def _call(self, caller: aiohttp.ClientSession, key: int, node: int) -> None:
+    async def _call(self, caller: aiohttp.ClientSession, key: int, node: int, body: Mapping[str, Any]) -> None:
         began_s, status, retry_after = time.monotonic(), 0, None
         try:
-            body = {**HELLO, "max_tokens": 10}
             async with caller.post(self._nodes[node].url + CHAT, json=body) as response:
-                await response.read()
-                status, retry_after = response.status, response.headers.get("Retry-After")
+                answer = await response.read()
+                if response.status != 200 or "stream" not in body or answer.endswith(DONE):
+                    status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientError, OSError, TimeoutError):
             pass
         now_s = time.monotonic()
