@@ -24,7 +24,7 @@ from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.formats.references.provider_reads import NO_READS, ProviderReads, find_reads, searches
 from gateway.formats.usage.bounds import bound_answer, bound_prompt
-from gateway.formats.usage.detail_bounds import ASKED_FOR, bound_details
+from gateway.formats.usage.detail_bounds import PRICED_REQUEST_FIELDS, bound_details
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.large_work import run_in_thread
 from gateway.request_context import RequestContext
@@ -105,7 +105,7 @@ class QuotaService:
         varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # with the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if inference.plain else await _find_reads(caller, inference)
-        buys_more = not inference.plain and (unit or not ASKED_FOR.isdisjoint(body))
+        buys_more = not inference.plain and (unit or not PRICED_REQUEST_FIELDS.isdisjoint(body))
         longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
         for target in targets:
             bound = target.bound(inference) if varies else inference.need

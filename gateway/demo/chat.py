@@ -73,9 +73,16 @@ def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
     if tools := _choose_tools(chat_request):
         prompt = find_text(chat_request.messages[-1])
-        flow = [(at, part) for at, tool in enumerate(tools) for part in split_fragments(build_arguments(tool, prompt))]
+        flow = [
+            (position, part)
+            for position, tool in enumerate(tools)
+            for part in split_fragments(build_arguments(tool, prompt))
+        ]
         kept = flow[: chat_request.limit]
-        calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
+        calls = [
+            DemoToolCall(tool.name, tuple(part for n, part in kept if n == position))
+            for position, tool in enumerate(tools)
+        ]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
     words = split_pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
@@ -85,7 +92,7 @@ def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
 
 def split_fragments(text: str) -> tuple[str, ...]:
     """Split a tool's arguments into fragments of equal length, regardless of their meaning, as real models do."""
-    return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
+    return tuple(text[index : index + _FRAGMENT_LENGTH] for index in range(0, len(text), _FRAGMENT_LENGTH))
 
 
 def build_arguments(tool: DemoTool, prompt: str) -> str:
@@ -145,4 +152,4 @@ def _clip(text: str) -> str:
 
 
 def _cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
-    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
+    return text[: min((index for stop in stops if (index := text.find(stop)) >= 0), default=len(text))]

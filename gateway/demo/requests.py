@@ -162,14 +162,14 @@ def _parse_messages(value: object) -> tuple[Json, ...]:
 def check_messages(messages: list[Any]) -> None:
     """Raise ``RequestError`` for the first message without a known role, or without content."""
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
+        param = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            raise RequestError(f"'{where}' must be an object with a known 'role'.", param=where)
+            raise RequestError(f"'{param}' must be an object with a known 'role'.", param=param)
         content = message.get("content")
         silent = content is None and message["role"] in {"assistant", "function"}
         if not silent and not isinstance(content, str) and not _are_parts(content):
-            message_text = f"'{where}.content' must be a string or a list of content parts."
-            raise RequestError(message_text, param=f"{where}.content")
+            message_text = f"'{param}.content' must be a string or a list of content parts."
+            raise RequestError(message_text, param=f"{param}.content")
 
 
 def _are_parts(content: object) -> bool:

@@ -70,7 +70,7 @@ class _Filler:
         minimum = _find_size(schema, "minItems", depth < _OPTIONAL_DEPTH)
         maximum = _find_size(schema, "maxItems", _MOST_VALUES)
         wanted = min(max(minimum, len(first)), maximum)
-        return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
+        return [self.fill(first[index] if index < len(first) else items, depth + 1) for index in range(wanted)]
 
     def _resolve(self, schema: Any) -> Json:
         """Resolve local references and take the first alternative, until the schema has a type."""

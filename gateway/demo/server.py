@@ -179,11 +179,11 @@ class DemoResponse:
             message["content"] = None
             message["tool_calls"] = [
                 {
-                    "id": self._call_id(index, at),
+                    "id": self._call_id(index, call_index),
                     "type": "function",
                     "function": {"name": call.name, "arguments": "".join(call.fragments)},
                 }
-                for at, call in enumerate(answer.calls)
+                for call_index, call in enumerate(answer.calls)
             ]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
@@ -193,17 +193,20 @@ class DemoResponse:
             index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None}
         )
         yield from (_build_chunk_choice(index, {"content": piece}) for piece in answer.pieces)
-        for at, call in enumerate(answer.calls):
-            opening = {"id": self._call_id(index, at), "type": "function"}
+        for call_index, call in enumerate(answer.calls):
+            opening = {"id": self._call_id(index, call_index), "type": "function"}
             yield _build_chunk_choice(
-                index, {"tool_calls": [{"index": at, **opening, "function": _build_function("", name=call.name)}]}
+                index,
+                {"tool_calls": [{"index": call_index, **opening, "function": _build_function("", name=call.name)}]},
             )
             for fragment in call.fragments:
-                yield _build_chunk_choice(index, {"tool_calls": [{"index": at, "function": _build_function(fragment)}]})
+                yield _build_chunk_choice(
+                    index, {"tool_calls": [{"index": call_index, "function": _build_function(fragment)}]}
+                )
         yield _build_chunk_choice(index, {}, answer.finish_reason)
 
-    def _call_id(self, index: int, at: int) -> str:
-        return f"call_{self.id}_{index}_{at}"
+    def _call_id(self, index: int, call_index: int) -> str:
+        return f"call_{self.id}_{index}_{call_index}"
 
 
 def _build_function(arguments: str, **name: str) -> Json:

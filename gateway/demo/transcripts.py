@@ -60,7 +60,7 @@ def _build_segments(heard: DemoTranscript) -> list[Json]:
     sentences = [found for found in _SENTENCE.finditer(heard.text) if found[0].strip()]
     return [
         {
-            "id": at,
+            "id": index,
             "seek": 0,
             "start": round(found.start() * rate, 2),
             "end": round(found.end() * rate, 2),
@@ -71,5 +71,5 @@ def _build_segments(heard: DemoTranscript) -> list[Json]:
             "compression_ratio": 1.0,
             "no_speech_prob": 0.0,
         }
-        for at, found in enumerate(sentences)
+        for index, found in enumerate(sentences)
     ]

@@ -46,7 +46,7 @@ class Speech:
     def write(self, beep: int) -> bytes:
         """Return the samples of one word: a fading beep and silence; 16 bits each, little-endian, one channel."""
         step = 2 * math.pi * self.tone_hz / SAMPLE_RATE
-        values = [int(_LOUDNESS * (1 - at / beep) * math.sin(step * at)) for at in range(beep)]
+        values = [int(_LOUDNESS * (1 - position / beep) * math.sin(step * position)) for position in range(beep)]
         return struct.pack(f"<{beep}h", *values) + bytes(2 * self.silence)
 
 
@@ -132,8 +132,8 @@ def _parse_rate(layout: bytes) -> int | None:
 
 def _parse_info(body: bytes) -> Iterator[tuple[bytes, str]]:
     """Yield kind and text of each entry of an information list."""
-    at = 4
-    while body[:4] == b"INFO" and at + 8 <= len(body):
-        kind, length = struct.unpack_from("<4sI", body, at)
-        yield kind, body[at + 8 : at + 8 + length].rstrip(b"\0").decode(errors="replace")
-        at += 8 + length + length % 2
+    position = 4
+    while body[:4] == b"INFO" and position + 8 <= len(body):
+        kind, length = struct.unpack_from("<4sI", body, position)
+        yield kind, body[position + 8 : position + 8 + length].rstrip(b"\0").decode(errors="replace")
+        position += 8 + length + length % 2

@@ -50,8 +50,8 @@ def parse_file_form(form: ReceivedForm) -> NewFile:
     """Parse the form of a new file. Raises ``InvalidRequest``."""
     upload = find_file(form, "file")
     body = parse_fields(form, _FORM)
-    kept = {name: body[key] for name, key in (("anchor", _ANCHOR), ("seconds", _SECONDS)) if key in body}
-    return NewFile(upload.filename[-_NAME_CHARS:], _parse_purpose(body), parse_expires_after(kept or None))
+    expiry_fields = {name: body[key] for name, key in (("anchor", _ANCHOR), ("seconds", _SECONDS)) if key in body}
+    return NewFile(upload.filename[-_NAME_CHARS:], _parse_purpose(body), parse_expires_after(expiry_fields or None))
 
 
 def find_file(form: ReceivedForm, field: str) -> Upload:
@@ -116,7 +116,7 @@ def _parse_text(body: Body, name: str, maximum: int) -> str:
 
 def build_file(file: ClientFile) -> Body:
     """Build the file object."""
-    shown: Body = {
+    body: Body = {
         "id": file.id,
         "object": "file",
         "bytes": file.bytes,
@@ -125,7 +125,7 @@ def build_file(file: ClientFile) -> Body:
         "purpose": file.purpose,
         "status": "processed",
     }
-    return shown if file.expires_ms is None else {**shown, "expires_at": file.expires_ms // 1000}
+    return body if file.expires_ms is None else {**body, "expires_at": file.expires_ms // 1000}
 
 
 def build_deleted_file(file_id: str) -> Body:
@@ -153,12 +153,12 @@ def build_part(part: UploadPart) -> Body:
     return {"id": part.id, "object": "upload.part", "created_at": part.created_ms // 1000, "upload_id": part.upload_id}
 
 
-def build_list(items: Sequence[dict[str, Any]], *, more: bool) -> Body:
+def build_list(items: Sequence[dict[str, Any]], *, has_more: bool) -> Body:
     """Build one page of a list of files or batches."""
     return {
         "object": "list",
         "data": list(items),
         "first_id": items[0]["id"] if items else None,
         "last_id": items[-1]["id"] if items else None,
-        "has_more": more,
+        "has_more": has_more,
     }

@@ -7,7 +7,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import PART_TOKENS, bound_text
-from gateway.formats.wire.fields import Body, name_json_type, parse_model, refuse_missing
+from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_model
 
 DEFAULT_MODEL = "omni-moderation-latest"
 """OpenAI's default if the client names no model."""
@@ -16,7 +16,7 @@ DEFAULT_MODEL = "omni-moderation-latest"
 def parse_moderations_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
-    counts = [_count_item(item, where) for item, where in _list_input(body)]
+    counts = [_count_item(item, param) for item, param in _list_input(body)]
     return InferenceRequest(
         operation="moderations",
         model=model,
@@ -29,7 +29,7 @@ def parse_moderations_inference(body: Body) -> InferenceRequest:
 def _list_input(body: Body) -> list[tuple[object, str]]:
     value = body.get("input")
     if value is None:
-        raise refuse_missing(body, "input")
+        raise make_missing_error(body, "input")
     if isinstance(value, str):
         return [(value, "input")]
     if not isinstance(value, list):
@@ -39,14 +39,14 @@ def _list_input(body: Body) -> list[tuple[object, str]]:
     return [(item, f"input[{index}]") for index, item in enumerate(value)]
 
 
-def _count_item(item: object, where: str) -> tuple[int, int]:
+def _count_item(item: object, param: str) -> tuple[int, int]:
     text = item
     if isinstance(item, dict) and isinstance(item.get("type"), str):
         text = item.get("text")
         if not isinstance(text, str):
             return 0, PART_TOKENS
     if not isinstance(text, str):
-        raise InvalidRequest(f"'{where}' must be a string or an object with a 'type'", param=where)
+        raise InvalidRequest(f"'{param}' must be a string or an object with a 'type'", param=param)
     return len(text), 1 + bound_text(text)
 
 

@@ -20,7 +20,7 @@ from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import IMAGE_BACKEND_FORMAT, PassthroughFormat
 from gateway.formats.stream import StreamTransform
-from gateway.formats.translator import PLAIN, TOO_DEEP, ResponseIdentity, ResponseMode, Translator
+from gateway.formats.translator import PLAIN_MODE, TOO_DEEP, ResponseIdentity, ResponseMode, Translator
 from gateway.formats.wire.request_body import AdaptedBody, Payload
 
 Body = dict[str, Any]
@@ -32,23 +32,23 @@ class _Passthrough:
 
     inference: InferenceRequest
     identity: ResponseIdentity
-    direct: PassthroughFormat
+    direct_format: PassthroughFormat
     mode: ResponseMode
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     @property
     def path(self) -> str | None:
-        find = self.direct.find_path
+        find = self.direct_format.find_path
         return None if find is None else find(self.inference, self.identity.model)
 
     def write_body(self) -> Payload:
-        body = self.direct.write(self.inference, self.identity.model)
+        body = self.direct_format.write(self.inference, self.identity.model)
         if type(body) is AdaptedBody:
             self.adapted = tuple(dict.fromkeys((*self.adapted, *body.adapted)))
         return body
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
-        transform = self.direct.transform(self.inference, secrets)
+        transform = self.direct_format.transform(self.inference, secrets)
         if type(transform) is ChatPassthrough:
             transform.note_repaired = self._note_repaired
         return transform
@@ -59,13 +59,13 @@ class _Passthrough:
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            return self.direct.build_whole(raw, self.inference, secrets)
+            return self.direct_format.build_whole(raw, self.inference, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(TOO_DEEP) from None
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            parsed = self.direct.read(raw, self.inference, self.identity, secrets)
+            parsed = self.direct_format.read(raw, self.inference, self.identity, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(TOO_DEEP) from None
         if parsed[0] is not raw and self.inference.operation == "chat":
@@ -80,14 +80,19 @@ def make_translator(
     inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
     """Return the translator for ``wire``. ``custom_tools``: the provider supports custom tools in chats."""
-    foreign = (
+    chat_format = (
         not custom_tools
         and inference.operation == "chat"
         and ("tools" in inference.body or any(map(_GET_CALLS, inference.body["messages"])))
         and has_custom(inference.body)
     )
-    if foreign or (wire in TRANSLATED and NATIVE.get(inference.operation, wire) != wire):
+    if chat_format or (wire in TRANSLATED and NATIVE.get(inference.operation, wire) != wire):
         return ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], PROVIDER_FORMATS[wire])
     formats = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS)
-    direct = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT
-    return _Passthrough(inference, identity, direct, PLAIN if direct.find_mode is None else direct.find_mode(inference))
+    direct_format = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT
+    return _Passthrough(
+        inference,
+        identity,
+        direct_format,
+        PLAIN_MODE if direct_format.find_mode is None else direct_format.find_mode(inference),
+    )

@@ -18,7 +18,7 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import PassthroughFormat, unchanged_answer, without_identity
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
-from gateway.formats.wire.fields import Body, name_json_type, parse_integer, parse_list, parse_model, refuse_missing
+from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_integer, parse_list, parse_model
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
@@ -45,7 +45,7 @@ def parse_rerank_inference(body: Body) -> InferenceRequest:
     query_chars, query_bound = _count_item(body.get("query"), "query")
     documents = parse_list(body, "documents")
     if not documents:
-        raise refuse_missing(body, "documents", "at least one document")
+        raise make_missing_error(body, "documents", "at least one document")
     if len(documents) > MAX_DOCUMENTS:
         raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
@@ -63,13 +63,13 @@ def parse_rerank_inference(body: Body) -> InferenceRequest:
     )
 
 
-def _count_item(item: object, where: str) -> tuple[int, int]:
+def _count_item(item: object, param: str) -> tuple[int, int]:
     if item is None:
-        raise InvalidRequest(f"Missing required field '{where}'", param=where)
+        raise InvalidRequest(f"Missing required field '{param}'", param=param)
     if isinstance(item, str):
         return len(item), bound_text(item)
     if not isinstance(item, dict):
-        raise InvalidRequest(f"'{where}' must be a string or an object, not {name_json_type(item)}", param=where)
+        raise InvalidRequest(f"'{param}' must be a string or an object, not {name_json_type(item)}", param=param)
     fields = list(_list_fields(item))
     texts = [value for name, value in fields if name not in _MEDIA and isinstance(value, str)]
     return sum(map(len, texts)), sum(_bound_field(name, value) for name, value in fields)

@@ -100,15 +100,15 @@ class StreamTransform(Protocol):
 class StreamState:
     """Base class of stream transforms: the end state, and the output of a thread's ``read``.
 
-    ``closed`` is stored because it is read for every piece. ``waiting``: data that a thread has yet to ``read``.
+    ``closed`` is stored because it is read for every piece. ``pending_data``: data that a thread has yet to ``read``.
     """
 
-    __slots__ = ("_ended", "_error", "_read", "closed", "waiting")
+    __slots__ = ("_ended", "_error", "_read", "closed", "pending_data")
 
     def __init__(self) -> None:
         self._ended = False
         self._error: ProviderError | None = None
-        self._read = self.waiting = b""
+        self._read = self.pending_data = b""
         self.closed = False
 
     def feed(self, data: bytes) -> bytes:
@@ -138,8 +138,8 @@ class StreamState:
         self._read = self.feed(data)
 
     def write(self) -> bytes:
-        out, self._read = self._read, b""
-        return out
+        data, self._read = self._read, b""
+        return data
 
     @property
     def ended(self) -> bool:
@@ -179,19 +179,21 @@ class PassthroughStream(StreamState):
     with a valid error event.
     """
 
-    __slots__ = ("_begun", "_secrets", "_splitter", "events")
+    __slots__ = ("_secrets", "_splitter", "_started", "events")
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
-        self._begun = False
+        self._started = False
         self.events = 0
 
     @property
     def heavy(self) -> bool:
         splitter = self._splitter
-        return bool(self._read) or (splitter.waiting and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed)
+        return bool(self._read) or (
+            splitter.has_pending and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed
+        )
 
     def _feed_slowly(self, data: bytes) -> bytes:
         if self.closed:
@@ -209,8 +211,8 @@ class PassthroughStream(StreamState):
     def _pass(self, event: bytes) -> bytes:
         if self.closed:
             return b""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             event = event.removeprefix(sse.BOM)
         if not (event.isascii() or sse.is_utf8(event)):
             return self._refuse("The provider sent an event that is not UTF-8")
@@ -306,10 +308,10 @@ class UsageCounter:
     """Counts the usage of a sequence of events. ``events``: number of events that belong to an answer."""
 
     # ``_texts``: the last texts that are not large; for a short answer, all of them.
-    __slots__ = ("_begun", "_large", "_large_tokens", "_texts", "_usage", "events")
+    __slots__ = ("_large", "_large_tokens", "_start_usage", "_texts", "_usage", "events")
 
     def __init__(self) -> None:
-        self._begun: Usage | None = None
+        self._start_usage: Usage | None = None
         self._usage: Usage | None = None
         self._texts: deque[str] = deque(maxlen=_SAMPLED_EVENTS)
         self._large = self._large_tokens = 0
@@ -331,7 +333,7 @@ class UsageCounter:
                 else:
                     self._count_large(event.arguments)
             case MessageStart():  # not part of an answer: before one begins, the gateway may still try another channel
-                self._begun = event.usage
+                self._start_usage = event.usage
             case UsageReport():
                 self._usage = event.usage
             case LogprobsReport():  # belongs to a text, which is counted already
@@ -353,13 +355,13 @@ class UsageCounter:
             return fill_counts(self._usage, inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
-        begun = self._begun or Usage(estimate_prompt(inference))
-        return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
+        usage = self._start_usage or Usage(estimate_prompt(inference))
+        return attrs.evolve(usage, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
-        sampled = len(self._texts)
-        total = self.events - self._large if sampled == _SAMPLED_EVENTS else sampled
-        return self._large_tokens + estimate_sample(self._texts, sampled, total)
+        sample_count = len(self._texts)
+        total = self.events - self._large if sample_count == _SAMPLED_EVENTS else sample_count
+        return self._large_tokens + estimate_sample(self._texts, sample_count, total)
 
 
 def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> Usage:
@@ -387,7 +389,7 @@ class TranslatingStream(StreamState):
 
     @property
     def heavy(self) -> bool:
-        return not self.closed and bool(self._read or self.waiting or self._reader.held_bytes > LARGE_EVENT_BYTES)
+        return not self.closed and bool(self._read or self.pending_data or self._reader.held_bytes > LARGE_EVENT_BYTES)
 
     @property
     def ends_heavily(self) -> bool:
@@ -398,27 +400,27 @@ class TranslatingStream(StreamState):
 
     def feed(self, data: bytes) -> bytes:
         if self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES:
-            self.waiting += data  # a thread reads it: this may be the end, where the writer repeats all texts
+            self.pending_data += data  # a thread reads it: this may be the end, where the writer repeats all texts
             return b""
         return b"" if self.closed else self._pass(self._reader.feed(data))
 
     def read(self, data: bytes) -> None:
-        data, self.waiting = self.waiting + data, b""
+        data, self.pending_data = self.pending_data + data, b""
         self._read = b"" if self.closed else self._pass(self._reader.feed(data))
 
     def finish(self) -> bytes:
         if self.ended:
             return b""
-        written = b""
-        if self.waiting:
+        output = b""
+        if self.pending_data:
             self.read(b"")
-            written = self.write()
-        written += b"" if self.closed else self._pass(self._reader.finish())
+            output = self.write()
+        output += b"" if self.closed else self._pass(self._reader.finish())
         if self.error is not None:
             raise self.error
         if not self.closed:
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
-        return written
+        return output
 
     @property
     def noise(self) -> int:
@@ -438,15 +440,15 @@ class TranslatingStream(StreamState):
         return OPERATIONS[self._inference.operation].requires_usage and not self._meter.reported
 
     def _pass(self, events: list[Event]) -> bytes:
-        written = []
+        output = []
         for event in events:
             if type(event) is StreamError:
                 self.error = event.error
                 break
             try:
                 if type(event) is StreamEnd and self._lacks_usage:
-                    written.append(self._writer.write(UsageReport(self._meter.parse_usage(self._inference))))
-                written.append(self._writer.write(event))
+                    output.append(self._writer.write(UsageReport(self._meter.parse_usage(self._inference))))
+                output.append(self._writer.write(event))
             except ProviderBadResponse as error:
                 self.error = error
                 break
@@ -455,7 +457,7 @@ class TranslatingStream(StreamState):
                 break
             self._meter.note(event)
         self.events = self._meter.events
-        return b"".join(written)
+        return b"".join(output)
 
 
 def strip_beginning(data: bytes) -> bytes:
@@ -463,14 +465,14 @@ def strip_beginning(data: bytes) -> bytes:
     return data.lstrip(_BLANK)
 
 
-def is_json(begun: bytes) -> bool:
+def is_json(head: bytes) -> bool:
     """Return whether an answer with this beginning is JSON: event stream lines never begin with a bracket."""
-    return begun.startswith((b"{", b"["))
+    return head.startswith((b"{", b"["))
 
 
-def is_event_stream(begun: bytes) -> bool:
+def is_event_stream(head: bytes) -> bool:
     """Return whether an answer with this beginning is an event stream. The first piece may end within a field name."""
-    return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
+    return head.startswith(_FIELDS) or any(field.startswith(head) for field in _FIELDS)
 
 
 def check_parts(raw: bytes) -> None:
@@ -484,12 +486,12 @@ def check_parts(raw: bytes) -> None:
 class JsonOrStream(StreamState):
     """Buffers a complete answer, which ``write`` converts into stream bytes and usage; see ``StreamTransform``."""
 
-    __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")
+    __slots__ = ("_held_bytes", "_pieces", "_usage", "_write", "events")
 
     def __init__(self, write: Callable[[bytes], tuple[bytes, Usage]]) -> None:
         super().__init__()
         self._write = write
-        self._held: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._held_bytes = 0
         self._usage = NO_USAGE
         self.events = 0
@@ -497,12 +499,12 @@ class JsonOrStream(StreamState):
     def feed(self, data: bytes) -> bytes:
         self._held_bytes += len(data)
         if self._held_bytes > MAX_WHOLE_BYTES:
-            self._held.clear()
+            self._pieces.clear()
             self.error = ProviderBadResponse(
                 f"The provider's answer is larger than {MAX_WHOLE_BYTES} bytes", phase="body"
             )
         else:
-            self._held.append(data)
+            self._pieces.append(data)
         return b""
 
     @property
@@ -515,12 +517,12 @@ class JsonOrStream(StreamState):
     def finish(self) -> bytes:
         if self.error is not None:
             raise self.error
-        raw = b"".join(self._held)
-        self._held.clear()
+        raw = b"".join(self._pieces)
+        self._pieces.clear()
         check_parts(raw)
-        written, self._usage = self._write(raw)
+        output, self._usage = self._write(raw)
         self.events, self.ended = 1, True
-        return written
+        return output
 
     def parse_usage(self) -> Usage:
         return self._usage

@@ -17,11 +17,11 @@ TAIL_BYTES = 16 * 1024
 SLACK_BYTES = 2 * 1024
 """Bytes kept beyond the tail before trimming, to avoid a trim for every piece."""
 _FULL_BYTES = TAIL_BYTES + SLACK_BYTES
-DONE = b"[DONE]"
+DONE_MARK = b"[DONE]"
 _END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
-_LONGEST_MARK_START = 7
+_MAX_MARK_START = 7
 _USAGE_KEY = b'"usage"'
-_LONGEST_EVENT_END = 4
+_MAX_EVENT_END = 4
 _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -31,14 +31,14 @@ class HeadTailBuffer:
     ``pieces``: the tail and up to ``SLACK_BYTES`` before it. ``room``: bytes that fit before the next trim.
     """
 
-    __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")
+    __slots__ = ("_dropped_bytes", "_head", "_head_room", "pieces", "room")
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.room = _FULL_BYTES
         self._head: list[bytes] = []
         self._head_room = HEAD_BYTES
-        self._gone = 0
+        self._dropped_bytes = 0
 
     def feed(self, data: bytes) -> None:
         self.pieces.append(data)
@@ -57,23 +57,23 @@ class HeadTailBuffer:
                 self._head.append(piece)
                 self._head_room -= len(piece)
         del pieces[:count]
-        gone = SLACK_BYTES - self.room - excess
-        self._gone += gone
-        self.room += gone
+        dropped = SLACK_BYTES - self.room - excess
+        self._dropped_bytes += dropped
+        self.room += dropped
 
     @property
     def size(self) -> int:
-        return self._gone + _FULL_BYTES - self.room
+        return self._dropped_bytes + _FULL_BYTES - self.room
 
     @property
     def head(self) -> bytes:
-        found, room = list(self._head), self._head_room
+        pieces, room = list(self._head), self._head_room
         for piece in self.pieces:
             if room <= 0:
                 break
-            found.append(piece)
+            pieces.append(piece)
             room -= len(piece)
-        return b"".join(found)
+        return b"".join(pieces)
 
     @property
     def tail(self) -> bytes:
@@ -83,7 +83,7 @@ class HeadTailBuffer:
     @property
     def whole(self) -> bool:
         self.trim()
-        return not self._gone
+        return not self._dropped_bytes
 
 
 @frozen
@@ -95,15 +95,15 @@ class StreamTail:
     sample: str
 
 
-NOTHING = StreamTail(0, 0, "")
+EMPTY_TAIL = StreamTail(0, 0, "")
 
 
 def find_last_usage(raw: bytes) -> Usage | None:
     """Return the last plausible usage in the end of a stream, up to the end mark; None if there is none."""
     end = _find_end_mark(raw)
-    while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
-        start = max(raw.rfind(b"\n\n", 0, at), raw.rfind(b"\r\n\r\n", 0, at), 0)
-        for value in reversed(list(_parse_chunks(raw[start : end + _LONGEST_EVENT_END]))):
+    while (position := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
+        start = max(raw.rfind(b"\n\n", 0, position), raw.rfind(b"\r\n\r\n", 0, position), 0)
+        for value in reversed(list(_parse_chunks(raw[start : end + _MAX_EVENT_END]))):
             usage = parse_usage(value.get("usage"), completes=True)
             if usage is not None:
                 tier = value.get("service_tier")
@@ -114,12 +114,12 @@ def find_last_usage(raw: bytes) -> Usage | None:
 
 def _find_end_mark(raw: bytes) -> int:
     """Return the offset of the end mark; the length of ``raw`` if there is none. Marks inside a text are ignored."""
-    at = raw.find(DONE)
-    while at >= 0:  # searching only with the pattern would take ten times as long
-        mark = _END_MARK.search(raw, max(at - _LONGEST_MARK_START, 0), at + len(DONE))
-        if mark:
-            return mark.start()
-        at = raw.find(DONE, at + 1)
+    position = raw.find(DONE_MARK)
+    while position >= 0:  # searching only with the pattern would take ten times as long
+        match = _END_MARK.search(raw, max(position - _MAX_MARK_START, 0), position + len(DONE_MARK))
+        if match:
+            return match.start()
+        position = raw.find(DONE_MARK, position + 1)
     return len(raw)
 
 
@@ -142,7 +142,7 @@ def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
         payload = sse.parse_data(event)
         if not payload:
             continue
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             return
         value = parse_chunk(payload)
         if value is not None and not value.get("error") and isinstance(value.get("choices"), list):
@@ -163,9 +163,9 @@ def parse_chunk(payload: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def parse_choice(choice: dict[str, Any], where: str) -> str:
+def parse_choice(choice: dict[str, Any], param: str) -> str:
     """Return the text of a choice from its delta, message or ``text``, with reasoning and tool calls, each once."""
-    delta = choice.get(where)
+    delta = choice.get(param)
     if not isinstance(delta, dict):
         delta = {}
     texts = [choice.get("text"), *dict.fromkeys(str(delta.get(key) or "") for key in _CONTENT_KEYS)]

@@ -46,7 +46,7 @@ class ResponseMode:
         return self.media_type if self.media_type == "application/json" else "*/*"
 
 
-PLAIN = ResponseMode()
+PLAIN_MODE = ResponseMode()
 
 
 class Translator(Protocol):

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 def find_model(models: Mapping[str, T], name: str) -> T:
     """Return the table entry of a model. Raises ``InvalidRequest`` if there is none."""
-    found = models.get(name)
-    if found is None:
+    model = models.get(name)
+    if model is None:
         raise InvalidRequest(f"The provider's models are {', '.join(models)}", param="model")
-    return found
+    return model

@@ -55,11 +55,11 @@ MAX_TAGS = 4
 STRETCHES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
-PLAIN = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
+PLAIN_CEILING = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
 MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
 LOSSY = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
-SEEN = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
-UNSEEN = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
+SEEN_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
+UNSEEN_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
 
 _SECOND_MS = 1_000
 _TAG_MARK = b"ID3"
@@ -80,65 +80,65 @@ async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.
     if not inference.files:
         return inference
     lengths = [await _measure_file(upload.spooled, rng) for upload in inference.files]
-    heard = zip(inference.files, lengths, strict=True)
-    files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in heard)
+    measured = zip(inference.files, lengths, strict=True)
+    files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in measured)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
     max_prompt_tokens = inference.max_prompt_tokens + audio.count_heard_tokens(sound_ms)
     return attrs.evolve(inference, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
-async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
-    head = await spooled.read(0, BLOCK_BYTES)
+async def _measure_file(file: Spooled, rng: RandomSource) -> audio.Length:
+    head = await file.read(0, BLOCK_BYTES)
     if audio.is_wav(head):
-        return audio.estimate_length(audio.find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
+        return audio.estimate_length(audio.find_wav_seconds(head, file.size), None, file.size, PLAIN_CEILING)
     if head.startswith(audio.OGG_MARK):
-        return await _measure_ogg(spooled, head, rng)
+        return await _measure_ogg(file, head, rng)
     if head.startswith(audio.WEBM_HEAD):
-        return await _measure_webm(spooled, head, rng)
-    reported = await _measure_by_header(spooled, partial := _PartialFile(spooled.size, head))
+        return await _measure_webm(file, head, rng)
+    header_s = await _measure_by_header(file, partial := _PartialFile(file.size, head))
     if head.startswith(frames.FLAC_MARK):
-        seen = None if reported is None else await _sample(spooled, 0, frames.make_flac_finder(head), rng)
-        return audio.estimate_length(reported, seen, spooled.size, PLAIN)
+        sampled_s = None if header_s is None else await _sample(file, 0, frames.make_flac_finder(head), rng)
+        return audio.estimate_length(header_s, sampled_s, file.size, PLAIN_CEILING)
     if head.startswith(_TAG_MARK) or frames.is_mpeg(head):
-        return await _measure_mp3(spooled, reported, rng)
-    seen = frames.count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
-    return _weigh_container(reported, seen, spooled.size)
+        return await _measure_mp3(file, header_s, rng)
+    sampled_s = frames.count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
+    return _weigh_container(header_s, sampled_s, file.size)
 
 
-def _weigh_container(reported: float | None, seen: float, size: int) -> audio.Length:
+def _weigh_container(header_s: float | None, sampled_s: float, size: int) -> audio.Length:
     return (
-        audio.estimate_length(reported, seen, size, SEEN)
-        if seen
-        else audio.estimate_length(reported, None, size, UNSEEN)
+        audio.estimate_length(header_s, sampled_s, size, SEEN_CEILING)
+        if sampled_s
+        else audio.estimate_length(header_s, None, size, UNSEEN_CEILING)
     )
 
 
-async def _measure_ogg(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
-    reported = await _find_ogg_seconds(spooled, head)
-    seen = None if reported is None else await _sample(spooled, 0, frames.make_ogg_finder(head), rng)
-    return audio.estimate_length(reported, seen, spooled.size, LOSSY)
+async def _measure_ogg(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
+    header_s = await _find_ogg_seconds(file, head)
+    sampled_s = None if header_s is None else await _sample(file, 0, frames.make_ogg_finder(head), rng)
+    return audio.estimate_length(header_s, sampled_s, file.size, LOSSY)
 
 
-async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
-    reported = await _find_webm_seconds(spooled, head)
-    seen = await _sample(spooled, 0, frames.find_webm_packets, rng) if frames.is_opus_only(head) else 0.0
-    return _weigh_container(reported, seen, spooled.size)
+async def _measure_webm(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
+    header_s = await _find_webm_seconds(file, head)
+    sampled_s = await _sample(file, 0, frames.find_webm_packets, rng) if frames.is_opus_only(head) else 0.0
+    return _weigh_container(header_s, sampled_s, file.size)
 
 
-async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> audio.Length:
+async def _measure_mp3(file: Spooled, header_s: float | None, rng: RandomSource) -> audio.Length:
     """Return the length of an MP3 without its tags, which may contain images."""
-    start = await _skip_tags(spooled)
-    if not frames.is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
-        return audio.estimate_length(None, None, spooled.size, MP3)
-    seen = None if reported is None else await _sample(spooled, start, frames.find_mpeg_frames, rng)
-    return audio.estimate_length(reported, seen, spooled.size - start, MP3)
+    start = await _skip_tags(file)
+    if not frames.is_mpeg((await file.read(start, BLOCK_BYTES)).lstrip(b"\0")):
+        return audio.estimate_length(None, None, file.size, MP3)
+    sampled_s = None if header_s is None else await _sample(file, start, frames.find_mpeg_frames, rng)
+    return audio.estimate_length(header_s, sampled_s, file.size - start, MP3)
 
 
-async def _skip_tags(spooled: Spooled) -> int:
+async def _skip_tags(file: Spooled) -> int:
     """Return the offset of the audio after ID3v2 tags (id3.org/id3v2.4.0-structure, 3.1)."""
     start = 0
     for _ in range(MAX_TAGS):
-        tag = await spooled.read(start, _TAG_HEAD_BYTES)
+        tag = await file.read(start, _TAG_HEAD_BYTES)
         if not tag.startswith(_TAG_MARK) or len(tag) < _TAG_HEAD_BYTES:
             break
         length = sum((byte & 127) << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
@@ -146,72 +146,75 @@ async def _skip_tags(spooled: Spooled) -> int:
     return start
 
 
-async def _sample(spooled: Spooled, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
+async def _sample(file: Spooled, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
     """Return the seconds of audio from ``start`` on, by the frames that begin in a few random stretches.
 
     Each stretch lies in its own share of the file; a short file is searched completely.
     """
-    size = max(spooled.size - start, 1)
+    size = max(file.size - start, 1)
     share = max(size / STRETCHES, BLOCK_BYTES)
     seconds = looked = 0.0
     for number in range(STRETCHES):
-        at = int(number * share + rng() * (share - BLOCK_BYTES))
-        stretch = min(BLOCK_BYTES, size - at)
-        if stretch <= 0:
+        position = int(number * share + rng() * (share - BLOCK_BYTES))
+        block_size = min(BLOCK_BYTES, size - position)
+        if block_size <= 0:
             break
-        block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may extend beyond the block
-        seconds += frames.measure_seconds(block, stretch, find)
-        looked += stretch
+        block = await file.read(start + position, 2 * BLOCK_BYTES)  # a page may extend beyond the block
+        seconds += frames.measure_seconds(block, block_size, find)
+        looked += block_size
     return seconds * size / looked
 
 
-async def _find_ogg_seconds(spooled: Spooled, head: bytes) -> float | None:
+async def _find_ogg_seconds(file: Spooled, head: bytes) -> float | None:
     """Return the seconds from the last page. A parser would have to read all pages before it."""
     rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first is None:
         return None
 
     def read_end(page: bytes) -> int | None:
-        found = audio.parse_ogg_page(page)
-        return found[0] if found and found[1] == first[1] else None
+        end = audio.parse_ogg_page(page)
+        return end[0] if end and end[1] == first[1] else None
 
-    last = await _find_last(spooled, audio.OGG_MARK, audio.OGG_PAGE_BYTES, read_end)
+    last = await _find_last(file, audio.OGG_MARK, audio.OGG_PAGE_BYTES, read_end)
     return None if last is None else (last[1] - rate[1]) / rate[0]
 
 
-async def _find_webm_seconds(spooled: Spooled, head: bytes) -> float | None:
+async def _find_webm_seconds(file: Spooled, head: bytes) -> float | None:
     """Return the longer of the header's length and the last cluster's time; without a header, an estimate."""
-    reported = audio.find_webm_seconds(head)
+    header_s = audio.find_webm_seconds(head)
     last = await _find_last(
-        spooled, audio.WEBM_MARK, audio.CLUSTER_BYTES, lambda cluster: audio.parse_cluster_seconds(head, cluster)
+        file, audio.WEBM_MARK, audio.CLUSTER_BYTES, lambda cluster: audio.parse_cluster_seconds(head, cluster)
     )
     if last is None:
-        return reported
-    at, begins = last
-    return max(reported, begins) if reported else begins * spooled.size / max(at, 1)
+        return header_s
+    position, begins = last
+    return max(header_s, begins) if header_s else begins * file.size / max(position, 1)
 
 
 async def _find_last(
-    spooled: Spooled, mark: bytes, length: int, read: Callable[[bytes], T | None]
+    file: Spooled, literal: bytes, length: int, read: Callable[[bytes], T | None]
 ) -> tuple[int, T] | None:
-    """Find the last ``mark`` from whose ``length`` bytes ``read`` returns a result; return its place and the result."""
-    marks = 0
+    """Find the last ``literal`` from whose ``length`` bytes ``read`` returns a result.
+
+    Returns its position in the file and the result, or None.
+    """
+    match_count = 0
     for number in range(1, MAX_BLOCKS + 1):
-        start = max(spooled.size - number * BLOCK_BYTES, 0)
-        block = await spooled.read(start, BLOCK_BYTES + length)
-        at = block.rfind(mark, 0, BLOCK_BYTES + len(mark) - 1)
-        while at >= 0 and marks < MAX_MARKS:
-            marks += 1
-            found = read(block[at : at + length])
-            if found is not None:
-                return start + at, found
-            at = block.rfind(mark, 0, at + len(mark) - 1)
-        if not start or marks == MAX_MARKS:
+        start = max(file.size - number * BLOCK_BYTES, 0)
+        block = await file.read(start, BLOCK_BYTES + length)
+        position = block.rfind(literal, 0, BLOCK_BYTES + len(literal) - 1)
+        while position >= 0 and match_count < MAX_MARKS:
+            match_count += 1
+            result = read(block[position : position + length])
+            if result is not None:
+                return start + position, result
+            position = block.rfind(literal, 0, position + len(literal) - 1)
+        if not start or match_count == MAX_MARKS:
             break
     return None
 
 
-async def _measure_by_header(spooled: Spooled, partial: "_PartialFile") -> float | None:
+async def _measure_by_header(file: Spooled, partial: "_PartialFile") -> float | None:
     """Return the seconds; None if the file states no length, or takes too long to parse.
 
     If the parser reads a block that is not loaded, the block is loaded and the parser starts again: it needs no thread.
@@ -223,7 +226,7 @@ async def _measure_by_header(spooled: Spooled, partial: "_PartialFile") -> float
         number = partial.take_missing()
         if number is None:
             return seconds
-        partial.blocks[number] = await spooled.read(number * BLOCK_BYTES, BLOCK_BYTES)
+        partial.blocks[number] = await file.read(number * BLOCK_BYTES, BLOCK_BYTES)
     return None
 
 
@@ -242,42 +245,42 @@ class _MissingBytesError(OSError):
 class _PartialFile:
     def __init__(self, size: int, head: bytes) -> None:
         self.blocks = {0: head}
-        self._missing: int | None = None
+        self._missing_block: int | None = None
         self._size = size
-        self._at = 0
+        self._position = 0
         self._reads = 0
 
     def take_missing(self) -> int | None:
-        missing, self._missing = self._missing, None
-        return missing
+        block_number, self._missing_block = self._missing_block, None
+        return block_number
 
     def join(self) -> bytes:
         return b"".join(block for _, block in sorted(self.blocks.items()))
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
-        if at < 0:
+        position = offset + {SEEK_SET: 0, SEEK_CUR: self._position, SEEK_END: self._size}[whence]
+        if position < 0:
             raise _MissingBytesError
-        self._at = at
-        return at
+        self._position = position
+        return position
 
     def read(self, size: int) -> bytes:
         self._reads += 1
-        end = min(self._at + size, self._size)
-        if self._missing is not None or self._reads > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
+        end = min(self._position + size, self._size)
+        if self._missing_block is not None or self._reads > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
             raise _MissingBytesError
         pieces = []
-        while self._at < end:
-            number, skipped = divmod(self._at, BLOCK_BYTES)
+        while self._position < end:
+            number, offset = divmod(self._position, BLOCK_BYTES)
             if number not in self.blocks:
-                self._missing = number
+                self._missing_block = number
                 raise _MissingBytesError
-            piece = self.blocks[number][skipped : skipped + end - self._at]
+            piece = self.blocks[number][offset : offset + end - self._position]
             if not piece:  # the file has become shorter
                 raise _MissingBytesError
             pieces.append(piece)
-            self._at += len(piece)
+            self._position += len(piece)
         return b"".join(pieces)

@@ -14,12 +14,12 @@ _NO_HEADERS: Mapping[str, str] = {}
 class BufferedStream:
     """A running image generation as an ``HttpResponse``. ``work`` also runs without a reader, until ``close``."""
 
-    __slots__ = ("_error", "_spent", "_task", "usage")
+    __slots__ = ("_error", "_is_read", "_task", "usage")
 
     def __init__(self, work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
         self._error: ProviderError | None = None
-        self._spent = False
+        self._is_read = False
         self.usage = NO_USAGE
 
     @property
@@ -37,24 +37,24 @@ class BufferedStream:
     async def read(self, limit: int) -> bytes:
         pieces: list[bytes] = []
 
-        def keep(piece: bytes, _raw: bytes | None) -> bool:
+        def keep_piece(piece: bytes, _raw: bytes | None) -> bool:
             pieces.append(piece)
             return False
 
-        await self.pump(keep)
+        await self.pump(keep_piece)
         if sum(map(len, pieces)) > limit:
             raise ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         return b"".join(pieces)
 
     async def pump(self, sink: Sink) -> PumpResult:
         """Wait for the images and push them. Raises the generation's error, or the error passed to ``abort``."""
-        if self._spent:
+        if self._is_read:
             return PumpResult.ENDED
         await asyncio.wait({self._task})
         if self._error is not None:
             raise self._error
         events, self.usage = self._task.result()
-        self._spent = True
+        self._is_read = True
         return PumpResult.PAUSED if sink(events, None) else PumpResult.ENDED
 
     def abort(self, error: ProviderError) -> None:

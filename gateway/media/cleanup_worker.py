@@ -8,7 +8,7 @@ import structlog
 from gateway.domain.media import MediaRules
 from gateway.storage.media_store import MediaStore
 
-FIRST_AFTER_S = 10.0
+FIRST_SWEEP_S = 10.0
 SWEEP_EVERY_S = 600.0
 
 log = structlog.stdlib.get_logger(__name__)
@@ -23,13 +23,13 @@ class MediaCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_AFTER_S)
+        await asyncio.sleep(FIRST_SWEEP_S)
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
         rules = self._rules()
-        swept = await self._store.sweep(before_s=self._clock() - rules.max_age_s, max_bytes=rules.max_bytes)
-        if swept.files:
-            log.info("media_swept", files=swept.files, bytes=swept.freed_bytes)
+        result = await self._store.sweep(before_s=self._clock() - rules.max_age_s, max_bytes=rules.max_bytes)
+        if result.files:
+            log.info("media_swept", files=result.files, bytes=result.freed_bytes)

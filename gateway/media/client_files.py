@@ -14,9 +14,9 @@ from gateway.storage.file_draft import FileDraft
 from gateway.storage.file_folder import make_client_id
 from gateway.storage.media_store import FileStore
 
-FIRST_AFTER_S = 20.0
+FIRST_SWEEP_S = 20.0
 SWEEP_EVERY_S = 3_600.0
-_UPLOADS_KEPT_MS = 24 * 3_600 * 1000
+_UPLOAD_LIFETIME_MS = 24 * 3_600 * 1000
 _PREFIX = "file-"
 _SECOND_MS = 1000
 
@@ -102,23 +102,23 @@ class ClientFiles:
         return file
 
     async def get(self, file_id: str, account_id: int) -> ClientFile:
-        found = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
-        if found is None or (found.expires_ms is not None and found.expires_ms <= self.now_ms):
+        file = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
+        if file is None or (file.expires_ms is not None and file.expires_ms <= self.now_ms):
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
-        return found
+        return file
 
     async def open(self, file: ClientFile) -> AnyMedia:
         return await self.folder.find(file.id)
 
-    async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
-        return await self.store.list_files(wanted)
+    async def list_files(self, file_filter: FileFilter) -> Sequence[ClientFile]:
+        return await self.store.list_files(file_filter)
 
     async def remove(self, file: ClientFile) -> None:
         await self.store.delete_file(file)
         await self.folder.remove(file.id)
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_AFTER_S)
+        await asyncio.sleep(FIRST_SWEEP_S)
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
@@ -127,10 +127,10 @@ class ClientFiles:
         """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads."""
         now_ms = int(self._expiry() * _SECOND_MS)
         try:
-            rows = await self.store.sweep_files(now_ms, now_ms - _UPLOADS_KEPT_MS)
-            swept = await self.folder.sweep(await self.store.list_kept())
+            rows = await self.store.sweep_files(now_ms, now_ms - _UPLOAD_LIFETIME_MS)
+            result = await self.folder.sweep(await self.store.list_kept())
         except (StoreUnavailable, OSError) as error:
             log.warning("files_not_swept", error=str(error))
             return
-        if rows or swept.files:
-            log.info("files_swept", rows=rows, files=swept.files, bytes=swept.freed_bytes)
+        if rows or result.files:
+            log.info("files_swept", rows=rows, files=result.files, bytes=result.freed_bytes)

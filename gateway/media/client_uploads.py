@@ -50,11 +50,11 @@ class ClientUploads:
         return upload
 
     async def get(self, upload_id: str, account_id: int) -> ClientUpload:
-        found = await self._store.find_upload(upload_id, account_id) if is_client_id(upload_id, "upload_") else None
-        if found is None:
+        upload = await self._store.find_upload(upload_id, account_id) if is_client_id(upload_id, "upload_") else None
+        if upload is None:
             text = f"There is no upload with the id {upload_id[:64]!r}"
             raise NotFound(text, param="upload_id", should_retry=False)
-        return found
+        return upload
 
     async def find_pending(self, upload_id: str, account_id: int) -> ClientUpload:
         upload = await self.get(upload_id, account_id)
@@ -77,9 +77,9 @@ class ClientUploads:
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
         """Join the parts, in the order of ``part_ids``, into a file; delete all others. Raises ``GatewayError``."""
         parts = {part.id: part for part in await self._store.list_parts(upload.id)}
-        unknown = next((part_id for part_id in part_ids if part_id not in parts), None)
-        if unknown is not None:
-            raise InvalidRequest(f"The upload has no part with the id {unknown!r}", param="part_ids")
+        unknown_part = next((part_id for part_id in part_ids if part_id not in parts), None)
+        if unknown_part is not None:
+            raise InvalidRequest(f"The upload has no part with the id {unknown_part!r}", param="part_ids")
         size = sum(parts[part_id].bytes for part_id in part_ids)
         if size != upload.bytes:
             text = f"The parts have {size} bytes together, the upload was to have {upload.bytes}"

@@ -45,7 +45,7 @@ class ImageDelivery:
 
     async def _deliver_data(self, attempt: Attempt, image: Image) -> Image:
         if image.data is not None:
-            await _decode(image.data, keep=1)
+            await _decode(image.data, max_head=1)
             return attrs.evolve(image, url=None)
         raw = await self._fetch(attempt, image)
         return attrs.evolve(image, data=await encode_base64(raw), url=None)
@@ -63,12 +63,12 @@ class ImageDelivery:
         return raw
 
 
-async def _decode(data: str, keep: int | None = None) -> bytes:
-    """Return the decoded image, or only its first ``keep`` pieces; all of the base64 is checked."""
+async def _decode(data: str, max_head: int | None = None) -> bytes:
+    """Return the decoded image, or only its first ``max_head`` pieces; all of the base64 is checked."""
     pieces: list[bytes] = []
     try:
         async for piece in decode_base64(data):
-            if keep is None or len(pieces) < keep:
+            if max_head is None or len(pieces) < max_head:
                 pieces.append(piece)
     except ValueError:
         pieces = []

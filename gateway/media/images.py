@@ -31,14 +31,14 @@ from gateway.upstream.interface import HttpClient
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 """Size of ten images of 4,000 x 4,000 pixels in base64."""
-MOST_FAILURES = 5
+MAX_FAILURES = 5
 """Consecutive failures allowed while a task is polled: one failed poll does not lose the task."""
-LONGEST_WAIT_S = 10.0
+MAX_WAIT_S = 10.0
 POLL_TIMEOUT_S = 30.0
 """Timeout of one poll: an unresponsive server must not use up the whole time of the request."""
 ABANDON_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 3.0
-_STREAMED = frozenset({"openai_images", "openai_edits"})
+_STREAMED_FORMATS = frozenset({"openai_images", "openai_edits"})
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
@@ -49,8 +49,12 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 
     If this is unknown for a model, no stream is requested: the server might answer with addresses instead.
     """
-    able = attempt.target.capability
-    return attempt.target.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(inference, able.max_n)) == 1
+    capability = attempt.target.capability
+    return (
+        attempt.target.endpoint.wire in _STREAMED_FORMATS
+        and bool(capability.streams)
+        and len(_split(inference, capability.max_n)) == 1
+    )
 
 
 class ImageService:
@@ -154,17 +158,19 @@ class ImageService:
 
     async def _generate_part(self, attempt: Attempt, inference: InferenceRequest, count: int, number: int) -> Images:
         target = attempt.target
-        mark = f"{attempt.identity.id}{number}"
-        image_backend = make_image_backend(target.endpoint.wire, inference, target.model, mark, target.capability)
+        boundary_mark = f"{attempt.identity.id}{number}"
+        image_backend = make_image_backend(
+            target.endpoint.wire, inference, target.model, boundary_mark, target.capability
+        )
         result: Images | ProviderRequest = _begin(image_backend, count)
-        done = False
+        is_done = False
         try:
             while isinstance(result, ProviderRequest):
                 step = self._step if not result.starts_task else self._step_uncancelled
                 result = await step(attempt, image_backend, result)
-            done = True
+            is_done = True
         finally:
-            if not done:
+            if not is_done:
                 self._abandon(attempt, image_backend)
         if not result.items:
             error = errors.ProviderBadResponse("The provider answered without an image")
@@ -203,9 +209,9 @@ class ImageService:
                 failures += 1
                 if not provider_request.repeatable or isinstance(fault, errors.ImageBlocked):
                     raise
-                if failures > MOST_FAILURES:
+                if failures > MAX_FAILURES:
                     raise _as_provider_error(fault) from fault
-                wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
+                wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), MAX_WAIT_S)
 
     async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
         """Return the body of a successful answer. Raises ``ProviderError``. ``timeout_s``: None for the attempt's."""
@@ -260,26 +266,26 @@ def _as_provider_error(error: errors.ProviderError) -> errors.ProviderError:
 def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
     try:
         return image_backend.begin(count)
-    except errors.InvalidRequest as refused:
-        raise errors.UnsupportedByProvider(refused.message, param=refused.param) from None
+    except errors.InvalidRequest as error:
+        raise errors.UnsupportedByProvider(error.message, param=error.param) from None
 
 
 def _split(inference: InferenceRequest, maximum: int | None) -> list[int]:
     count = inference.image.count if inference.image else 1
     if maximum is None or count <= maximum:
         return [count]
-    return [min(maximum, count - done) for done in range(0, count, maximum)]
+    return [min(maximum, count - start) for start in range(0, count, maximum)]
 
 
 def _join(parts: Sequence[Images]) -> Images:
     """Join several answers into one: usage is added up, other fields come from the first answer."""
     usages = [part.usage for part in parts]
     usage = Usage(
-        prompt_tokens=sum(one.prompt_tokens for one in usages),
-        completion_tokens=sum(one.completion_tokens for one in usages),
-        cached_tokens=sum(one.cached_tokens for one in usages),
-        source="estimate" if any(one.source == "estimate" for one in usages) else usages[0].source,
-        images=sum(one.images for one in usages),
+        prompt_tokens=sum(part_usage.prompt_tokens for part_usage in usages),
+        completion_tokens=sum(part_usage.completion_tokens for part_usage in usages),
+        cached_tokens=sum(part_usage.cached_tokens for part_usage in usages),
+        source="estimate" if any(part_usage.source == "estimate" for part_usage in usages) else usages[0].source,
+        images=sum(part_usage.images for part_usage in usages),
     )
     fields = {name: value for name, value in parts[0].reported.items() if name != "usage"}
     return Images(tuple(item for part in parts for item in part.items), usage, fields)
@@ -289,17 +295,17 @@ async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results, or raise the first error after the remaining work has been cancelled and has ended."""
     if len(work) == 1:
         return [await work[0]]
-    tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+    tasks = [asyncio.get_running_loop().create_task(job) for job in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-    faults = [one for one in ended if isinstance(one, BaseException)]
+    faults = [job for job in ended if isinstance(job, BaseException)]
     for error in faults:
         if not isinstance(error, asyncio.CancelledError):
             raise error
     if faults:
         raise faults[0]
-    return [one for one in ended if not isinstance(one, BaseException)]
+    return [job for job in ended if not isinstance(job, BaseException)]

@@ -22,11 +22,11 @@ from gateway.upstream.safe_fetch import SafeFetcher
 FETCH_TIMEOUT_S, TOTAL_TIMEOUT_S = 15.0, 30.0
 """Timeouts in seconds: for an answer or the next piece from one server, and for all files of a request."""
 MAX_FILE_BYTES = 10 * 1024 * 1024
-MOST = 20
+MAX_ADDRESSES = 20
 """Maximum of URLs per request: the number of images that one request to Bedrock may have."""
 _AT_ONCE = 4
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_WHAT = "The request with the files at its addresses"
+_SUBJECT = "The request with the files at its addresses"
 
 
 class PromptAddresses:
@@ -46,73 +46,77 @@ class PromptAddresses:
         if inference.plain or next(list_addresses(inference.body), None) is None:
             return
         body = copy_prompt(inference.body)
-        found = list(list_addresses(body))
-        first = {one.url: one for one in reversed(found)}
-        if len(first) > MOST:
-            message = f"At most {MOST} images and files may be named by address; send the others as data"
-            raise UnsupportedByProvider(message, param=found[-1].where)
-        loan = self._memory.lend(ctx)
-        loaded: dict[str, FetchedMedia] = loan.fetched
-        await self._load_all([one for one in first.values() if one.url not in loaded], loaded, loan)
-        for one in found:
-            _put_content(one, loaded[one.url], attempt)
-        large = inference.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP
+        addresses = list(list_addresses(body))
+        first = {address.url: address for address in reversed(addresses)}
+        if len(first) > MAX_ADDRESSES:
+            message = f"At most {MAX_ADDRESSES} images and files may be named by address; send the others as data"
+            raise UnsupportedByProvider(message, param=addresses[-1].param)
+        memory_loan = self._memory.lend(ctx)
+        media_by_url: dict[str, FetchedMedia] = memory_loan.fetched
+        await self._load_all(
+            [address for address in first.values() if address.url not in media_by_url], media_by_url, memory_loan
+        )
+        for address in addresses:
+            _put_content(address, media_by_url[address.url], attempt)
+        large = inference.large or sum(len(media.data) for media in media_by_url.values()) > MAX_ON_LOOP
         attempt.translator.inference = attrs.evolve(inference, body=body, large=large)
 
-    async def _load_all(self, addresses: list[MediaAddress], loaded: dict[str, FetchedMedia], loan: Loan) -> None:
+    async def _load_all(
+        self, addresses: list[MediaAddress], media_by_url: dict[str, FetchedMedia], memory_loan: Loan
+    ) -> None:
         """Fetch all addresses, a few concurrently. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
         slots, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
-        refused: list[RequestTooLarge | Overloaded] = []
+        limit_errors: list[RequestTooLarge | Overloaded] = []
 
-        async def load(one: MediaAddress) -> None:
+        async def load(address: MediaAddress) -> None:
             try:
                 async with asyncio.timeout_at(deadline), slots:
-                    loaded[one.url] = await self._load(one, loan)
+                    media_by_url[address.url] = await self._load(address, memory_loan)
             except (ProviderError, TimeoutError):
-                loaded[one.url] = FetchedMedia(error="it could not be fetched from its address")
+                media_by_url[address.url] = FetchedMedia(error="it could not be fetched from its address")
             except (RequestTooLarge, Overloaded) as error:
-                refused.append(error)
+                limit_errors.append(error)
 
         async with asyncio.TaskGroup() as group:
-            for one in addresses:
-                group.create_task(load(one))
-        if refused:
-            raise refused[0]
+            for address in addresses:
+                group.create_task(load(address))
+        if limit_errors:
+            raise limit_errors[0]
 
-    async def _load(self, one: MediaAddress, loan: Loan) -> FetchedMedia:
-        raw = await self._read(one, loan)
+    async def _load(self, address: MediaAddress, memory_loan: Loan) -> FetchedMedia:
+        raw = await self._read(address, memory_loan)
         if raw is None:
             return FetchedMedia(error=f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
         head = raw[:SNIFF_BYTES]
-        media_type = sniff_image(head) if one.kind == "image" else find_type(urlsplit(one.url).path, head)
-        if one.kind == "image" and media_type not in _IMAGES:
+        media_type = sniff_image(head) if address.kind == "image" else find_type(urlsplit(address.url).path, head)
+        if address.kind == "image" and media_type not in _IMAGES:
             return FetchedMedia(error="it is not a PNG, JPEG, GIF or WebP image")
         data = await run_by_size(len(raw), encode, raw)
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
-    async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:
+    async def _read(self, address: MediaAddress, memory_loan: Loan) -> bytes | None:
         """Return the file; None if it is too large. Memory for it and its base64 form is borrowed piece by piece."""
-        file_request = FileRequest(one.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
+        file_request = FileRequest(address.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         pieces: list[bytes] = []
         size = 0
-        found = await self._fetcher.open(file_request)
+        response = await self._fetcher.open(file_request)
         try:
-            while piece := await found.read():
+            while piece := await response.read():
                 size += len(piece)
                 if size > MAX_FILE_BYTES:
                     return None
-                loan.take(3 * len(piece), _WHAT, one.where)
+                memory_loan.take(3 * len(piece), _SUBJECT, address.param)
                 pieces.append(piece)
         finally:
-            found.close()
+            response.close()
         return b"".join(pieces)
 
 
-def _put_content(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
+def _put_content(address: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
     if not media.error:
-        one.put(media)
+        address.put(media)
         return
-    kind = one.leave_out() if one.is_past else None
+    kind = address.leave_out() if address.is_past else None
     if kind is None:
-        raise UnsupportedByProvider(f"'{one.where}' cannot be used: {media.error}", param=one.where)
+        raise UnsupportedByProvider(f"'{address.param}' cannot be used: {media.error}", param=address.param)
     attempt.translator.adapted = tuple(dict.fromkeys((*attempt.translator.adapted, kind)))

@@ -15,30 +15,32 @@ MENTION = b'"file_id"'
 """A body without these bytes references no file."""
 
 
-async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan, *, size: int, limit: int) -> int:
+async def put_files(
+    files: ClientFiles, account_id: int, body: Body, memory_loan: Loan, *, size: int, limit: int
+) -> int:
     """Replace file ids in ``body``, which has ``size`` bytes, by the account's files; return the new size.
 
     Raises ``NotFound`` naming the part, ``RequestTooLarge`` beyond ``limit`` bytes, ``Overloaded`` if other requests
     use the memory, ``StoreUnavailable``.
     """
-    for named in list_files(body):
-        size += await _put_file(files, account_id, named, loan, room=limit - size)
+    for named_file in list_files(body):
+        size += await _put_file(files, account_id, named_file, memory_loan, room=limit - size)
     return size
 
 
-async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan: Loan, *, room: int) -> int:
+async def _put_file(files: ClientFiles, account_id: int, named_file: NamedFile, memory_loan: Loan, *, room: int) -> int:
     try:
-        file = await files.get(named.id, account_id)
+        file = await files.get(named_file.id, account_id)
         size = -(-file.bytes // 3) * 4
         if size > room:
-            raise RequestTooLarge("The request with its files is larger than a request may be", param=named.where)
-        loan.take(size, "The request with its files", named.where)
+            raise RequestTooLarge("The request with its files is larger than a request may be", param=named_file.param)
+        memory_loan.take(size, "The request with its files", named_file.param)
         media = await files.open(file)
     except NotFound as error:
-        error.param = named.where
+        error.param = named_file.param
         raise
     head, data = await run_in_thread(_encode, await read_whole(media))
-    put_file(named, file.filename, find_type(file.filename, head), data)
+    put_file(named_file, file.filename, find_type(file.filename, head), data)
     return size
 
 

@@ -33,12 +33,12 @@ def _find_runs(characters: str) -> re.Pattern[str]:
 
 
 _CONTROLS = (*range(0x09), *range(0x0E, 0x1C), 0x7F)  # ASCII controls except white space
-_UNSEEN_ASCII: Mapping[str, Mapping[int, str | None]] = {
+_INVISIBLE_ASCII: Mapping[str, Mapping[int, str | None]] = {
     "": dict.fromkeys(_CONTROLS),
     " ": dict.fromkeys(_CONTROLS, " "),
 }
 """The replacement -> the translation table."""
-_UNSEEN = _find_runs(
+_INVISIBLE_RUNS = _find_runs(
     "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
@@ -46,7 +46,7 @@ _UNSEEN = _find_runs(
 """Invisible characters: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation selectors),
 controls except white space, annotation marks, noncharacters, and private use."""
 
-_MARKS = _find_runs(
+_MARK_RUNS = _find_runs(
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff\ua66f-\ua672\ua674-\ua67d\ua69e\ua69f\ufe20-\ufe2f"
@@ -58,14 +58,14 @@ _ODD = (
     "\U0001f000-\U0001faff]"
 )
 """All combining marks (categories Mn, Mc, Me) and a few rare signs among them."""
-_STRAY = re.compile(
+_STRAY_MARKS = re.compile(
     f"{_ODD}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_ODD})(?<!{_ODD}{_ODD}){_ODD}*"
 )
 """Marks on Latin, Greek or Cyrillic letters, which have no vowel marks, or without a letter."""
 
 _MAYBE_MARKS = re.compile(f"{_ODD}{_ODD}{{30,}}")
-_MANY_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned character may be a mark
-_MOST_MARKS = 30
+_EXCESS_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned character may be a mark
+_MAX_MARKS = 30
 """The most marks on one letter: UAX #15, "Stream-Safe Text Format"."""
 
 _RUN_ON = _find_runs(
@@ -76,7 +76,7 @@ _RUN_ON = _find_runs(
 """Scripts written without spaces: Han, kana, bopomofo, Yi, Tangut; Thai, Lao, Tibetan, Burmese, Khmer and the Tai."""
 _HANGUL = re.compile("[\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff]")
 
-_RAISED = (
+_SUPERSCRIPTS = (
     "\u00aa\u00b2\u00b3\u00b9\u00ba\u00bc-\u00be\u02b0-\u02b8\u02e0-\u02e4\u10fc\u1d2c-\u1d6a\u1d78\u1d9b-\u1dbf"
     "\u2070-\u209c\u2120\u2122\u2150-\u215f\u2189\u2460-\u249b\u24ea\u2c7c\u2c7d\u2d6f\u3251-\u325f\u32b1-\u32bf\ua69c"
     "\ua69d\ua770\ua7f2-\ua7f4\ua7f8\ua7f9\uab5c-\uab5f\uab69"
@@ -87,9 +87,9 @@ _ENCLOSED = (
     "\u3358-\u337a\u3380-\u33ff\ufdfc"
 )
 """Other signs that consist of letters."""
-_MAYBE_SIGN = re.compile(f"[{_RAISED}{_ENCLOSED}\U00010781-\U0001f190]")
+_MAYBE_SIGN = re.compile(f"[{_SUPERSCRIPTS}{_ENCLOSED}\U00010781-\U0001f190]")
 _SIGNS = re.compile(
-    f"[{_RAISED}\U00010781-\U000107ba\U0001f100-\U0001f10c\U0001f16a-\U0001f16c]+"
+    f"[{_SUPERSCRIPTS}\U00010781-\U000107ba\U0001f100-\U0001f10c\U0001f16a-\U0001f16c]+"
     f"|[{_ENCLOSED}\U0001f12b-\U0001f14f\U0001f190]+"
 )
 
@@ -108,43 +108,43 @@ class WordList:
     match inside a word.
     """
 
-    __slots__ = ("_anywhere", "_in_phrases", "_phrases", "_whole", "_words")
+    __slots__ = ("_anywhere", "_in_phrases", "_phrases", "_whole_words", "_words")
 
     def __init__(self, words: Mapping[str, str]) -> None:
-        phrases = {folded: word for folded, word in words.items() if " " in folded}
+        phrases = {phrase: word for phrase, word in words.items() if " " in phrase}
         self._words = tuple(words.values())
         self._phrases = tuple(phrases.values())
         self._anywhere = _build_search(words)
-        marked = [*map(_mark_word, words)]
-        self._whole = self._anywhere if marked == [*words] else _build_search(marked)
+        marked_words = [*map(_mark_word, words)]
+        self._whole_words = self._anywhere if marked_words == [*words] else _build_search(marked_words)
         self._in_phrases = _build_search(map(_mark_word, phrases))
 
     def __len__(self) -> int:
         return len(self._words)
 
     def find(self, text: str) -> str | None:
-        if self._anywhere is None or self._whole is None:
+        if self._anywhere is None or self._whole_words is None:
             return None
         readings = [text]
         if not text.isascii() and _MAYBE_SIGN.search(text):
             readings.append(_SIGNS.sub(r" \g<0> ", text))
         for reading in readings:
-            both = _read_twice(_replace_unseen(reading, ""))
+            both_readings = _read_twice(_replace_unseen(reading, ""))
             # The first search is a fast filter: its matches may be parts of longer words.
-            if self._anywhere.find_matches_as_indexes(both):
-                found = self._whole.find_matches_as_indexes(_mark_edges(both))
-                if found:
-                    return self._words[found[0][0]]
+            if self._anywhere.find_matches_as_indexes(both_readings):
+                matches = self._whole_words.find_matches_as_indexes(_mark_edges(both_readings))
+                if matches:
+                    return self._words[matches[0][0]]
         return self._find_phrase(readings[-1])
 
     def _find_phrase(self, text: str) -> str | None:
         if self._in_phrases is None:
             return None
-        gaping = _replace_unseen(text, " ")
-        if gaping == text:
+        spaced_text = _replace_unseen(text, " ")
+        if spaced_text == text:
             return None
-        found = self._in_phrases.find_matches_as_indexes(_mark_edges(_read_twice(gaping)))
-        return self._phrases[found[0][0]] if found else None
+        matches = self._in_phrases.find_matches_as_indexes(_mark_edges(_read_twice(spaced_text)))
+        return self._phrases[matches[0][0]] if matches else None
 
 
 def parse_words(text: str) -> WordList:
@@ -152,9 +152,9 @@ def parse_words(text: str) -> WordList:
     words: dict[str, str] = {}
     for line in text.splitlines():
         word = line.strip("\ufeff \t")
-        folded = "" if word.startswith("#") else _fold(_replace_unseen(word, ""))
-        if folded:
-            words.setdefault(folded, word)
+        folded_word = "" if word.startswith("#") else _fold(_replace_unseen(word, ""))
+        if folded_word:
+            words.setdefault(folded_word, word)
     return WordList(words)
 
 
@@ -171,30 +171,30 @@ def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
     """
     if words is None or not len(words):
         return
-    left = MAX_CHECKED
+    room = MAX_CHECKED
     for name, value in body.items():
         if name == "model":
             continue
         for text in _find_texts(value):
-            left -= _VALUE + len(text)
-            if left < 0:
+            room -= _VALUE + len(text)
+            if room < 0:
                 raise InvalidRequest(f"The request has more than {MAX_CHECKED:,} characters of text", param=name)
             check_prompt(words, text, name)
 
 
 def _find_texts(value: object) -> Iterator[str]:
     """Yield every text in a JSON value at any depth; "" for images and other values, which only count."""
-    waiting = [iter((value,))]
-    while waiting:
-        one = next(waiting[-1], waiting)
-        if one is waiting:
-            waiting.pop()
-        elif isinstance(one, str):
-            yield "" if _is_image(one) else one
+    iterators = [iter((value,))]
+    while iterators:
+        member = next(iterators[-1], iterators)
+        if member is iterators:
+            iterators.pop()
+        elif isinstance(member, str):
+            yield "" if _is_image(member) else member
         else:
             yield ""
-            if isinstance(one, dict | list):
-                waiting.append(iter(one.values() if isinstance(one, dict) else one))
+            if isinstance(member, dict | list):
+                iterators.append(iter(member.values() if isinstance(member, dict) else member))
 
 
 def _is_image(text: str) -> bool:
@@ -220,15 +220,15 @@ def _build_search(words: Iterable[str]) -> "AhoCorasick | None":
 
 def _replace_unseen(text: str, put: str) -> str:
     if text.isascii():
-        return text.translate(_UNSEEN_ASCII[put])
-    return _UNSEEN.sub(put, text)
+        return text.translate(_INVISIBLE_ASCII[put])
+    return _INVISIBLE_RUNS.sub(put, text)
 
 
 def _read_twice(text: str) -> str:
     """Return ``text`` in its compared form: without marks on letters, then also with them if there are any."""
-    folded = _fold(text)
-    bare = _strip_marks(folded)
-    return folded if bare == folded else f"{bare}{_HALVES}{folded}"
+    folded_text = _fold(text)
+    unmarked_text = _strip_marks(folded_text)
+    return folded_text if unmarked_text == folded_text else f"{unmarked_text}{_HALVES}{folded_text}"
 
 
 def _fold(text: str) -> str:
@@ -239,15 +239,15 @@ def _fold(text: str) -> str:
     if text.isascii():
         return " ".join(text.lower().split())
     # Remove a mark that composes with no letter before it can become a letter itself, like the iota below.
-    seen = normalize("NFKC", _limit_marks(text)).replace("\u0345", "").casefold()
-    plain = _STRAY.sub(_drop_marks, _MARKS.sub("", normalize("NFKC", seen)))
-    return " ".join(normalize("NFKC", plain).split())
+    composed = normalize("NFKC", _limit_marks(text)).replace("\u0345", "").casefold()
+    unmarked = _STRAY_MARKS.sub(_drop_marks, _MARK_RUNS.sub("", normalize("NFKC", composed)))
+    return " ".join(normalize("NFKC", unmarked).split())
 
 
-def _strip_marks(folded: str) -> str:
-    if folded.isascii():
-        return folded
-    return normalize("NFC", _MARKS.sub("", normalize("NFD", folded)))
+def _strip_marks(folded_text: str) -> str:
+    if folded_text.isascii():
+        return folded_text
+    return normalize("NFC", _MARK_RUNS.sub("", normalize("NFD", folded_text)))
 
 
 def _limit_marks(text: str) -> str:
@@ -256,36 +256,36 @@ def _limit_marks(text: str) -> str:
     return _MAYBE_MARKS.sub(_cut_marks, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
 
 
-def _cut_marks(found: re.Match[str]) -> str:
-    run, at, kept = found[0], 0, []
-    for marks in _MANY_MARKS.finditer("".join(map(category, run))):
-        kept.append(run[at : marks.start() // 2 + _MOST_MARKS])
-        at = marks.end() // 2
-    return "".join([*kept, run[at:]])
+def _cut_marks(match: re.Match[str]) -> str:
+    run, position, pieces = match[0], 0, []
+    for excess_match in _EXCESS_MARKS.finditer("".join(map(category, run))):
+        pieces.append(run[position : excess_match.start() // 2 + _MAX_MARKS])
+        position = excess_match.end() // 2
+    return "".join([*pieces, run[position:]])
 
 
-def _drop_marks(found: re.Match[str]) -> str:
-    return "".join(character for character in found[0] if not category(character).startswith("M"))
+def _drop_marks(match: re.Match[str]) -> str:
+    return "".join(character for character in match[0] if not category(character).startswith("M"))
 
 
-def _mark_word(folded: str) -> str:
-    marked = _mark_edges(folded)
-    return marked.removesuffix(_EDGE) if _HANGUL.match(folded[-1]) else marked
+def _mark_word(word: str) -> str:
+    marked_word = _mark_edges(word)
+    return marked_word.removesuffix(_EDGE) if _HANGUL.match(word[-1]) else marked_word
 
 
-def _mark_edges(folded: str) -> str:
-    """Return ``folded`` with ``_EDGE`` before and after every word of a script written with spaces."""
-    if folded.isascii():
-        return _EDGE.join(_ASCII_WORDS.split(folded))
-    kinds = "".join(map(category, _RUN_ON.sub(_blank, folded)))
+def _mark_edges(text: str) -> str:
+    """Return ``text`` with ``_EDGE`` before and after every word of a script written with spaces."""
+    if text.isascii():
+        return _EDGE.join(_ASCII_WORDS.split(text))
+    kinds = "".join(map(category, _RUN_ON.sub(_blank, text)))
     parts: list[str] = []
-    at = 0
-    for found in _WORDS.finditer(kinds):
-        start, end = found.start() // 2, found.end() // 2
-        parts += (folded[at:start], folded[start:end])
-        at = end
-    return _EDGE.join([*parts, folded[at:]])
+    position = 0
+    for match in _WORDS.finditer(kinds):
+        start, end = match.start() // 2, match.end() // 2
+        parts += (text[position:start], text[start:end])
+        position = end
+    return _EDGE.join([*parts, text[position:]])
 
 
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])

@@ -43,14 +43,14 @@ def _sign(key: str) -> dict[str, str]:
 
 def find_grant(key: str, base_url: str) -> TokenGrant | None:
     """Return the credentials of an app registration in ``key``; None if it is an API key."""
-    found = _CREDENTIALS.fullmatch(key)
-    if found is None:
+    credentials = _CREDENTIALS.fullmatch(key)
+    if credentials is None:
         return None
     host = urlsplit(base_url).hostname or ""
     clouds = ((authority, scope) for end, authority, scope in _CLOUDS if host.endswith(end))
     authority, scope = next(clouds, (_AUTHORITY, _SCOPE))
-    url = f"{found['authority'] or authority}{found['tenant']}/oauth2/v2.0/token"
-    return TokenGrant(url, found["client"], found["secret"], scope)
+    url = f"{credentials['authority'] or authority}{credentials['tenant']}/oauth2/v2.0/token"
+    return TokenGrant(url, credentials["client"], credentials["secret"], scope)
 
 
 def _rename_limit(body: base.Body, model: str) -> None:
@@ -67,14 +67,14 @@ AZURE_OPENAI = base.Provider(
     endpoints=(
         base.Endpoint("openai_chat", base.CHAT.path, quirks=_CHAT_QUIRKS, custom_tools=True),
         *(
-            attrs.evolve(one, quirks=(hash_long_user,))
-            for one in (base.EMBEDDINGS, base.COMPLETIONS, base.IMAGES, base.EDITS)
+            attrs.evolve(endpoint, quirks=(hash_long_user,))
+            for endpoint in (base.EMBEDDINGS, base.COMPLETIONS, base.IMAGES, base.EDITS)
         ),
         attrs.evolve(base.RESPONSES, quirks=FIT_RESPONSES),
         base.COMPACT,
         *(
-            base.Endpoint(one.wire, f"{one.path}{_PREVIEW}")
-            for one in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)
+            base.Endpoint(endpoint.wire, f"{endpoint.path}{_PREVIEW}")
+            for endpoint in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)
         ),
         base.VIDEOS,
         base.REALTIME,

@@ -33,9 +33,9 @@ def sign_bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def keep_model_id(listed: str) -> str:
+def keep_model_id(model_id: str) -> str:
     """Return the listed model id unchanged."""
-    return listed
+    return model_id
 
 
 @frozen
@@ -70,12 +70,12 @@ class Endpoint:
 
     def apply_quirks(self, body: Body, model: str) -> tuple[str, ...]:
         """Apply all quirks to ``body``. Return the names of changed fields whose effect the client would miss."""
-        changed: tuple[str, ...] = ()
+        changes: tuple[str, ...] = ()
         for quirk in self.quirks:
             name = quirk(body, model)
             if name is not None:
-                changed += (name,)
-        return changed
+                changes += (name,)
+        return changes
 
 
 CHAT = Endpoint("openai_chat", "/chat/completions")
@@ -162,8 +162,8 @@ class Provider:
 
     def find_variant(self, model: str) -> str | None:
         """Return the part of ``model`` (provider name) that changes the price; None if there is none."""
-        found = self.priced_variant and self.priced_variant.search(model)
-        return found.group() if found else None
+        match = self.priced_variant and self.priced_variant.search(model)
+        return match.group() if match else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
         """Return the endpoint for the first of ``wires`` offered for ``model`` (provider name), or None."""
@@ -180,7 +180,7 @@ class Provider:
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
         """Build a request, signed at ``now_s`` (Unix seconds). Headers of the channel override the gateway's."""
-        ours = {
+        request_headers = {
             "Content-Type": request.media_type,
             "Accept": request.accept,
             "Accept-Encoding": "identity",
@@ -188,13 +188,13 @@ class Provider:
             **dict(request.headers),
         }
         if request.body is None:
-            del ours["Content-Type"]
+            del request_headers["Content-Type"]
         path = request.path or (endpoint.stream_path if request.stream else None) or endpoint.path
         if request.path is None and "{model}" in path:
             # Rooted paths treat the slash of ``owner/model`` as a separator of path segments: it stays unescaped.
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
-        headers = _merge_headers(ours, channel)
+        headers = _merge_headers(request_headers, channel)
         grant = self.find_grant(key, channel.base_url) if self.find_grant else None
         http_request = HttpRequest(
             request.method, base + path, headers, request.body, channel.timeouts, channel.proxy, grant=grant
@@ -211,11 +211,11 @@ class Provider:
         )
 
 
-def _merge_headers(ours: dict[str, str], channel: Channel) -> dict[str, str]:
+def _merge_headers(headers: dict[str, str], channel: Channel) -> dict[str, str]:
     if not channel.headers:
-        return ours
-    theirs = {name.lower() for name, _ in channel.headers}
-    return {name: value for name, value in ours.items() if name.lower() not in theirs} | dict(channel.headers)
+        return headers
+    channel_names = {name.lower() for name, _ in channel.headers}
+    return {name: value for name, value in headers.items() if name.lower() not in channel_names} | dict(channel.headers)
 
 
 def parse_origin(url: str) -> str:

@@ -15,7 +15,7 @@ from gateway.providers.priced_fields import BETA, EVERYWHERE
 from gateway.providers.quirks import leave_out_billing_line
 
 _CLAUDE = "anthropic.*"
-_OTHERS = ("[!a]*", "a[!n]*")
+_OTHER_VENDORS = ("[!a]*", "a[!n]*")
 """Globs of all models except Claude, which the endpoints in OpenAI's format do not serve."""
 
 
@@ -28,7 +28,7 @@ BEDROCK = Provider(
     title="Amazon Bedrock",
     env_key="AWS_BEARER_TOKEN_BEDROCK",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, models=_OTHERS),
+        Endpoint("openai_chat", CHAT.path, models=_OTHER_VENDORS),
         Endpoint(
             "anthropic_messages",
             f"/anthropic/v1{MESSAGES.path}",
@@ -37,7 +37,7 @@ BEDROCK = Provider(
             fetches=True,
             quirks=(leave_out_billing_line,),
         ),
-        Endpoint("openai_responses", RESPONSES.path, models=_OTHERS),
+        Endpoint("openai_responses", RESPONSES.path, models=_OTHER_VENDORS),
     ),
     sign=_sign,
     priced_fields=EVERYWHERE | {"speed", "inference_geo", BETA},

@@ -25,8 +25,8 @@ _SERVICE = "bedrock"
 
 def find_region(base_url: str) -> str:
     """Return the region that the address of an endpoint names; us-east-1 if it names none."""
-    found = _REGION.search(urlsplit(base_url).hostname or "")
-    return found[1] if found else _DEFAULT_REGION
+    match = _REGION.search(urlsplit(base_url).hostname or "")
+    return match[1] if match else _DEFAULT_REGION
 
 
 def _parse_credentials(key: str) -> AwsCredentials | None:

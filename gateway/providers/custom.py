@@ -22,6 +22,8 @@ ENDPOINTS = (
     base.VIDEOS,
     base.REALTIME,
 )
-PRICED = EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
+PRICED_FIELDS = EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
 
-CUSTOM = base.Provider(slug="custom", title="Any OpenAI-compatible server", endpoints=ENDPOINTS, priced_fields=PRICED)
+CUSTOM = base.Provider(
+    slug="custom", title="Any OpenAI-compatible server", endpoints=ENDPOINTS, priced_fields=PRICED_FIELDS
+)

@@ -14,7 +14,7 @@ _ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MIDDLE = _ORDER.index("medium")
 
 ORDINARY = ("low", "medium", "high")
-WITH_NONE = ("none", *ORDINARY)
+EFFORTS_WITH_NONE = ("none", *ORDINARY)
 Words = tuple[tuple[str, tuple[str, ...]], ...]
 """Pairs of a model name pattern and the efforts that its models accept; the first match counts. No efforts: the model
 cannot reason."""
@@ -28,9 +28,9 @@ OPENAI_WORDS: Words = (
     (r"gpt-5(\.1)?-codex(-mini)?(-\d.*)?", ORDINARY),
     (r"gpt-5\.[1-5]-codex.*", (*ORDINARY, "xhigh")),
     (r"gpt-5(-mini|-nano)?(-\d.*)?", ("minimal", *ORDINARY)),
-    (r"gpt-5\.1(-.*)?", WITH_NONE),
-    (r"gpt-5\.[2-5](-.*)?", (*WITH_NONE, "xhigh")),
-    (r"gpt-(5\.\d+|[6-9]|\d\d)(\.\d+)?(-.*)?", (*WITH_NONE, "xhigh", "max")),
+    (r"gpt-5\.1(-.*)?", EFFORTS_WITH_NONE),
+    (r"gpt-5\.[2-5](-.*)?", (*EFFORTS_WITH_NONE, "xhigh")),
+    (r"gpt-(5\.\d+|[6-9]|\d\d)(\.\d+)?(-.*)?", (*EFFORTS_WITH_NONE, "xhigh", "max")),
 )
 """OpenAI's OpenAPI document, ``ReasoningEffort``: models before GPT-5.1 reject "none", later ones reject "minimal", and
 GPT-5 Pro accepts only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with GPT-5.6. All other values are from the
@@ -45,13 +45,13 @@ def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
         if FIELD not in body:
             return None
         effort = body[FIELD]
-        fitted = find_word(effort, model)
-        if fitted == effort:
+        word = find_word(effort, model)
+        if word == effort:
             return None
-        if fitted is None:
+        if word is None:
             del body[FIELD]
             return None if effort in (None, "none") else FIELD
-        body[FIELD] = fitted
+        body[FIELD] = word
         return FIELD
 
     return quirk
@@ -66,33 +66,33 @@ def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
         if not isinstance(reasoning, dict) or "effort" not in reasoning:
             return None
         effort = reasoning["effort"]
-        fitted = find_word(effort, model)
-        if fitted == effort:
+        word = find_word(effort, model)
+        if word == effort:
             return None
-        others = {name: value for name, value in reasoning.items() if name != "effort"}
-        body["reasoning"] = others if fitted is None else others | {"effort": fitted}
-        return None if fitted is None and effort in (None, "none") else "reasoning.effort"
+        other_fields = {name: value for name, value in reasoning.items() if name != "effort"}
+        body["reasoning"] = other_fields if word is None else other_fields | {"effort": word}
+        return None if word is None and effort in (None, "none") else "reasoning.effort"
 
     return quirk
 
 
 def _compile_words(words: Words) -> Callable[[Any, str], Any]:
-    table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
+    table = tuple((re.compile(pattern, re.DOTALL), efforts) for pattern, efforts in words)
 
     def find(effort: Any, model: str) -> Any:
         name = model.rpartition("/")[2].lower()
-        known = next((known for pattern, known in table if pattern.fullmatch(name)), None)
-        if known is None or effort in known or (known and effort not in _ORDER):
+        efforts = next((efforts for pattern, efforts in table if pattern.fullmatch(name)), None)
+        if efforts is None or effort in efforts or (efforts and effort not in _ORDER):
             return effort  # the vendor itself rejects an unknown value
-        return _find_nearest(effort, known) if known else None
+        return _find_nearest(effort, efforts) if efforts else None
 
     return find
 
 
-def _find_nearest(effort: str, known: Sequence[str]) -> str:
-    """Return the effort in ``known`` nearest to ``effort``; on a tie, the one nearer to "medium"."""
-    place = _ORDER.index(effort)
-    return min(known, key=lambda word: (abs(_ORDER.index(word) - place), abs(_ORDER.index(word) - _MIDDLE)))
+def _find_nearest(effort: str, efforts: Sequence[str]) -> str:
+    """Return the effort in ``efforts`` nearest to ``effort``; on a tie, the one nearer to "medium"."""
+    position = _ORDER.index(effort)
+    return min(efforts, key=lambda word: (abs(_ORDER.index(word) - position), abs(_ORDER.index(word) - _MIDDLE)))
 
 
 def disable_thinking_by(field: str, value: Any) -> Quirk:
@@ -143,6 +143,6 @@ def disable_template_thinking(body: Body, _model: str) -> None:
     """
     if body.get(FIELD) == "none":
         del body[FIELD]
-        given = body.get("chat_template_kwargs")
-        own = given if isinstance(given, dict) else {}
-        body["chat_template_kwargs"] = {"enable_thinking": False, "thinking": False, **own}
+        template_fields = body.get("chat_template_kwargs")
+        fields = template_fields if isinstance(template_fields, dict) else {}
+        body["chat_template_kwargs"] = {"enable_thinking": False, "thinking": False, **fields}

@@ -8,7 +8,7 @@ from gateway.domain.capability import Capability
 from gateway.formats.images.fal import EDITS
 from gateway.providers.base import Endpoint, Provider
 
-_MOST = 4
+_MAX_IMAGES = 4
 
 
 def sign_key(key: str) -> dict[str, str]:
@@ -24,7 +24,7 @@ FAL = Provider(
     sign=sign_key,
     models_path=None,
     capabilities=(
-        Capability("*", max_n=_MOST, response_formats=(), edits=False, masks=False, streams=False),
-        Capability(EDITS, max_n=_MOST, response_formats=(), edits=True, masks=False, streams=False),
+        Capability("*", max_n=_MAX_IMAGES, response_formats=(), edits=False, masks=False, streams=False),
+        Capability(EDITS, max_n=_MAX_IMAGES, response_formats=(), edits=True, masks=False, streams=False),
     ),
 )

@@ -14,12 +14,12 @@ from gateway.formats.images.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL
 from gateway.formats.videos.gemini import SECONDS, SIZES
 from gateway.providers.base import Endpoint, Provider
 
-_MOST_SOURCES = 14
+_MAX_SOURCES = 14
 IMAGE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
 """Globs of the image models."""
 
 
-def _build_capability(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
+def _build_capability(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MAX_SOURCES) -> Capability:
     return Capability(
         name, sizes=sizes, max_n=1, response_formats=(), edits=True, masks=False, max_sources=max_sources, streams=False
     )
@@ -56,8 +56,8 @@ def _sign(key: str) -> dict[str, str]:
     return {"x-goog-api-key": key} if key else {}
 
 
-def _parse_model_id(listed: str) -> str:
-    return listed.removeprefix("models/")
+def _parse_model_id(name: str) -> str:
+    return name.removeprefix("models/")
 
 
 GEMINI = Provider(

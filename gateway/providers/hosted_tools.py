@@ -37,34 +37,38 @@ def must_call(body: Body, names: Collection[str]) -> bool:
         return not any(_drop_nested(tool, names) for tool in list_tools(body))
     if kind == "allowed_tools":
         return not _list_allowed(choice, names)
-    called = choice.get("name") if isinstance(choice, dict) else None
+    tool_name = choice.get("name") if isinstance(choice, dict) else None
     return f"{TOOLS}.{kind}" in names or any(
-        isinstance(tool, dict) and tool.get("name") == called and not _drop_nested(tool, names)
+        isinstance(tool, dict) and tool.get("name") == tool_name and not _drop_nested(tool, names)
         for tool in list_tools(body)
     )
 
 
 def remove_tools(body: Body, names: Collection[str]) -> Body:
     """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains."""
-    left = _drop_tools(body, names)
+    other_fields = _drop_tools(body, names)
     if isinstance(items := body.get("input"), list):
-        left["input"] = [
+        other_fields["input"] = [
             _drop_tools(item, names) if isinstance(item, dict) and TOOLS in item else item for item in items
         ]
     choice = body.get("tool_choice")
-    if not any(True for _ in list_tools(left)):
-        left.pop("tool_choice", None)
+    if not any(True for _ in list_tools(other_fields)):
+        other_fields.pop("tool_choice", None)
     elif isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        left["tool_choice"] = choice | {TOOLS: _list_allowed(choice, names)}
-    return left
+        other_fields["tool_choice"] = choice | {TOOLS: _list_allowed(choice, names)}
+    return other_fields
 
 
 def _drop_tools(holder: Body, names: Collection[str]) -> Body:
     tools = holder.get(TOOLS)
     if not isinstance(tools, list):
         return dict(holder)
-    kept = [left for tool in tools if (left := _drop_nested(tool, names))]
-    return holder | {TOOLS: kept} if kept or "type" in holder else {k: v for k, v in holder.items() if k != TOOLS}
+    other_tools = [inner_tool for tool in tools if (inner_tool := _drop_nested(tool, names))]
+    return (
+        holder | {TOOLS: other_tools}
+        if other_tools or "type" in holder
+        else {k: v for k, v in holder.items() if k != TOOLS}
+    )
 
 
 def _list_allowed(choice: Any, names: Collection[str]) -> list[Any]:
@@ -77,5 +81,5 @@ def _drop_nested(tool: Any, names: Collection[str]) -> Any:
         return tool
     if f"{TOOLS}.{tool.get('type')}" in names:
         return None
-    left = {name: value for name, value in tool.items() if f"{TOOLS}.{name}" not in names}
-    return _drop_tools(left, names) if TOOLS in left else left
+    other_fields = {name: value for name, value in tool.items() if f"{TOOLS}.{name}" not in names}
+    return _drop_tools(other_fields, names) if TOOLS in other_fields else other_fields

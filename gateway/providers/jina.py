@@ -8,8 +8,8 @@ from gateway.providers.base import EMBEDDINGS, RERANK, Endpoint, Provider
 from gateway.providers.quirks import drop
 
 
-def _parse_model_id(listed: str) -> str:
-    return listed.removeprefix("jina-ai/")
+def _parse_model_id(name: str) -> str:
+    return name.removeprefix("jina-ai/")
 
 
 JINA = Provider(

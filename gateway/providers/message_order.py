@@ -24,18 +24,18 @@ def order_turns(body: Body, model: str) -> None:
     if not isinstance(messages, list) or not MISTRAL_MODELS.fullmatch(model.lower()):
         return
     ordered: list[Any] = []
-    before, last = None, len(messages) - 1
+    last_role, last = None, len(messages) - 1
     for number, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
-        becomes_user = role in _SYSTEM and (number == last or before in ("assistant", "tool"))
+        becomes_user = role in _SYSTEM and (number == last or last_role in ("assistant", "tool"))
         role = "user" if becomes_user else role
-        if role == "user" and before == "tool":
+        if role == "user" and last_role == "tool":
             ordered.append(_ASSISTANT)
         elif role == "assistant" and number == 0:
             ordered.append(_USER)
         ordered.append(message | {"role": "user"} if becomes_user else message)
-        before = role
-    if any(sent is not given for sent, given in zip(ordered, messages, strict=False)):
+        last_role = role
+    if any(new_message is not original for new_message, original in zip(ordered, messages, strict=False)):
         body["messages"] = ordered
 
 

@@ -22,7 +22,7 @@ from gateway.providers.quirks import (
     rename,
 )
 
-_UNKNOWN = (
+_UNSUPPORTED_FIELDS = (
     "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
@@ -35,7 +35,7 @@ _CHAT_QUIRKS = (
     limit_as_max_tokens,
     fit_effort(*_WORDS),
     rename("seed", "random_seed"),
-    drop(*_UNKNOWN),
+    drop(*_UNSUPPORTED_FIELDS),
     drop_empty("logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio", "web_search_options"),
     developer_as_system,
     drop_in_messages("name", roles=("system", "user", "assistant")),
@@ -49,16 +49,16 @@ _CHAT_QUIRKS = (
 _TRANSCRIPTION_FIELDS = frozenset(
     {"model", "language", "temperature", "timestamp_granularities", "diarize", "context_bias"}
 )
-_TIMED = ("srt", "vtt", "verbose_json", "diarized_json")
+_TIMED_FORMATS = ("srt", "vtt", "verbose_json", "diarized_json")
 
 
 def _shape_transcription(fields: Body, _model: str) -> None:
     """Drop unknown fields. Requesting times requires a granularity, which cannot be combined with a language."""
     granularities = fields.pop("timestamp_granularities", None)
-    timed = granularities or fields.get("response_format") in _TIMED
+    has_times = granularities or fields.get("response_format") in _TIMED_FORMATS
     for name in fields.keys() - _TRANSCRIPTION_FIELDS:
         del fields[name]
-    if timed:
+    if has_times:
         fields["timestamp_granularities"] = "word" if granularities in ("word", ["word"]) else "segment"
         fields.pop("language", None)
 

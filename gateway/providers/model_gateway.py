@@ -9,7 +9,7 @@ fields count here.
 import attrs
 
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Endpoint, Provider
-from gateway.providers.custom import ENDPOINTS, PRICED
+from gateway.providers.custom import ENDPOINTS, PRICED_FIELDS
 
 _GOOGLE = "/v1beta/models/{model}"
 
@@ -17,7 +17,7 @@ MODEL_GATEWAY = Provider(
     slug="model_gateway",
     title="Another Model Gateway",
     endpoints=(
-        *(attrs.evolve(one, custom_tools=True) for one in ENDPOINTS),
+        *(attrs.evolve(endpoint, custom_tools=True) for endpoint in ENDPOINTS),
         MESSAGES,
         COUNT_TOKENS,
         Endpoint(
@@ -29,6 +29,6 @@ MODEL_GATEWAY = Provider(
         Endpoint("gemini_count_tokens", f"{_GOOGLE}:countTokens", rooted=True),
         Endpoint("gemini_embeddings", f"{_GOOGLE}:batchEmbedContents", rooted=True),
     ),
-    priced_fields=PRICED,
+    priced_fields=PRICED_FIELDS,
     reports_cost=True,
 )

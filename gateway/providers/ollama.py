@@ -8,7 +8,7 @@ import attrs
 
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, IMAGES, MESSAGES, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import WITH_NONE, fit_effort
+from gateway.providers.efforts import EFFORTS_WITH_NONE, fit_effort
 from gateway.providers.quirks import drop, limit_as_max_tokens
 
 OLLAMA = Provider(
@@ -20,7 +20,7 @@ OLLAMA = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(limit_as_max_tokens, fit_effort((r".*", WITH_NONE))),
+            quirks=(limit_as_max_tokens, fit_effort((r".*", EFFORTS_WITH_NONE))),
             one_choice=True,
             fetches=True,
         ),

@@ -49,7 +49,7 @@ FIT_CHAT = (fit_effort(*OPENAI_WORDS), drop_sampling, hash_long_user, four_stops
 FIT_RESPONSES = (fit_reasoning(*OPENAI_WORDS), hash_long_user)
 
 _IMAGE_MODELS = ("gpt-image-*", "chatgpt-image-*")
-_ABLE = Capability(
+_GPT_IMAGE_CAPABILITY = Capability(
     _IMAGE_MODELS[0],
     max_n=MAX_IMAGES,
     response_formats=(),
@@ -59,9 +59,9 @@ _ABLE = Capability(
     streams=True,
 )
 GPT_IMAGES = (
-    _ABLE,
-    attrs.evolve(_ABLE, name=_IMAGE_MODELS[1]),
-    attrs.evolve(_ABLE, name="gpt-image-1*", sizes=("1024x1024", "1536x1024", "1024x1536")),
+    _GPT_IMAGE_CAPABILITY,
+    attrs.evolve(_GPT_IMAGE_CAPABILITY, name=_IMAGE_MODELS[1]),
+    attrs.evolve(_GPT_IMAGE_CAPABILITY, name="gpt-image-1*", sizes=("1024x1024", "1536x1024", "1024x1536")),
 )
 """Capabilities of its image models."""
 

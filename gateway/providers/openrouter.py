@@ -31,8 +31,8 @@ from gateway.providers.quirks import hash_user, leave_out_billing_line
 _HASH_USER = hash_user(128, "user", "safety_identifier")
 """ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
 _EFFORTS = ("none", "minimal", *ORDINARY, "xhigh")
-_TALKING = ("openai/gpt-5*-image*",)
-_SEVERAL = ("openai/gpt-image-*",)
+_CHAT_IMAGE_MODELS = ("openai/gpt-5*-image*",)
+_MULTI_IMAGE_MODELS = ("openai/gpt-image-*",)
 """Models that accept more than one image per request. Most others reject such requests."""
 _IMAGE_ONLY = (
     "black-forest-labs/*",
@@ -68,21 +68,29 @@ OPENROUTER = base.Provider(
             base.CHAT, quirks=(_HASH_USER, fit_effort((r".*", _EFFORTS)), reasoning_none, order_turns, four_stops)
         ),
         attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
-        *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)),
+        *(
+            attrs.evolve(endpoint, quirks=(_HASH_USER,))
+            for endpoint in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)
+        ),
         base.RERANK,
-        base.Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),
+        base.Endpoint(
+            "openai_images",
+            "/images",
+            quirks=(_HASH_USER,),
+            models=(*_CHAT_IMAGE_MODELS, *_MULTI_IMAGE_MODELS, *_IMAGE_ONLY),
+        ),
         base.Endpoint(
             "chat_images",
             "/chat/completions",
             quirks=(_HASH_USER,),
-            models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_TALKING),
+            models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_CHAT_IMAGE_MODELS),
         ),
         base.SPEECH,
     ),
     capabilities=(
         *map(_adapt_capability, IMAGES),
-        *(_build_capability(glob, edits=True) for glob in _TALKING),
-        *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _SEVERAL),
+        *(_build_capability(glob, edits=True) for glob in _CHAT_IMAGE_MODELS),
+        *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _MULTI_IMAGE_MODELS),
         *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY),
     ),
     priced_fields=EVERYWHERE | ROUTING | {"speed"},

@@ -43,7 +43,7 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "search_parameters": (None, {}, {"mode": "off"}),
 }
 """Values equivalent to an absent field, which some client libraries send."""
-_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+_EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})
 """Values equivalent to an absent field, for every field without an entry in ``_HARMLESS``."""
 _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
@@ -63,7 +63,7 @@ Model Context Protocol), and of Gemini's tools that cost only their tokens (ai.g
 other field may declare one of the vendor's own tools, as at Gemini and Zhipu.
 """
 _ABSENT = (None, False)
-_EXTRA = "extrabody"
+_EXTRA_BODY = "extrabody"
 """The folded name of ``extra_body``, which Python client libraries and LiteLLM's proxy merge into the body."""
 _IDENTITY = ("models", "fallbacks")
 _DATE = r"-\d{4}-?\d{2}-?\d{2}"
@@ -85,55 +85,59 @@ that Anthropic executes.
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``."""
-    found = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
+    names = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
         if name == TOOLS:
-            found += _list_hosted(body[TOOLS])
-        elif body[name] not in _HARMLESS.get(name, _NOTHING):
-            found.append(name)
-    return sorted(found)
+            names += _list_hosted(body[TOOLS])
+        elif body[name] not in _HARMLESS.get(name, _EMPTY_VALUES):
+            names.append(name)
+    return sorted(names)
 
 
 def list_betas(features: str) -> list[str]:
     """List the features in Anthropic's ``anthropic-beta`` header that are not known to be harmless."""
-    names = [name for one in features.split(",") if (name := one.strip())]
+    names = [name for feature in features.split(",") if (name := feature.strip())]
     return [name for name in names if not _HARMLESS_BETAS.fullmatch(name)]
 
 
-def check_spelling(body: Mapping[str, Any], priced: Mapping[str, str]) -> None:
+def check_spelling(body: Mapping[str, Any], priced_names: Mapping[str, str]) -> None:
     """Raise ``InvalidRequest`` for a misspelt field that a tolerant server would read as a priced one.
 
-    ``priced``: the priced fields by their folded names. In ``extra_body``, which proxies merge into the body, every
+    ``priced_names`` maps folded names to the priced fields. In ``extra_body``, which proxies merge into the body, every
     spelling is rejected, because values are not checked there.
     """
     for name, value in body.items():
-        folded = fold_name(name)
-        if folded in priced and name not in priced.values():
-            raise InvalidRequest(f"Unknown field {name!r}; did you mean '{priced[folded]}'?", param=name)
-        if folded == _EXTRA and isinstance(value, dict):
+        folded_name = fold_name(name)
+        if folded_name in priced_names and name not in priced_names.values():
+            raise InvalidRequest(f"Unknown field {name!r}; did you mean '{priced_names[folded_name]}'?", param=name)
+        if folded_name == _EXTRA_BODY and isinstance(value, dict):
             for inner in value:
-                if fold_name(inner) in priced or find_governed(inner) is not None or fold_name(inner) == _EXTRA:
-                    place = f"{name}.{inner}"
-                    raise InvalidRequest(f"'{place}' must be a field of the body itself", param=place)
+                if (
+                    fold_name(inner) in priced_names
+                    or find_governed(inner) is not None
+                    or fold_name(inner) == _EXTRA_BODY
+                ):
+                    path = f"{name}.{inner}"
+                    raise InvalidRequest(f"'{path}' must be a field of the body itself", param=path)
 
 
-def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
+def _list_hosted(tools: object, param: str = TOOLS) -> list[str]:
     """List the tools that the vendor executes, as ``tools.TYPE``. Raises ``InvalidRequest`` for an invalid tool."""
-    found: list[str] = []
+    names: list[str] = []
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, dict):
-            raise InvalidRequest(f"'{where}[{index}]' must be an object", param=f"{where}[{index}]")
+            raise InvalidRequest(f"'{param}[{index}]' must be an object", param=f"{param}[{index}]")
         kind = tool.get("type")
         if kind is not None and not isinstance(kind, str):
-            raise InvalidRequest(f"'{where}[{index}].type' must be a string", param=f"{where}[{index}].type")
+            raise InvalidRequest(f"'{param}[{index}].type' must be a string", param=f"{param}[{index}].type")
         if kind and not _CLIENT_TOOL.fullmatch(kind) and not _is_local(tool):
-            found.append(f"{TOOLS}.{kind}")
+            names.append(f"{TOOLS}.{kind}")
             continue
         if not tool.keys() <= _CLIENT_FIELDS:
-            found += [f"{TOOLS}.{name}" for name in tool if name not in _CLIENT_FIELDS and tool[name] not in _ABSENT]
+            names += [f"{TOOLS}.{name}" for name in tool if name not in _CLIENT_FIELDS and tool[name] not in _ABSENT]
         if TOOLS in tool:
-            found += _list_hosted(tool[TOOLS], f"{where}[{index}].{TOOLS}")
-    return found
+            names += _list_hosted(tool[TOOLS], f"{param}[{index}].{TOOLS}")
+    return names
 
 
 def _is_local(tool: dict[str, Any]) -> bool:
@@ -142,14 +146,14 @@ def _is_local(tool: dict[str, Any]) -> bool:
 
 
 def _list_hosted_in_input(items: object) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for index, item in enumerate(items if isinstance(items, list) else ()):
         for name in item if isinstance(item, dict) else ():
             if name == TOOLS:
-                found += _list_hosted(item[TOOLS], f"input[{index}].{TOOLS}")
+                names += _list_hosted(item[TOOLS], f"input[{index}].{TOOLS}")
             elif name not in PLAIN_NAMES and fold_name(name) == TOOLS:
                 raise InvalidRequest(f"Unknown field {name!r}; did you mean '{TOOLS}'?", param=f"input[{index}].{name}")
-    return found
+    return names
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -163,7 +167,7 @@ def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterat
             continue
         for index, item in enumerate(value if isinstance(value, list) else [value]):
             model = item.get("model") if isinstance(item, dict) else item
-            place = f"{field}[{index}]"
+            path = f"{field}[{index}]"
             if not isinstance(model, str) or not model:
-                raise InvalidRequest(f"'{place}' must be the name of a model", param=place)
-            yield model, place
+                raise InvalidRequest(f"'{path}' must be the name of a model", param=path)
+            yield model, path

@@ -104,8 +104,8 @@ def drop_in_calls(*fields: str) -> Quirk:
         calls = message.get("tool_calls")
         if not isinstance(calls, list):
             return message
-        changed = [change_call(call) for call in calls]
-        return message if changed == calls else message | {"tool_calls": changed}
+        new_calls = [change_call(call) for call in calls]
+        return message if new_calls == calls else message | {"tool_calls": new_calls}
 
     return _change_messages(change)
 
@@ -119,12 +119,12 @@ def drop_duplicate_tools(body: Body, _model: str) -> str | None:
     tools = body.get("tools")
     if not isinstance(tools, list):
         return None
-    kept: dict[Any, Any] = {}
+    tools_by_key: dict[Any, Any] = {}
     for number, tool in enumerate(tools):
-        kept.setdefault(_find_tool_name(tool) or number, tool)
-    if len(kept) == len(tools):
+        tools_by_key.setdefault(_find_tool_name(tool) or number, tool)
+    if len(tools_by_key) == len(tools):
         return None
-    body["tools"] = list(kept.values())
+    body["tools"] = list(tools_by_key.values())
     return "tools"
 
 
@@ -136,22 +136,22 @@ def _find_tool_name(tool: Any) -> str | None:
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
     """Replace tool-call ids that do not match ``pattern`` with the first ``length`` hexadecimal digits of a hash."""
-    fits = re.compile(pattern, re.DOTALL)
+    id_pattern = re.compile(pattern, re.DOTALL)
 
-    def fit(holder: dict[str, Any], field: str) -> dict[str, Any]:
+    def fit_id(holder: dict[str, Any], field: str) -> dict[str, Any]:
         call_id = holder.get(field)
-        if not isinstance(call_id, str) or fits.fullmatch(call_id):
+        if not isinstance(call_id, str) or id_pattern.fullmatch(call_id):
             return holder
         return holder | {field: sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:length]}
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
-        changed = fit(message, "tool_call_id")
+        new_message = fit_id(message, "tool_call_id")
         calls = message.get("tool_calls")
         if not isinstance(calls, list):
-            return changed
-        fitted = [fit(call, "id") if isinstance(call, dict) else call for call in calls]
-        same = all(after is before for after, before in zip(fitted, calls, strict=True))
-        return changed if same else changed | {"tool_calls": fitted}
+            return new_message
+        new_calls = [fit_id(call, "id") if isinstance(call, dict) else call for call in calls]
+        same = all(new_call is original for new_call, original in zip(new_calls, calls, strict=True))
+        return new_message if same else new_message | {"tool_calls": new_calls}
 
     return _change_messages(change)
 
@@ -167,9 +167,9 @@ def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quir
         messages = body.get("messages")
         if not isinstance(messages, list):
             return
-        changed = [change(message) if isinstance(message, dict) else message for message in messages]
-        if any(after is not before for after, before in zip(changed, messages, strict=True)):
-            body["messages"] = changed
+        new_messages = [change(message) if isinstance(message, dict) else message for message in messages]
+        if any(new_message is not original for new_message, original in zip(new_messages, messages, strict=True)):
+            body["messages"] = new_messages
 
     return quirk
 
@@ -182,7 +182,7 @@ limit_as_max_tokens = rename("max_completion_tokens", "max_tokens")
 
 limit_as_max_completion_tokens = rename("max_tokens", "max_completion_tokens")
 
-_LONGEST_ID = 40
+_MAX_ID_CHARS = 40
 
 LITELLM_FIELDS = ("provider_specific_fields", "thinking_blocks", "reasoning_items")
 """Fields that LiteLLM, as a client library, adds to messages, which applications send back. It adds the first field to
@@ -199,7 +199,7 @@ DROP_FOREIGN: tuple[Quirk, ...] = (
 DROP_EXTENSIONS: tuple[Quirk, ...] = (
     drop_in_messages(*EXTENSIONS, roles=("assistant",)),
     DROP_FOREIGN[1],
-    fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
+    fit_call_ids(f".{{0,{_MAX_ID_CHARS}}}", _MAX_ID_CHARS),
 )
 """For vendors that reject the extensions that other providers and this gateway add to assistant messages: a chat's
 history may contain answers of any of them. (openai/openai-python issues: ``unknown_parameter`` for

@@ -13,7 +13,7 @@ from gateway.providers.base import Endpoint, Provider
 
 def _list_capabilities() -> Iterator[Capability]:
     for name, model in MODELS.items():
-        able = Capability(
+        capability = Capability(
             name,
             sizes=None if model.sizes is None else tuple(model.sizes),
             max_n=model.maximum,
@@ -23,8 +23,8 @@ def _list_capabilities() -> Iterator[Capability]:
             max_sources=model.max_sources if model.source_field else None,
             streams=False,
         )
-        yield able
-        yield Capability(f"{name}:*").fill_from(able)
+        yield capability
+        yield Capability(f"{name}:*").fill_from(capability)
     yield Capability("*", max_n=1, response_formats=(), edits=False, masks=False, streams=False)
 
 

@@ -16,7 +16,9 @@ from gateway.frozen import frozen
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_UNSIGNED = frozenset({"authorization", "user-agent", "connection", "accept-encoding", "accept", "content-length"})
+_UNSIGNED_HEADERS = frozenset(
+    {"authorization", "user-agent", "connection", "accept-encoding", "accept", "content-length"}
+)
 """Headers that a proxy may change, or that are not part of the request's meaning."""
 
 
@@ -54,20 +56,20 @@ def sign_request(
 ) -> dict[str, str]:
     """Return the headers that sign a request at ``now_s`` (Unix seconds), to be added to ``headers``."""
     time = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
-    added = {"X-Amz-Date": time}
+    date_header = {"X-Amz-Date": time}
     if credentials.session_token:
-        added["X-Amz-Security-Token"] = credentials.session_token
+        date_header["X-Amz-Security-Token"] = credentials.session_token
     parts = urlsplit(url)
-    signed = {"host": _find_host(parts)}
-    sent = ((name.lower(), " ".join(value.split())) for name, value in (headers | added).items())
-    signed |= {name: value for name, value in sent if name not in _UNSIGNED}
-    names = ";".join(sorted(signed))
+    signed_headers = {"host": _find_host(parts)}
+    sent_headers = ((name.lower(), " ".join(value.split())) for name, value in (headers | date_header).items())
+    signed_headers |= {name: value for name, value in sent_headers if name not in _UNSIGNED_HEADERS}
+    names = ";".join(sorted(signed_headers))
     canonical = "\n".join(
         (
             method,
             quote(parts.path or "/", safe="/-_.~"),
             _build_query(parts.query),
-            *(f"{name}:{signed[name]}" for name in sorted(signed)),
+            *(f"{name}:{signed_headers[name]}" for name in sorted(signed_headers)),
             "",
             names,
             hashlib.sha256(body).hexdigest(),
@@ -77,15 +79,15 @@ def sign_request(
     text = f"{_ALGORITHM}\n{time}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     key = _derive_key(credentials.secret_key, time[:8], region, service)
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    return added | {
+    return date_header | {
         "Authorization": f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, "
         f"Signature={signature}"
     }
 
 
 def _find_host(parts: SplitResult) -> str:
-    usual = parts.port == _DEFAULT_PORTS.get(parts.scheme)
-    return parts.netloc.rpartition(":")[0] if usual else parts.netloc
+    is_default_port = parts.port == _DEFAULT_PORTS.get(parts.scheme)
+    return parts.netloc.rpartition(":")[0] if is_default_port else parts.netloc
 
 
 def _build_query(query: str) -> str:

@@ -9,7 +9,7 @@ import attrs
 
 from gateway.domain.capability import Capability
 from gateway.providers import base
-from gateway.providers.efforts import WITH_NONE, fit_effort, reasoning_disabled
+from gateway.providers.efforts import EFFORTS_WITH_NONE, fit_effort, reasoning_disabled
 from gateway.providers.quirks import DROP_FOREIGN, drop, request_timestamps
 
 
@@ -27,7 +27,7 @@ TOGETHER = base.Provider(
     base_url="https://api.together.ai/v1",
     env_key="TOGETHER_API_KEY",
     endpoints=(
-        attrs.evolve(base.CHAT, quirks=(fit_effort((r".*", WITH_NONE)), reasoning_disabled, *DROP_FOREIGN)),
+        attrs.evolve(base.CHAT, quirks=(fit_effort((r".*", EFFORTS_WITH_NONE)), reasoning_disabled, *DROP_FOREIGN)),
         base.EMBEDDINGS,
         base.COMPLETIONS,
         base.RERANK,

@@ -52,8 +52,8 @@ def _name_options(body: Body, _model: str) -> None:
 
 def _build_embed_request(request: Body) -> Body:
     options = {name: request[name] for name in _EMBED_OPTIONS if name in request}
-    kept = {name: value for name, value in request.items() if name not in {"model", *_EMBED_OPTIONS}}
-    return kept | {"embedContentConfig": options} if options else kept
+    content_fields = {name: value for name, value in request.items() if name not in {"model", *_EMBED_OPTIONS}}
+    return content_fields | {"embedContentConfig": options} if options else content_fields
 
 
 @lru_cache(maxsize=64)

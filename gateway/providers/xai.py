@@ -19,7 +19,7 @@ from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_empty
 
-_NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
+_NON_REASONING_MODELS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
 _HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
 
 _IMAGE_MODELS = ("grok-*image*",)
@@ -32,7 +32,7 @@ _fit_effort = fit_effort((r"grok-3-mini.*", ("low", "high")))
 
 
 def _shape_for_reasoning(body: Body, model: str) -> None:
-    if not _NEVER_THINKS.fullmatch(model):
+    if not _NON_REASONING_MODELS.fullmatch(model):
         _drop_penalties(body, model)
         _drop_idle_stop(body, model)
     if _HAS_NO_EFFORT.fullmatch(model):

@@ -6,7 +6,7 @@ docs.z.ai/api-reference/llm/chat-completion; for the coding plan the ``base_url`
 """
 
 from gateway.providers.base import Provider
-from gateway.providers.zhipu import ZHIPU_ABLE, ZHIPU_CHAT, ZHIPU_IMAGES
+from gateway.providers.zhipu import ZHIPU_CAPABILITIES, ZHIPU_CHAT, ZHIPU_IMAGES
 
 ZAI = Provider(
     slug="zai",
@@ -14,5 +14,5 @@ ZAI = Provider(
     base_url="https://api.z.ai/api/paas/v4",
     env_key="ZAI_API_KEY",
     endpoints=(ZHIPU_CHAT, ZHIPU_IMAGES),
-    capabilities=ZHIPU_ABLE,
+    capabilities=ZHIPU_CAPABILITIES,
 )

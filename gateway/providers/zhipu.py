@@ -27,7 +27,7 @@ _IMAGE_MODELS = ("cogview-*", "glm-image*")
 ZHIPU_IMAGES = Endpoint(
     "openai_images", IMAGES.path, quirks=(drop("n", "response_format"), _NAME_USER, _FIT_USER), models=_IMAGE_MODELS
 )
-ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _IMAGE_MODELS)
+ZHIPU_CAPABILITIES = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _IMAGE_MODELS)
 
 ZHIPU = Provider(
     slug="zhipu",
@@ -35,5 +35,5 @@ ZHIPU = Provider(
     base_url="https://open.bigmodel.cn/api/paas/v4",
     env_key="ZHIPUAI_API_KEY",
     endpoints=(ZHIPU_CHAT, EMBEDDINGS, RERANK, ZHIPU_IMAGES),
-    capabilities=ZHIPU_ABLE,
+    capabilities=ZHIPU_CAPABILITIES,
 )

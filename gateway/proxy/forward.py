@@ -19,7 +19,7 @@ from gateway.formats.errors.content_filter import parse_image_error
 from gateway.formats.errors.openai import Secrets, parse_error, parse_retry_after
 from gateway.formats.errors.vendor import parse_worded_error
 from gateway.formats.stream import LARGE_ANSWER_BYTES, JsonOrStream, StreamTransform, check_parts
-from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
+from gateway.formats.translator import EVENT_STREAM, PLAIN_MODE, ResponseMode, Translator
 from gateway.formats.wire.sse import KEEPALIVE
 from gateway.frozen import quick_frozen
 from gateway.large_work import run_by_size, run_in_thread
@@ -51,7 +51,7 @@ class ProviderAnswer:
     """A complete answer for the client."""
 
     body: bytes = attrs.field(repr=False)
-    media_type: str = PLAIN.media_type
+    media_type: str = PLAIN_MODE.media_type
 
 
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:

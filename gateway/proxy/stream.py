@@ -228,7 +228,7 @@ class ProviderStream:
     async def pump_large(self, transform: _ReadAside, send: Callable[[bytes], object]) -> PumpResult:
         """Read one piece of a large event, parse complete events in a thread, and ``send`` the output."""
         pieces = list[bytes]()
-        if transform.waiting:
+        if transform.pending_data:
             await run_in_thread(transform.read, b"")
         elif not transform.unwritten:
 

@@ -113,7 +113,7 @@ class ResponseOwners:
         names = [name for name in names if not is_own(name.id)]
         ids = {f"{_PART}{name.id}" for name in names}
         if len(ids) > MOST_REFERRED:
-            raise InvalidRequest(f"The request names more than {MOST_REFERRED} ids", param=names[0].where)
+            raise InvalidRequest(f"The request names more than {MOST_REFERRED} ids", param=names[0].param)
         owners = await self._find_all(ids)
         for pause_s in self.pauses_s:
             if len(owners) == len(ids):
@@ -124,9 +124,9 @@ class ResponseOwners:
         for name in names:
             owner = owners.get(f"{_PART}{name.id}")
             if owner is None:
-                foreign += [] if name.given else [(name.field, name.where)]
+                foreign += [] if name.has_content else [(name.field, name.param)]
             elif owner.account_id != account_id or (channel and owner.channel != channel):
-                raise make_not_found(name.where)
+                raise make_not_found(name.param)
             else:
                 channel = owner.channel
         return attrs.evolve(inference, channel=channel, foreign=tuple(foreign))

@@ -21,7 +21,7 @@ from gateway.error_status import find_page
 from gateway.errors import GatewayError, InternalError, InvalidRequest, ShuttingDown
 from gateway.formats.chat.responses.failure import build_page
 from gateway.formats.chat.responses.response_writer import ResponseStreamSerializer
-from gateway.formats.chat.responses.responses import UNFINISHED
+from gateway.formats.chat.responses.responses import UNFINISHED_STATUSES
 from gateway.formats.translator import ResponseIdentity
 from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
@@ -152,7 +152,7 @@ def read_kept(services: Services, kept: KeptResponse) -> bytes:
     if _is_active(services, kept.id) and node is None:
         return kept.body
     body = orjson.loads(kept.body)
-    if body.get("status") not in UNFINISHED:
+    if body.get("status") not in UNFINISHED_STATUSES:
         return kept.body
     maker = body.pop(_MAKER, None)
     if _is_active(services, kept.id) or (node is not None and maker is not None and node.may_live(maker)):

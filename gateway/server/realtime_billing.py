@@ -157,7 +157,7 @@ class RealtimeBilling:
         longest = wire.build_response_inference(
             self._inference.model, maximum, self.conversation.find_longest_output(event)
         )
-        return RealtimeResponse(context, cause, self.conversation.mark(event), longest)
+        return RealtimeResponse(context, cause, self.conversation.mark_prompt(event), longest)
 
     def _make_context(self) -> RequestContext:
         context = RequestContext(make_request_id())

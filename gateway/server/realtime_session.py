@@ -219,7 +219,7 @@ class RealtimeSession:
         if event["type"] == wire.APPEND:
             await self._billing.reserve_transcript()
             return
-        for place in wire.PLACES:
+        for place in wire.CHECKED_OBJECTS:
             if isinstance(fields := event.get(place), dict):
                 check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
         if event["type"] == wire.RESPONSE_CREATE:
@@ -327,7 +327,7 @@ def check_settings(services: Services, caller: Caller, settings: wire.Event, *, 
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
         own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
         if not own and not allows(channel, name.field):
-            raise make_not_found(place + name.where.removeprefix("item"), name.field)
+            raise make_not_found(place + name.param.removeprefix("item"), name.field)
     if place in wire.SETTINGS:
         _check_priced(settings, place, channel)
         _check_transcriber(services, caller, settings, place)

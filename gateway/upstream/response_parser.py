@@ -177,9 +177,9 @@ class ResponseParser:
     def _take_head(self, data: bytes) -> bytes:
         fed = len(self._seen)
         seen = self._seen + data
-        at = seen.find(_HEAD_END, fed and max(0, fed - 3))
-        whole = at >= 0
-        end = at + 4
+        head_end = seen.find(_HEAD_END, fed and max(0, fed - 3))
+        whole = head_end >= 0
+        end = head_end + 4
         self._parser.feed_data(seen[fed:end] if whole else data)
         # llhttp must agree about the end of the head.
         if whole != (self.status > 0):

@@ -260,7 +260,7 @@ class VideoProviderApi:
             location.url or http_request.url,
             trusted_origin=channel.base_url,
             proxy=channel.proxy,
-            signature=signature if location.signed else (),
+            signature=signature if location.is_signed else (),
             wanted=wanted,
         )
 

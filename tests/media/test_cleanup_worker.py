@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.media import CleanupResult, MediaRules
-from gateway.media.cleanup_worker import FIRST_AFTER_S, SWEEP_EVERY_S, MediaCleanup
+from gateway.media.cleanup_worker import FIRST_SWEEP_S, SWEEP_EVERY_S, MediaCleanup
 from tests.support.worker_loop import run_hurried
 
 NOW = 1_750_000_000.0
@@ -59,10 +59,10 @@ def test_it_sweeps_soon_after_the_start_and_then_regularly() -> None:
     async def run() -> None:
         began.append(asyncio.get_running_loop().time())
         with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_AFTER_S + 2 * SWEEP_EVERY_S + 1):
+            async with asyncio.timeout(FIRST_SWEEP_S + 2 * SWEEP_EVERY_S + 1):
                 await job.run()
 
     run_hurried(run())
     assert [at - began[0] for at in shelf.times] == pytest.approx(
-        [FIRST_AFTER_S, FIRST_AFTER_S + SWEEP_EVERY_S, FIRST_AFTER_S + 2 * SWEEP_EVERY_S], abs=0.9
+        [FIRST_SWEEP_S, FIRST_SWEEP_S + SWEEP_EVERY_S, FIRST_SWEEP_S + 2 * SWEEP_EVERY_S], abs=0.9
     )

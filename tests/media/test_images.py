@@ -35,14 +35,7 @@ from gateway.errors import (
 )
 from gateway.formats.wire.sse import KEEPALIVE
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
-from gateway.media.images import (
-    ABANDON_TIMEOUT_S,
-    CLOSE_TIMEOUT_S,
-    LONGEST_WAIT_S,
-    MOST_FAILURES,
-    POLL_TIMEOUT_S,
-    can_pass,
-)
+from gateway.media.images import ABANDON_TIMEOUT_S, CLOSE_TIMEOUT_S, MAX_FAILURES, MAX_WAIT_S, POLL_TIMEOUT_S, can_pass
 from gateway.media.word_filter import WordList
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
@@ -128,9 +121,7 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
 )
 def test_a_task_is_not_lost_because_some_answers_were(trouble: Answer) -> None:
     async def scene() -> None:
-        up = image_services(
-            play(BEGUN, *[trouble] * MOST_FAILURES, task("processing"), *[trouble] * MOST_FAILURES, DONE)
-        )
+        up = image_services(play(BEGUN, *[trouble] * MAX_FAILURES, task("processing"), *[trouble] * MAX_FAILURES, DONE))
         answer, _, _ = await up.answer()
         assert len(answer["data"]) == 1
         waits = [round(after - before, 2) for before, after in pairwise(up.provider.polls)]
@@ -146,7 +137,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
         error = await see(up.answer())
         assert isinstance(error, ProviderBadResponse)
         assert error.retryable
-        assert len(up.provider.polls) == 1 + MOST_FAILURES
+        assert len(up.provider.polls) == 1 + MAX_FAILURES
         await up.images.close()
         assert up.provider.cancels == [f"/predictions/{TASK}/cancel"]
 
@@ -181,7 +172,7 @@ def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
     run(scene())
 
 
-@table_rows(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
+@table_rows(("asked", "waited"), [("7", 7), ("300", MAX_WAIT_S), ("0", 0.5), ("soon", 0.5)])
 def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked: str, waited: float) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, Answered({}, 429, headers={"Retry-After": asked}), DONE))

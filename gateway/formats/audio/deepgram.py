@@ -53,15 +53,15 @@ def find_listen_path(inference: InferenceRequest, model: str) -> str:
 def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
     value = parse_answer_object(raw, secrets)
     channel = next(iter(list_objects(as_object(value.get("results")).get("channels"))), {})
-    heard = next(iter(list_objects(channel.get("alternatives"))), {})
-    text = heard.get("transcript")
+    alternative = next(iter(list_objects(channel.get("alternatives"))), {})
+    text = alternative.get("transcript")
     if not isinstance(text, str):
         raise ProviderBadResponse("The provider's answer has no text")
-    found = [
+    timed_words = [
         parse_word(as_text(item.get("punctuated_word")) or item.get("word"), item.get("start"), item.get("end"))
-        for item in list_objects(heard.get("words"))
+        for item in list_objects(alternative.get("words"))
     ]
-    words = tuple(word for word in found if word is not None)
+    words = tuple(word for word in timed_words if word is not None)
     duration_s = parse_seconds(as_object(value.get("metadata")).get("duration"))
     language = as_text(channel.get("detected_language")) or as_text(inference.body.get("language"))
     return build_answer(Transcript(text, words, language, duration_s), inference)

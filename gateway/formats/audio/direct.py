@@ -3,12 +3,12 @@
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.audio import speech, transcriptions
 from gateway.formats.passthrough_format import PassthroughFormat, reject_unstreamed, without_identity
-from gateway.formats.translator import PLAIN, ResponseMode
+from gateway.formats.translator import PLAIN_MODE, ResponseMode
 
 
 def find_speech_mode(inference: InferenceRequest) -> ResponseMode:
     """Return the mode of a speech answer: events or raw audio."""
-    return PLAIN if speech.is_events(inference) else ResponseMode(speech.find_media_type(inference), binary=True)
+    return PLAIN_MODE if speech.is_events(inference) else ResponseMode(speech.find_media_type(inference), binary=True)
 
 
 def find_transcript_mode(inference: InferenceRequest) -> ResponseMode:

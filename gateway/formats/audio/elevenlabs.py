@@ -37,14 +37,14 @@ def build_speech_body(inference: InferenceRequest, model: str) -> Body:
         raise InvalidRequest("'stream_format' can only be audio here", param="stream_format")
     if body.get("instructions"):
         raise InvalidRequest("'instructions' are not supported here", param="instructions")
-    sent: Body = {"text": body["input"], "model_id": model}
-    sent |= {name: body[name] for name in _SPEECH_FIELDS if body.get(name) is not None}
+    vendor_body: Body = {"text": body["input"], "model_id": model}
+    vendor_body |= {name: body[name] for name in _SPEECH_FIELDS if body.get(name) is not None}
     settings = body.get("voice_settings")
     if settings is not None and not isinstance(settings, dict):
         raise InvalidRequest("'voice_settings' must be an object", param="voice_settings")
     speed = body.get("speed")
     settings = {**(settings or {}), **({} if speed in (None, 1) else {"speed": speed})}
-    return sent | ({"voice_settings": settings} if settings else {})
+    return vendor_body | ({"voice_settings": settings} if settings else {})
 
 
 def find_speech_path(inference: InferenceRequest, _model: str) -> str:
@@ -81,12 +81,12 @@ def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes
     text = value.get("text")
     if not isinstance(text, str):
         raise ProviderBadResponse("The provider's answer has no text")
-    found = [
+    timed_words = [
         parse_word(item.get("text"), item.get("start"), item.get("end"))
         for item in list_objects(value.get("words"))
         if item.get("type") == "word"
     ]
-    words = tuple(word for word in found if word is not None)
+    words = tuple(word for word in timed_words if word is not None)
     return build_answer(Transcript(text, words, as_text(value.get("language_code"))), inference)
 
 

@@ -18,7 +18,7 @@ from gateway.formats.errors.openai import Secrets, build_reported, parse_error
 from gateway.formats.stream import StreamState, StreamTransform
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, bound_text
-from gateway.formats.wire.fields import Body, name_json_type, parse_model, parse_number, read_text, refuse_missing
+from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_model, parse_number, read_text
 
 MAX_INPUT_CHARS = 100_000
 """An upper limit of two hours of speech, more than any provider accepts. The limits of models differ (OpenAI: 4,096
@@ -67,7 +67,7 @@ def parse_speech_inference(body: Body) -> InferenceRequest:
 def _parse_input(body: Body) -> str:
     text = read_text(body, "input")
     if not text:
-        raise refuse_missing(body, "input", "the text to speak")
+        raise make_missing_error(body, "input", "the text to speak")
     if len(text) > MAX_INPUT_CHARS:
         raise InvalidRequest(f"'input' must be at most {MAX_INPUT_CHARS} characters", param="input")
     return text
@@ -76,7 +76,7 @@ def _parse_input(body: Body) -> str:
 def _check_voice(body: Body) -> None:
     voice = body.get("voice")
     if voice is None or voice == "":
-        raise refuse_missing(body, "voice")
+        raise make_missing_error(body, "voice")
     if isinstance(voice, str):
         return
     if not isinstance(voice, dict):
@@ -87,10 +87,10 @@ def _check_voice(body: Body) -> None:
         raise InvalidRequest("'voice.id' must be a string", param="voice.id")
 
 
-def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
+def _check_word(body: Body, name: str, allowed_words: tuple[str, ...]) -> None:
     value = read_text(body, name)
-    if value is not None and value not in allowed:
-        raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed)}", param=name)
+    if value is not None and value not in allowed_words:
+        raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed_words)}", param=name)
 
 
 def build_speech_body(inference: InferenceRequest, model: str) -> Body:

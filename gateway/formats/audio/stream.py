@@ -5,10 +5,10 @@ from typing import Any
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
 from gateway.formats.stream import PassthroughStream
-from gateway.formats.stream_tail import DONE
+from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.wire.json_values import as_object, loads_or_none
 
-_WHOLE = (b"}", DONE)
+_EVENT_ENDINGS = (b"}", DONE_MARK)
 
 
 class AudioEventsPassthrough(PassthroughStream):
@@ -25,16 +25,16 @@ class AudioEventsPassthrough(PassthroughStream):
     def finish(self) -> bytes:
         """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
-        written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
+        output = self._pass(rest + b"\n\n") if rest.endswith(_EVENT_ENDINGS) and not self.closed else b""
         if self.error is not None:
             raise self.error
         if not self.ended:
             self.events = events  # an incomplete event does not count
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
-        return written
+        return output
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             self.ended = True
             return event
         value = _parse_event(payload)

@@ -38,7 +38,7 @@ _KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LISTS)
 _TEXTS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 _FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
-_PLAIN = frozenset({"text", "srt", "vtt"})
+_TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 """Response formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
 _PAGE = (b"<!doctype", b"<html")
@@ -59,8 +59,11 @@ def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
     """Check a form and return the request. Raises ``InvalidRequest`` naming the field."""
     body = parse_fields(form, _KINDS)
     inference = _parse_inference(form, body, "transcriptions", _FORMATS)
-    unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
-    if unknown is not None:
+    unknown_granularity = next(
+        (granularity for granularity in body.get("timestamp_granularities", ()) if granularity not in _GRANULARITIES),
+        None,
+    )
+    if unknown_granularity is not None:
         raise InvalidRequest(
             "'timestamp_granularities' must be word or segment, or both", param="timestamp_granularities"
         )
@@ -128,7 +131,7 @@ def _name_file(upload: Upload) -> Upload:
 
 def find_media_type(inference: InferenceRequest) -> str:
     """Return the media type of an unstreamed answer."""
-    return "text/plain; charset=utf-8" if _find_format(inference) in _PLAIN else "application/json"
+    return "text/plain; charset=utf-8" if _find_format(inference) in _TEXT_FORMATS else "application/json"
 
 
 def _find_format(inference: InferenceRequest) -> str:
@@ -138,7 +141,7 @@ def _find_format(inference: InferenceRequest) -> str:
 def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``."""
     kind = _find_format(inference)
-    if kind not in _PLAIN:
+    if kind not in _TEXT_FORMATS:
         value = _parse_object(raw, secrets)
         return raw, _parse_usage(value, inference, value["text"])
     if _is_object(raw):
@@ -173,11 +176,11 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
         if not value["text"].strip():
             return "" if kind == "srt" else "WEBVTT\n\n"
         raise ProviderBadResponse("The provider's answer has no times for subtitles")
-    mark = "," if kind == "srt" else "."
+    decimal_mark = "," if kind == "srt" else "."
     lines = [] if kind == "srt" else ["WEBVTT\n"]
     for number, (start_ms, end_ms, text) in enumerate(cues, 1):
         head = f"{number}\n" if kind == "srt" else ""
-        lines.append(f"{head}{_build_clock(start_ms, mark)} --> {_build_clock(end_ms, mark)}\n{text}\n")
+        lines.append(f"{head}{_build_clock(start_ms, decimal_mark)} --> {_build_clock(end_ms, decimal_mark)}\n{text}\n")
     return "\n".join(lines) + "\n"
 
 
@@ -191,9 +194,9 @@ def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
                 yield start_ms, end_ms, " ".join(segment["text"].split()).replace("-->", "->")
 
 
-def _build_clock(length_ms: int, mark: str) -> str:
+def _build_clock(length_ms: int, decimal_mark: str) -> str:
     seconds, millis = divmod(length_ms, 1_000)
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{decimal_mark}{millis:03}"
 
 
 def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
@@ -201,29 +204,31 @@ def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: st
 
     A provider that bills by length reports no tokens, and a price uses only one of them.
     """
-    reported = as_object(value.get("usage"))
-    length_ms = _first(parse_length_ms(reported.get("seconds")), parse_length_ms(reported.get("prompt_audio_seconds")))
-    by_length = reported.get("type") == "duration" and length_ms is not None
+    usage_field = as_object(value.get("usage"))
+    length_ms = _pick_first(
+        parse_length_ms(usage_field.get("seconds")), parse_length_ms(usage_field.get("prompt_audio_seconds"))
+    )
+    by_length = usage_field.get("type") == "duration" and length_ms is not None
     if length_ms is None:
         length_ms = parse_length_ms(value.get("duration"))
-    tokens = _parse_tokens(reported)
+    tokens = _parse_tokens(usage_field)
     if tokens is None and not by_length:
         return _estimate(inference, text, length_ms)
     prompt, completion = tokens or (0, 0)
     usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(inference, length_ms))
-    details = reported.get("input_token_details") or reported.get("prompt_tokens_details")
+    details = usage_field.get("input_token_details") or usage_field.get("prompt_tokens_details")
     return attach_details(usage, find_modalities(details, None))
 
 
-def _parse_tokens(reported: Mapping[str, Any]) -> tuple[int, int] | None:
+def _parse_tokens(usage: Mapping[str, Any]) -> tuple[int, int] | None:
     for prompt_name, completion_name in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
-        prompt, completion = parse_count(reported.get(prompt_name)), parse_count(reported.get(completion_name))
+        prompt, completion = parse_count(usage.get(prompt_name)), parse_count(usage.get(completion_name))
         if prompt is not None and completion is not None:
             return prompt, completion
     return None
 
 
-def _first(*values: int | None) -> int | None:
+def _pick_first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
@@ -232,7 +237,7 @@ def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: i
     size = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
         return min(reported_ms, limit_length_ms(size))
-    file_ms = _first(*(upload.duration_ms for upload in inference.files))
+    file_ms = _pick_first(*(upload.duration_ms for upload in inference.files))
     if file_ms is None and cue_ms is None:
         return inference.sound_ms
     least_ms = find_least_ms(size) if file_ms is None else file_ms
@@ -251,11 +256,11 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderBadResponse``."""
     value = _parse_object(raw, secrets)
     text, usage = value["text"], _parse_usage(value, inference, value["text"])
-    done: Body = {"type": "transcript.text.done", "text": text}
-    reported = value.get("usage")
-    if isinstance(reported, dict) and reported.get("type") == "tokens":
-        done["usage"] = reported
-    events = [{"type": "transcript.text.delta", "delta": text}, done] if text else [done]
+    final_event: Body = {"type": "transcript.text.done", "text": text}
+    usage_field = value.get("usage")
+    if isinstance(usage_field, dict) and usage_field.get("type") == "tokens":
+        final_event["usage"] = usage_field
+    events = [{"type": "transcript.text.delta", "delta": text}, final_event] if text else [final_event]
     try:
         return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events), usage
     except orjson.JSONEncodeError:

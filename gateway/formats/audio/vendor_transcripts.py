@@ -14,10 +14,10 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001 - as Chinese is written
-_LONGEST_SEGMENT_S = 15.0
+_MAX_SEGMENT_S = 15.0
 _PAUSE_S = 1.0
-_LONGEST_S = 1_000_000
-_TIMED = frozenset({"verbose_json", "srt", "vtt"})
+_MAX_DURATION_S = 1_000_000
+_TIMED_FORMATS = frozenset({"verbose_json", "srt", "vtt"})
 
 
 @frozen
@@ -57,22 +57,22 @@ def parse_seconds(value: object) -> float | None:
     """Return a time in seconds; None if implausible."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value <= _LONGEST_S else None
+    return float(value) if 0 <= value <= _MAX_DURATION_S else None
 
 
-def build_answer(heard: Transcript, inference: InferenceRequest) -> bytes:
+def build_answer(transcript: Transcript, inference: InferenceRequest) -> bytes:
     """Write a transcript as JSON of the OpenAI API format."""
-    body: dict[str, Any] = {"text": heard.text}
-    if heard.duration_s is not None:
-        body["usage"] = {"type": "duration", "seconds": heard.duration_s}
-    if inference.body.get("response_format") in _TIMED:
-        segments = _split(heard.words)
-        body |= {"task": "transcribe", "language": heard.language, "segments": list(map(_build_segment, segments))}
-        body |= {"duration": heard.duration_s} if heard.duration_s is not None else {}
+    body: dict[str, Any] = {"text": transcript.text}
+    if transcript.duration_s is not None:
+        body["usage"] = {"type": "duration", "seconds": transcript.duration_s}
+    if inference.body.get("response_format") in _TIMED_FORMATS:
+        segments = _split(transcript.words)
+        body |= {"task": "transcribe", "language": transcript.language, "segments": list(map(_build_segment, segments))}
+        body |= {"duration": transcript.duration_s} if transcript.duration_s is not None else {}
         for number, segment in enumerate(body["segments"]):
             segment["id"] = number
         if "word" in inference.body.get("timestamp_granularities", ()):
-            body["words"] = [{"word": one.text, "start": one.start_s, "end": one.end_s} for one in heard.words]
+            body["words"] = [{"word": word.text, "start": word.start_s, "end": word.end_s} for word in transcript.words]
     return orjson.dumps(body)
 
 
@@ -85,7 +85,7 @@ def _split(words: Sequence[Word]) -> list[list[Word]]:
             not last
             or last[-1].text.endswith(_ENDS)
             or word.start_s - last[-1].end_s > _PAUSE_S
-            or word.end_s - last[0].start_s > _LONGEST_SEGMENT_S
+            or word.end_s - last[0].start_s > _MAX_SEGMENT_S
         ):
             segments.append([word])
         else:

@@ -18,7 +18,7 @@ from gateway.formats.wire.request_body import Body
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _BETA = "anthropic-beta"
 _OF_BATCHES = "message-batches-"
-_UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
+_UNSENT_RESULTS = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """Result type of a request that was not sent, by its error code."""
 
 
@@ -27,23 +27,23 @@ def parse_requests(body: Body) -> list[dict[str, Any]]:
     requests = body.get("requests")
     if not isinstance(requests, list) or not 0 < len(requests) <= MAX_LINES:
         raise InvalidRequest(f"'requests' must be a list of 1 to {MAX_LINES} requests", param="requests")
-    seen = set[str]()
+    custom_ids = set[str]()
     for number, request in enumerate(requests):
-        problem = _find_problem(request, seen)
+        problem = _find_problem(request, custom_ids)
         if problem is not None:
             name, words = problem
             raise InvalidRequest(f"requests.{number}.{name}: {words}", param=f"requests.{number}.{name}")
     return requests
 
 
-def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
+def _find_problem(request: object, custom_ids: set[str]) -> tuple[str, str] | None:
     fields = request if isinstance(request, dict) else {}
     custom_id, params = fields.get("custom_id"), fields.get("params")
     if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
         return "custom_id", "must be 1 to 64 letters, digits, hyphens and underscores"
-    if custom_id in seen:
+    if custom_id in custom_ids:
         return "custom_id", "must be unique within the batch"
-    seen.add(custom_id)
+    custom_ids.add(custom_id)
     if not isinstance(params, dict) or not isinstance(params.get("model"), str) or not params["model"]:
         return "params", "must be an object with the name of a model"
     if params.get("stream"):
@@ -54,17 +54,18 @@ def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
 def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers for the requests of a batch: its own headers without the beta feature for batches."""
     features = [name.strip() for name in headers.get(_BETA, "").split(",")]
-    kept = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
-    others = {name: value for name, value in headers.items() if name != _BETA}
-    return others | {_BETA: kept} if kept else others
+    kept_features = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
+    other_headers = {name: value for name, value in headers.items() if name != _BETA}
+    return other_headers | {_BETA: kept_features} if kept_features else other_headers
 
 
 def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
     """Build the lines stored as the input of a batch; ``headers`` apply to every request."""
-    more = {"headers": dict(headers)} if headers else {}
-    shown = ((one["custom_id"], one["params"]) for one in requests)
+    header_field = {"headers": dict(headers)} if headers else {}
+    pairs = ((request["custom_id"], request["params"]) for request in requests)
     lines = (
-        {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **more, "body": body} for name, body in shown
+        {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **header_field, "body": body}
+        for name, body in pairs
     )
     return b"".join(exact_json.dumps(line) + b"\n" for line in lines)
 
@@ -82,7 +83,7 @@ def build_refused_line(_batch_id: str, _number: int, custom_id: str, response: B
 
 def build_unsent_line(_batch_id: str, _number: int, custom_id: str, code: str, message: str) -> LineResult:
     """Build the result line of a request without an answer: cancelled, expired or failed."""
-    kind = _UNSENT.get(code)
+    kind = _UNSENT_RESULTS.get(code)
     if kind is not None:
         return _build_line(custom_id, {"type": kind}, _build_tally(kind))
     error = {"type": "error", "error": {"type": "api_error", "message": message}, "request_id": None}
@@ -113,11 +114,11 @@ def build_message_batch(batch: Batch, origin: str) -> Body:
     """Build the batch object; ``origin`` is the gateway's origin for the URL of the results."""
     tally, cancelling_s = batch.tally, batch.times.get("cancelling_at")
     ended_s = max(batch.times.values(), default=batch.created_ms // 1000) if batch.ended else None
-    unsent = tally.cancelled + tally.expired
+    unsent_count = tally.cancelled + tally.expired
     counts = {
         "processing": 0 if batch.ended else batch.total,
         "succeeded": tally.completed if batch.ended else 0,
-        "errored": batch.total - tally.completed - unsent if batch.ended else 0,
+        "errored": batch.total - tally.completed - unsent_count if batch.ended else 0,
         "canceled": tally.cancelled if batch.ended else 0,
         "expired": tally.expired if batch.ended else 0,
     }
@@ -136,11 +137,11 @@ def build_message_batch(batch: Batch, origin: str) -> Body:
     }
 
 
-def build_page(batches: Sequence[Batch], origin: str, *, more: bool) -> Body:
-    """Build one page of the list of batches; ``more``: whether another page follows."""
+def build_page(batches: Sequence[Batch], origin: str, *, has_more: bool) -> Body:
+    """Build one page of the list of batches; ``has_more``: whether another page follows."""
     return {
         "data": [build_message_batch(batch, origin) for batch in batches],
-        "has_more": more,
+        "has_more": has_more,
         "first_id": batches[0].id if batches else None,
         "last_id": batches[-1].id if batches else None,
     }

@@ -31,7 +31,7 @@ _TIMES = (
     "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at",
     "cancelled_at",
 )  # fmt: skip
-_NEVER = {"stream": "A batch has no streams", "background": "A batch has no background responses"}
+_REFUSED_FLAGS = {"stream": "A batch has no streams", "background": "A batch has no background responses"}
 
 
 class LineError(Exception):
@@ -100,7 +100,7 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
         raise LineError("missing_required_parameter", "'body' must be an object.", "body")
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise LineError("missing_required_parameter", "'body.model' must be the name of a model.", "body.model")
-    for name, reason in _NEVER.items():
+    for name, reason in _REFUSED_FLAGS.items():
         if body.get(name):
             raise LineError("invalid_request", f"{reason}.", f"body.{name}")
     # Headers are safe to accept here: only the gateway itself writes lines for this endpoint.
@@ -138,8 +138,8 @@ def build_unsent_line(batch_id: str, number: int, custom_id: str, code: str, mes
 
 
 def _build_line(batch_id: str, number: int, custom_id: str, response: Any, error: Any) -> bytes:
-    made = f"batch_req_{find_digits(batch_id)}{number:06d}"
-    return exact_json.dumps({"id": made, "custom_id": custom_id, "response": response, "error": error}) + b"\n"
+    request_id = f"batch_req_{find_digits(batch_id)}{number:06d}"
+    return exact_json.dumps({"id": request_id, "custom_id": custom_id, "response": response, "error": error}) + b"\n"
 
 
 def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
@@ -167,8 +167,8 @@ def find_tokens(body: object) -> BatchTally:
 
 
 def _find_object(value: object, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    member = value.get(name) if isinstance(value, dict) else None
+    return member if isinstance(member, dict) else {}
 
 
 def _find_count(value: dict[str, Any], name: str) -> int:
@@ -179,7 +179,7 @@ def _find_count(value: dict[str, Any], name: str) -> int:
 def build_batch(batch: Batch) -> Body:
     """Build the batch object."""
     tally = batch.tally
-    shown: Body = {
+    body: Body = {
         "id": batch.id,
         "object": "batch",
         "endpoint": batch.endpoint,
@@ -204,5 +204,5 @@ def build_batch(batch: Batch) -> Body:
         "metadata": batch.metadata,
     }
     if batch.errors:
-        shown["errors"] = {"object": "list", "data": [attrs.asdict(error) for error in batch.errors]}
-    return shown
+        body["errors"] = {"object": "list", "data": [attrs.asdict(error) for error in batch.errors]}
+    return body

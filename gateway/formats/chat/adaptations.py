@@ -17,8 +17,8 @@ LEFT_OUT = "tools."
 
 _OPAQUE = frozenset({"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"})
 """Fields that are useless to another model: markers and file contents."""
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
-_MOST_LEVELS = 32
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
+_MAX_LEVELS = 32
 
 
 @attrs.define
@@ -48,8 +48,8 @@ class Adaptations:
 
 def write_text(kind: str, part: Mapping[str, Any]) -> str:
     """Write a part of a history as ``[kind] {...}`` without opaque fields; return "" if nothing is left."""
-    rest = _keep_readable(part, _MOST_LEVELS)
-    if rest in _EMPTY:
+    rest = _keep_readable(part, _MAX_LEVELS)
+    if rest in _EMPTY_VALUES:
         return ""
     inner = next(iter(rest.values())) if len(rest) == 1 else rest
     return f"[{kind}] {inner if isinstance(inner, str) else exact_json.dumps(inner).decode()}"
@@ -57,10 +57,12 @@ def write_text(kind: str, part: Mapping[str, Any]) -> str:
 
 def _keep_readable(value: Any, levels: int) -> Any:
     if isinstance(value, Mapping) and levels:
-        kept = {name: _keep_readable(inner, levels - 1) for name, inner in value.items() if not _is_opaque(name, inner)}
-        return {name: inner for name, inner in kept.items() if inner not in _EMPTY}
+        readable = {
+            name: _keep_readable(inner, levels - 1) for name, inner in value.items() if not _is_opaque(name, inner)
+        }
+        return {name: inner for name, inner in readable.items() if inner not in _EMPTY_VALUES}
     if isinstance(value, list) and levels:
-        return [kept for inner in value if (kept := _keep_readable(inner, levels - 1)) not in _EMPTY]
+        return [readable for inner in value if (readable := _keep_readable(inner, levels - 1)) not in _EMPTY_VALUES]
     return None if isinstance(value, Mapping | list) else value
 
 
@@ -80,8 +82,8 @@ def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: 
         return choice
     if choice == "auto":
         return None
-    what = ", ".join(left_out)
+    names = ", ".join(left_out)
     raise InvalidRequest(
-        f"'tool_choice' requires a tool that no channel of this model runs ({what}): choose another tool, or 'auto'",
+        f"'tool_choice' requires a tool that no channel of this model runs ({names}): choose another tool, or 'auto'",
         param="tool_choice",
     )

@@ -23,7 +23,7 @@ class CallConversion:
     """
 
     names: Mapping[str, str]
-    taken: frozenset[str]
+    used_ids: frozenset[str]
     answer_tool: str
 
 
@@ -33,37 +33,37 @@ NO_CONVERSION = CallConversion({}, frozenset(), "")
 def find_call_conversion(valid: ValidChat) -> CallConversion:
     """Return how to convert the answer's tool calls; ``NO_CONVERSION`` if no conversion is needed."""
     request = valid.request
-    calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
-    found = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
-    return found if found != NO_CONVERSION else NO_CONVERSION
+    calls = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCallPart))
+    conversion = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
+    return conversion if conversion != NO_CONVERSION else NO_CONVERSION
 
 
 class CallConverter:
     """Converts the tool calls in the events of one answer. ``answer_id`` makes generated call ids unique."""
 
-    __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
+    __slots__ = ("_answer_id", "_answer_tool", "_calling_choices", "_names", "_taken", "_texts")
 
     def __init__(self, conversion: CallConversion, answer_id: str) -> None:
         self._names = conversion.names
-        self._taken = set(conversion.taken)
+        self._taken = set(conversion.used_ids)
         self._answer_id = answer_id
         self._answer_tool = conversion.answer_tool
         self._texts: set[tuple[int, int]] = set()  # (choice, index) of the calls converted to text
-        self._called: set[int] = set()  # choices with real tool calls
+        self._calling_choices: set[int] = set()  # choices with real tool calls
 
-    def fit(self, events: Iterable[Event]) -> list[Event]:
+    def convert(self, events: Iterable[Event]) -> list[Event]:
         return list(self._fit_calls(events))
 
     def _fit_calls(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
             kind = type(event)
             if kind is ToolCallStart:
-                started = self._start(event)  # type: ignore[arg-type]
-                if started is not None:
-                    yield started
+                start_event = self._start(event)  # type: ignore[arg-type]
+                if start_event is not None:
+                    yield start_event
             elif self._texts and isinstance(event, ToolCallDelta) and (event.choice, event.index) in self._texts:
                 yield TextDelta(event.arguments, event.choice)
-            elif self._texts and isinstance(event, ChoiceFinished) and event.choice not in self._called:
+            elif self._texts and isinstance(event, ChoiceFinished) and event.choice not in self._calling_choices:
                 yield attrs.evolve(event, reason="stop") if event.reason == "tool_calls" else event
             else:
                 yield event
@@ -72,11 +72,11 @@ class CallConverter:
         if event.name == self._answer_tool:
             self._texts.add((event.choice, event.index))
             return None
-        self._called.add(event.choice)
+        self._calling_choices.add(event.choice)
         call_id, name = event.id, self._names.get(event.name, event.name)
         if call_id in self._taken:
-            place = f"{event.choice}_{event.index}" if event.choice else f"{event.index}"
-            call_id = f"call_{self._answer_id}_{place}"
+            position = f"{event.choice}_{event.index}" if event.choice else f"{event.index}"
+            call_id = f"call_{self._answer_id}_{position}"
         self._taken.add(call_id)
         return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
 
@@ -84,8 +84,8 @@ class CallConverter:
 def takes_one_call(body: dict[str, Any]) -> bool:
     """Return whether a chat body, in any API format, forbids parallel tool calls."""
     choice = body.get("tool_choice")
-    one = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True  # Anthropic's field
-    return one or body.get("parallel_tool_calls") is False
+    takes_one = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True  # Anthropic's field
+    return takes_one or body.get("parallel_tool_calls") is False
 
 
 def keep_first_call(events: Iterable[Event]) -> list[Event]:

@@ -3,10 +3,10 @@
 from collections.abc import Container
 
 
-def find_unused_id(name: str, used: Container[str]) -> str:
+def find_unused_id(name: str, used_ids: Container[str]) -> str:
     """Return ``name`` if unused, else ``name`` with the lowest numeric suffix, from ``_2``, that is unused."""
-    found, number = name, 1
-    while found in used:
+    candidate, number = name, 1
+    while candidate in used_ids:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        candidate = f"{name}_{number}"
+    return candidate

@@ -16,7 +16,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import DONE_EVENT, ChatPassthrough
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamTransform
-from gateway.formats.stream_tail import DONE
+from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import list_objects, loads_or_none
@@ -38,10 +38,10 @@ def merge_answers(answers: Sequence[bytes]) -> bytes:
     """Merge unstreamed answers with one choice each. Raises ``ProviderBadResponse`` if an answer has no choice."""
     values = [exact_json.loads(answer) for answer in answers]
     choices = [_find_choice(value) | {"index": index} for index, value in enumerate(values)]
-    merged = values[0] | {"choices": choices}
+    joint_answer = values[0] | {"choices": choices}
     if usages := [value["usage"] for value in values if isinstance(value.get("usage"), dict)]:
-        merged["usage"] = _add_counts(usages)
-    return exact_json.dumps(merged)
+        joint_answer["usage"] = _add_counts(usages)
+    return exact_json.dumps(joint_answer)
 
 
 def _find_choice(answer: Json) -> Json:
@@ -53,18 +53,18 @@ def _find_choice(answer: Json) -> Json:
 
 def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
     """Add the numbers of the same fields, nested objects included; for other values keep the first."""
-    added: Json = {}
-    for name in dict.fromkeys(name for one in objects for name in one):
-        values = [one[name] for one in objects if one.get(name) is not None]
+    sums: Json = {}
+    for name in dict.fromkeys(name for counts in objects for name in counts):
+        values = [counts[name] for counts in objects if counts.get(name) is not None]
         numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
         inner = [value for value in values if isinstance(value, dict)]
         if inner:
-            added[name] = _add_counts(inner)
+            sums[name] = _add_counts(inner)
         elif numbers:
-            added[name] = sum(numbers)
+            sums[name] = sum(numbers)
         else:
-            added[name] = values[0] if values else None
-    return added
+            sums[name] = values[0] if values else None
+    return sums
 
 
 class ChoiceMerger:
@@ -74,7 +74,7 @@ class ChoiceMerger:
         self._splitters = [sse.SseSplitter() for _ in range(count)]
         self._usages: dict[int, Json] = {}
         self._identity: Json = {}
-        self._left = count
+        self._open_count = count
 
     def feed(self, index: int, data: bytes) -> bytes:
         """Convert whole events of the stream ``index`` into events of the merged stream."""
@@ -86,8 +86,8 @@ class ChoiceMerger:
 
     def end(self) -> bytes:
         """Record that a stream is complete. After the last stream, return the end of the merged stream."""
-        self._left -= 1
-        if self._left:
+        self._open_count -= 1
+        if self._open_count:
             return b""
         usages = [usage for _, usage in sorted(self._usages.items())]
         frame = {**self._identity, "object": "chat.completion.chunk", "choices": [], "usage": _add_counts(usages)}
@@ -95,7 +95,7 @@ class ChoiceMerger:
 
     def _convert(self, index: int, event: bytes) -> bytes:
         payload = sse.parse_data(event)
-        if not payload or payload.startswith(DONE):  # a comment, or an end mark
+        if not payload or payload.startswith(DONE_MARK):  # a comment, or an end mark
             return b""
         chunk = loads_or_none(payload)
         if not isinstance(chunk, dict):

@@ -30,7 +30,7 @@ class TextPart:
 class MediaPart:
     """An image, an audio recording or a file, as base64 ``data`` with a media type or as a ``url``.
 
-    ``detail``: the OpenAI API's image detail (auto, low, high). ``where``: the place in the request, for error
+    ``detail``: the OpenAI API's image detail (auto, low, high). ``param``: the place in the request, for error
     messages.
     """
 
@@ -41,7 +41,7 @@ class MediaPart:
     name: str | None = None
     detail: str | None = None
     cache: Json | None = None
-    where: str = attrs.field(default="messages", eq=False, repr=False)
+    param: str = attrs.field(default="messages", eq=False, repr=False)
 
 
 @frozen

@@ -8,10 +8,10 @@ from gateway.formats.chat.model import ChatRequest, Event
 from gateway.formats.chat.valid_chat import ChatRules
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamParser, StreamSerializer
-from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
+from gateway.formats.translator import PLAIN_MODE, ResponseIdentity, ResponseMode
 from gateway.frozen import frozen
 
-_SAME_NAMES: Mapping[str, str] = {}
+_UNCHANGED_NAMES: Mapping[str, str] = {}
 
 
 @frozen
@@ -21,7 +21,7 @@ class ClientFormat:
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
     write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
-    fields: Mapping[str, str] = _SAME_NAMES
+    fields: Mapping[str, str] = _UNCHANGED_NAMES
 
 
 @frozen
@@ -32,5 +32,5 @@ class ProviderFormat:
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
     parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
     find_rules: Callable[[str], ChatRules]
-    mode: ResponseMode = PLAIN
+    mode: ResponseMode = PLAIN_MODE
     several_calls: bool = False

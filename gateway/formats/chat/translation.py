@@ -84,15 +84,15 @@ class ChatTranslation:
             self._conversion = find_call_conversion(valid)
             self.adapted = tuple(dict.fromkeys((*self.adapted, *valid.request.adapted)))
             return self.provider.write_body(valid.request, self.inference, model)
-        except InvalidRequest as refused:
-            raise self._name_field(refused) from None
+        except InvalidRequest as error:
+            raise self._name_field(error) from None
 
-    def _name_field(self, refused: InvalidRequest) -> InvalidRequest:
+    def _name_field(self, error: InvalidRequest) -> InvalidRequest:
         """Return the error with the client format's field name in place of the OpenAI API's."""
-        name = self.client.fields.get(refused.param or "")
+        name = self.client.fields.get(error.param or "")
         if name is None:
-            return refused
-        return InvalidRequest(refused.message.replace(f"'{refused.param}'", f"'{name}'"), param=name)
+            return error
+        return InvalidRequest(error.message.replace(f"'{error.param}'", f"'{name}'"), param=name)
 
     @property
     def _must_choose(self) -> bool:
@@ -102,13 +102,13 @@ class ChatTranslation:
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
         events = self.provider.parse_answer(raw, self.identity, secrets, self.inference.choices)
         if self._conversion is not NO_CONVERSION:
-            events = CallConverter(self._conversion, self.identity.id).fit(events)
+            events = CallConverter(self._conversion, self.identity.id).convert(events)
         return keep_first_call(events) if self._must_choose else events
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
         reader = self.provider.open_reader(self.inference, self.identity, secrets)
         if self._conversion is not NO_CONVERSION:
-            reader = ConvertingParser(reader, CallConverter(self._conversion, self.identity.id).fit)
+            reader = ConvertingParser(reader, CallConverter(self._conversion, self.identity.id).convert)
         return TranslatingStream(
             ConvertingParser(reader, keep_first_call) if self._must_choose else reader,
             self.client.open_writer(self.inference, self.identity),
@@ -119,10 +119,10 @@ class ChatTranslation:
         events = self._parse_events(raw, secrets)
         writer = self.client.open_writer(self.inference, self.identity)
         try:
-            written = b"".join([writer.write(event) for event in events])
+            output = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(TOO_DEEP) from None
-        return written, parse_events_usage(events, self.inference)
+        return output, parse_events_usage(events, self.inference)
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
@@ -138,7 +138,7 @@ class ChatTranslation:
             raise ProviderBadResponse(TOO_DEEP) from None
 
 
-def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
+def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]]) -> list[int]:
     """Count the requested features that each place drops; a place is an API format and the provider's model name.
 
     The count for an invalid request is 0: the request is rejected.
@@ -146,13 +146,13 @@ def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]
     try:
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)
     except InvalidRequest:
-        return [0 for _ in places]
+        return [0 for _ in targets]
     hosted = sum(name.startswith(LEFT_OUT) for name in request.adapted)
     return [
         hosted + find_losses(request, PROVIDER_FORMATS[wire].find_rules(model))
         if is_translated(inference.operation, wire)
         else 0
-        for wire, model in places
+        for wire, model in targets
     ]
 
 

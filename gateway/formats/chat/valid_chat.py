@@ -21,11 +21,11 @@ from gateway.formats.chat.call_ids import find_unused_id
 from gateway.formats.chat.openai.strict_schema import is_strict
 from gateway.frozen import frozen
 
-OPENING = "."
+OPENING_TEXT = "."
 """The shortest text, for a user turn that a format requires and the client's chat lacks."""
 ANSWER_TOOL = "answer_in_json"
 """Name of the tool through which a model without structured output gives its answer."""
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST = 8
 _MAX_DEPTH = 100
 """Maximum nesting of a tool's arguments; the body that contains them must still be serializable."""
@@ -64,7 +64,7 @@ class ChatRules:
 
 CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
 """Rules of OpenAI's OpenAPI document (``FunctionObject``, ``ResponseFormatJsonObject``); other vendors follow them."""
-_OTHER_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
+_SYSTEM_FIRST_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
 _OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
 
 
@@ -73,7 +73,7 @@ def find_chat_rules(model: str) -> ChatRules:
 
     The chat templates of Qwen and Mistral reject a system message that does not come first; OpenAI's models accept it.
     """
-    return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
+    return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _SYSTEM_FIRST_RULES
 
 
 @frozen
@@ -94,22 +94,22 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
     if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     adapted = dict.fromkeys(request.adapted)
-    sent = _lead_with_system(request.messages) if rules.leading_system else request.messages
-    messages = _end_with_user(_join(_pair(_join(sent), adapted)), request.messages)
+    sent_messages = _lead_with_system(request.messages) if rules.leading_system else request.messages
+    messages = _end_with_user(_join(_pair(_join(sent_messages), adapted)), request.messages)
     if not rules.prefills and messages and messages[-1].role == "assistant":
         raise InvalidRequest(
             f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
         )
     if rules.takes_media is not None:
         messages = _replace_media(messages, rules.takes_media, adapted)
-    fitted = _fit_names(request, messages, rules)
+    valid_chat = _fit_names(request, messages, rules)
     adapted.update(dict.fromkeys(_find_lost(request, rules)))
     limit = find_longest_answer(model)
     max_tokens = request.max_tokens
     if max_tokens is not None and 0 < limit < max_tokens:
         max_tokens = limit
         adapted["max_tokens"] = None
-    made = attrs.evolve(
+    request_body = attrs.evolve(
         request,
         messages=tuple(messages),
         tools=tuple(_fit_tools(request.tools, rules)),
@@ -117,23 +117,23 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
         top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
         adapted=tuple(adapted),
     )
-    answer_tool = _find_answer_tool(made, rules)
-    return attrs.evolve(_rename(_fit_format(made, rules, answer_tool), fitted), answer_tool=answer_tool)
+    answer_tool = _find_answer_tool(request_body, rules)
+    return attrs.evolve(_rename(_fit_format(request_body, rules, answer_tool), valid_chat), answer_tool=answer_tool)
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
     """Count the requested features that ``rules`` drop, or that are only described to the model in words."""
     form = request.format
     by_words = form is not None and form.kind == "schema" and rules.schemas != "native"
-    free = rules.schemas == "without_tools" and not request.tools
-    return sum(1 for _ in _find_lost(request, rules)) + (by_words and not free)
+    has_free_schema = rules.schemas == "without_tools" and not request.tools
+    return sum(1 for _ in _find_lost(request, rules)) + (by_words and not has_free_schema)
 
 
 def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
     if request.top_logprobs is not None and not rules.gives_logprobs:
         yield "logprobs"
-    forced = request.tool_choice == "required" or isinstance(request.tool_choice, chat.ForcedTool)
-    if forced and not rules.thinks_when_forced and (request.thinking_tokens or request.effort not in {None, "none"}):
+    is_forced = request.tool_choice == "required" or isinstance(request.tool_choice, chat.ForcedTool)
+    if is_forced and not rules.thinks_when_forced and (request.thinking_tokens or request.effort not in {None, "none"}):
         yield "thinking"
     if len({tool.name for tool in request.tools}) < len(request.tools):
         yield "tools"
@@ -146,41 +146,41 @@ def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
 
 def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
     """Join consecutive messages of one role, and move a system message that follows a tool call before the call."""
-    joined: list[chat.Message] = []
+    joint_messages: list[chat.Message] = []
     for message in messages:
         if not message.parts:
             continue
-        last = joined[-1] if joined else None
+        last = joint_messages[-1] if joint_messages else None
         if last is None or message.role not in {last.role, "system"}:
-            joined.append(message)
+            joint_messages.append(message)
         elif message.role == "system":
-            joined.insert(len(joined) - _calls_tools(last), message)
+            joint_messages.insert(len(joint_messages) - _calls_tools(last), message)
         else:
-            joined[-1] = chat.Message(last.role, last.parts + message.parts)
-    return joined
+            joint_messages[-1] = chat.Message(last.role, last.parts + message.parts)
+    return joint_messages
 
 
 def _replace_media(
-    messages: list[chat.Message], takes: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
+    messages: list[chat.Message], accepts: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
 ) -> list[chat.Message]:
     """Replace the files of earlier turns that the format does not accept by placeholder texts."""
-    past = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    last_answer = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
 
     def replace(part: Any) -> Any:
         if isinstance(part, chat.ToolResultPart):
             return attrs.evolve(part, parts=tuple(map(replace, part.parts)))
-        if not isinstance(part, chat.MediaPart) or takes(part):
+        if not isinstance(part, chat.MediaPart) or accepts(part):
             return part
         adapted[part.kind] = None
         return chat.TextPart(f"[{part.kind}: a file that this model cannot read]")
 
     return [
-        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if at <= past else message
-        for at, message in enumerate(messages)
+        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if index <= last_answer else message
+        for index, message in enumerate(messages)
     ]
 
 
-def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) -> list[chat.Message]:
+def _end_with_user(messages: list[chat.Message], original_messages: Sequence[chat.Message]) -> list[chat.Message]:
     """Make the user's turn the last one, unless the client requests the rest of an assistant message.
 
     A blank last user message is replaced, because formats drop blank texts. A last tool call without a result is text
@@ -188,12 +188,12 @@ def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) 
     """
     if not messages:
         return messages
-    last, opening = messages[-1], chat.Message("user", (chat.TextPart(OPENING),))
+    last, opening_turn = messages[-1], chat.Message("user", (chat.TextPart(OPENING_TEXT),))
     if last.role == "user":
         answers = any(message.role == "assistant" for message in messages)
-        return [*messages[:-1], opening] if answers and all(map(_is_blank, last.parts)) else messages
-    continued = given[-1].role == "assistant" and not _calls_tools(given[-1])
-    return messages if continued or last.role == "system" else [*messages, opening]
+        return [*messages[:-1], opening_turn] if answers and all(map(_is_blank, last.parts)) else messages
+    is_continued = original_messages[-1].role == "assistant" and not _calls_tools(original_messages[-1])
+    return messages if is_continued or last.role == "system" else [*messages, opening_turn]
 
 
 def _is_blank(part: chat.Part) -> bool:
@@ -209,10 +209,16 @@ def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message
     roles = [message.role for message in messages]
     if "system" not in roles[1:]:
         return messages
-    answered = roles.index("assistant") if "assistant" in roles else len(roles)
-    end = roles.index("user", answered) if "user" in roles[answered:] else len(roles)
-    begun = sorted(messages[:end], key=_is_not_system)
-    return [*begun, *(attrs.evolve(one, role="user") if one.role == "system" else one for one in messages[end:])]
+    first_answer = roles.index("assistant") if "assistant" in roles else len(roles)
+    end = roles.index("user", first_answer) if "user" in roles[first_answer:] else len(roles)
+    leading_messages = sorted(messages[:end], key=_is_not_system)
+    return [
+        *leading_messages,
+        *(
+            attrs.evolve(later_message, role="user") if later_message.role == "system" else later_message
+            for later_message in messages[end:]
+        ),
+    ]
 
 
 def _is_not_system(message: chat.Message) -> bool:
@@ -226,18 +232,18 @@ def _calls_tools(message: chat.Message) -> bool:
 def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
     """Move every tool result right behind its call, and make call ids unique. Write unpaired ones as text."""
     ids, results = _find_pairs(messages)
-    behind: dict[PartIndex, chat.ToolResultPart] = {}
+    moved_results: dict[PartIndex, chat.ToolResultPart] = {}
     for number, message in enumerate(messages):
-        parts: list[chat.Part] = [behind[place] for place in sorted(behind)]
-        behind = {}
-        for place, part in enumerate(message.parts):
-            key = (number, place)
+        parts: list[chat.Part] = [moved_results[part_index] for part_index in sorted(moved_results)]
+        moved_results = {}
+        for part_index, part in enumerate(message.parts):
+            key = (number, part_index)
             if isinstance(part, chat.ToolCallPart):
                 if key in results:
                     call = _fit_call(part, ids[key], adapted)
                     parts.append(call)
-                    answered, result = results[key]
-                    behind[answered] = attrs.evolve(result, id=call.id)
+                    call_id, result = results[key]
+                    moved_results[call_id] = attrs.evolve(result, id=call.id)
                 else:
                     parts.append(_write_call(part))
                     adapted["tool_call"] = None
@@ -247,9 +253,9 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
                 parts += _write_result(part)
                 adapted["tool_result"] = None
         yield chat.Message(message.role, tuple(parts))
-        if behind and (number + 1 == len(messages) or messages[number + 1].role != "user"):
-            yield chat.Message("user", tuple(behind[place] for place in sorted(behind)))
-            behind = {}
+        if moved_results and (number + 1 == len(messages) or messages[number + 1].role != "user"):
+            yield chat.Message("user", tuple(moved_results[part_index] for part_index in sorted(moved_results)))
+            moved_results = {}
 
 
 PartIndex = tuple[int, int]
@@ -264,19 +270,19 @@ def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str],
     """
     ids: dict[PartIndex, str] = {}
     results: dict[PartIndex, Found] = {}
-    waiting: dict[str, list[PartIndex]] = {}
-    used: set[str] = set()
+    open_calls: dict[str, list[PartIndex]] = {}
+    used_ids: set[str] = set()
     for number, message in enumerate(messages):
-        for place, part in enumerate(message.parts):
+        for part_index, part in enumerate(message.parts):
             if isinstance(part, chat.ToolCallPart):
-                same = [one for one in waiting.get(part.id, ()) if one[0] == number]
-                waiting[part.id] = [*same, (number, place)]
-                ids[number, place] = find_unused_id(part.id or "call", used)
-                used.add(ids[number, place])
-            elif isinstance(part, chat.ToolResultPart) and waiting.get(part.id):
-                call = waiting[part.id].pop(0)
-                ids[number, place] = ids[call]
-                results[call] = ((number, place), part)
+                same = [call_index for call_index in open_calls.get(part.id, ()) if call_index[0] == number]
+                open_calls[part.id] = [*same, (number, part_index)]
+                ids[number, part_index] = find_unused_id(part.id or "call", used_ids)
+                used_ids.add(ids[number, part_index])
+            elif isinstance(part, chat.ToolResultPart) and open_calls.get(part.id):
+                call = open_calls[part.id].pop(0)
+                ids[number, part_index] = ids[call]
+                results[call] = ((number, part_index), part)
     return ids, results
 
 
@@ -312,13 +318,13 @@ def parse_arguments(arguments: str) -> dict[str, Any]:
 def _is_flat(value: Any) -> bool:
     level = [value]
     for _ in range(_MAX_DEPTH):
-        below: list[Any] = []
+        inner_schemas: list[Any] = []
         for container in level:
             members = container.values() if isinstance(container, dict) else container
-            below += [member for member in members if isinstance(member, dict | list)]
-        if not below:
+            inner_schemas += [member for member in members if isinstance(member, dict | list)]
+        if not inner_schemas:
             return True
-        level = below
+        level = inner_schemas
     return False
 
 
@@ -336,38 +342,40 @@ def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
 
 
 def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rules: ChatRules) -> dict[str, str]:
-    called = (part.name for one in messages for part in one.parts if isinstance(part, chat.ToolCallPart))
-    chosen = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
-    names = dict.fromkeys((*(tool.name for tool in request.tools), *called, *chosen))
+    call_names = (part.name for message in messages for part in message.parts if isinstance(part, chat.ToolCallPart))
+    chosen_names = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
+    names = dict.fromkeys((*(tool.name for tool in request.tools), *call_names, *chosen_names))
     return {name: _fit_name(name, rules) for name in names if not rules.name.fullmatch(name)}
 
 
 def _fit_name(name: str, rules: ChatRules) -> str:
     """Return a valid tool name with a digest; a long name is cut at its start, because its end is more specific."""
     digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
-    plain = _OTHER.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
-    return f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
+    plain_name = _INVALID_NAME_CHARS.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
+    return f"{'' if plain_name[:1].isalpha() else '_'}{plain_name}_{digest}"
 
 
-def _rename(request: chat.ChatRequest, fitted: Mapping[str, str]) -> ValidChat:
-    if not fitted:
+def _rename(request: chat.ChatRequest, new_names: Mapping[str, str]) -> ValidChat:
+    if not new_names:
         return ValidChat(request)
 
     def rename_call(part: chat.Part) -> chat.Part:
-        if isinstance(part, chat.ToolCallPart) and part.name in fitted:
-            return attrs.evolve(part, name=fitted[part.name])
+        if isinstance(part, chat.ToolCallPart) and part.name in new_names:
+            return attrs.evolve(part, name=new_names[part.name])
         return part
 
     choice = request.tool_choice
     if isinstance(choice, chat.ForcedTool):
-        choice = chat.ForcedTool(fitted.get(choice.name, choice.name))
-    renamed = attrs.evolve(
+        choice = chat.ForcedTool(new_names.get(choice.name, choice.name))
+    renamed_request = attrs.evolve(
         request,
-        messages=tuple(chat.Message(one.role, tuple(map(rename_call, one.parts))) for one in request.messages),
-        tools=tuple(attrs.evolve(tool, name=fitted.get(tool.name, tool.name)) for tool in request.tools),
+        messages=tuple(
+            chat.Message(message.role, tuple(map(rename_call, message.parts))) for message in request.messages
+        ),
+        tools=tuple(attrs.evolve(tool, name=new_names.get(tool.name, tool.name)) for tool in request.tools),
         tool_choice=choice,
     )
-    return ValidChat(renamed, {theirs: ours for ours, theirs in fitted.items()})
+    return ValidChat(renamed_request, {new_name: old_name for old_name, new_name in new_names.items()})
 
 
 def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
@@ -375,10 +383,10 @@ def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.To
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":
-            missing: dict[str, Any] = (
+            empty_schema: dict[str, Any] = (
                 {} if schema.keys() & {"properties", "$ref", "anyOf", "oneOf", "allOf"} else {"properties": {}}
             )
-            schema = {"type": "object", **schema, **missing}
+            schema = {"type": "object", **schema, **empty_schema}
         strict = tool.strict and rules.checks_strict and not is_strict(schema or {})
         yield attrs.evolve(tool, schema=schema, strict=None if strict else tool.strict)
 
@@ -390,14 +398,14 @@ def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
     """Return an unused name for the tool through which the model answers; empty if no such tool is needed."""
     form = request.format
     # If the client forces a tool call, that call is the answer of this turn.
-    forced = isinstance(request.tool_choice, chat.ForcedTool)
+    is_forced = isinstance(request.tool_choice, chat.ForcedTool)
     if (
         rules.schemas != "tool"
         or form is None
         or form.kind == "json"
         or form.schema is None
         or not form.strict
-        or forced
+        or is_forced
     ):
         return ""
     return find_unused_id(ANSWER_TOOL, {tool.name for tool in request.tools})
@@ -408,18 +416,26 @@ def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -
     if form is None:
         return request
     if form.schema is None or form.kind == "json":
-        mentioned = not rules.names_json or any(map(_names_json, request.messages))
-        return request if mentioned else _instruct(request, _JSON_ONLY)
+        is_mentioned = not rules.names_json or any(map(_names_json, request.messages))
+        return request if is_mentioned else _instruct(request, _JSON_ONLY)
     if rules.schemas == "native" or (rules.schemas == "without_tools" and not request.tools):
         return request
-    fitted = attrs.evolve(request, format=None, adapted=tuple(dict.fromkeys((*request.adapted, "response_format"))))
+    textual_request = attrs.evolve(
+        request, format=None, adapted=tuple(dict.fromkeys((*request.adapted, "response_format")))
+    )
     if not answer_tool:
-        return fitted if rules.schemas == "tool" and form.strict else _instruct(fitted, describe_format(form))
+        return (
+            textual_request
+            if rules.schemas == "tool" and form.strict
+            else _instruct(textual_request, describe_format(form))
+        )
     # The model must call this tool, or one of the client's tools if it may call those.
-    free = request.tools and request.tool_choice != "none"
+    has_free_choice = request.tools and request.tool_choice != "none"
     tool = chat.Tool(answer_tool, "Give the answer to the user.", form.schema)
     tools = (*request.tools, tool)
-    return attrs.evolve(fitted, tools=tools, tool_choice="required" if free else chat.ForcedTool(answer_tool))
+    return attrs.evolve(
+        textual_request, tools=tools, tool_choice="required" if has_free_choice else chat.ForcedTool(answer_tool)
+    )
 
 
 def _names_json(message: chat.Message) -> bool:
@@ -428,10 +444,10 @@ def _names_json(message: chat.Message) -> bool:
 
 def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
     """Add a sentence to the leading system message; create that message if the chat has none."""
-    first, *others = request.messages or (chat.Message("system", ()),)
+    first, *other_messages = request.messages or (chat.Message("system", ()),)
     if first.role == "system":
         return attrs.evolve(
-            request, messages=(chat.Message("system", (*first.parts, chat.TextPart(sentence))), *others)
+            request, messages=(chat.Message("system", (*first.parts, chat.TextPart(sentence))), *other_messages)
         )
     return attrs.evolve(request, messages=(chat.Message("system", (chat.TextPart(sentence),)), *request.messages))
 

@@ -41,11 +41,11 @@ def _parse_inference(body: Body, model: str) -> InferenceRequest:
     model = parse_model({"model": model})
     chars = tokens = 0
     for prefix, request in _list_named(body):
-        named = {f"{prefix}{name}": value for name, value in check_object(request, prefix[:-1]).items()}
+        config_fields = {f"{prefix}{name}": value for name, value in check_object(request, prefix[:-1]).items()}
         check_content(request.get("content"), f"{prefix}content")
-        parse_integer(named, f"{prefix}{_DIMENSIONS}", 1, MAX_DIMENSIONS)
+        parse_integer(config_fields, f"{prefix}{_DIMENSIONS}", 1, MAX_DIMENSIONS)
         for name in _TEXTS:
-            read_text(named, f"{prefix}{name}")
+            read_text(config_fields, f"{prefix}{name}")
         more_chars, more_tokens = measure_parts(request["content"]["parts"])
         title = request.get("title") or ""
         chars += more_chars + len(title)
@@ -94,8 +94,8 @@ def build_openai_body(inference: InferenceRequest, model: str) -> Body:
     dimensions = requests[0][1].get(_DIMENSIONS)
     for prefix, request in requests:
         if request.get(_DIMENSIONS) != dimensions:
-            where = f"{prefix}{_DIMENSIONS}"
-            raise InvalidRequest(f"'{where}' must be the same in all requests with this model", param=where)
+            param = f"{prefix}{_DIMENSIONS}"
+            raise InvalidRequest(f"'{param}' must be the same in all requests with this model", param=param)
     texts = [_join_text(request["content"]["parts"], prefix) for prefix, request in requests]
     body: Body = {"model": model, "input": texts, "encoding_format": "float"}
     return body if dimensions is None else body | {"dimensions": dimensions}
@@ -104,15 +104,15 @@ def build_openai_body(inference: InferenceRequest, model: str) -> Body:
 def _join_text(parts: list[Body], prefix: str) -> str:
     for index, part in enumerate(parts):
         if part.keys() != {"text"} or part["text"] is None:
-            where = f"{prefix}content.parts[{index}]"
-            raise InvalidRequest(f"'{where}': this model embeds only text", param=where)
+            param = f"{prefix}content.parts[{index}]"
+            raise InvalidRequest(f"'{param}': this model embeds only text", param=param)
     return "\n".join(part["text"] for part in parts)
 
 
 def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderBadResponse``."""
-    converted, usage = parse_embeddings_answer(raw, inference, secrets)
-    items = sorted(enumerate(orjson.loads(converted)["data"]), key=lambda numbered: _find_index(*numbered))
+    openai_answer, usage = parse_embeddings_answer(raw, inference, secrets)
+    items = sorted(enumerate(orjson.loads(openai_answer)["data"]), key=lambda numbered: _find_index(*numbered))
     vectors = [{"values": item["embedding"]} for _, item in items]
     if len(vectors) != len(_list_named(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
@@ -120,6 +120,6 @@ def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
     return orjson.dumps(answer | {"usageMetadata": {"promptTokenCount": usage.prompt_tokens}}), usage
 
 
-def _find_index(place: int, item: Body) -> int:
+def _find_index(position: int, item: Body) -> int:
     index = item.get("index")
-    return index if type(index) is int else place
+    return index if type(index) is int else position

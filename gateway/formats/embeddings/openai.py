@@ -18,7 +18,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import bound_text
-from gateway.formats.wire.fields import Body, name_json_type, parse_integer, parse_model, read_text, refuse_missing
+from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_integer, parse_model, read_text
 
 MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
@@ -50,7 +50,7 @@ def _count_input(body: Body) -> int:
             return len(value)
         raise InvalidRequest("'input' must not be empty", param="input")
     if value is None:
-        raise refuse_missing(body, "input")
+        raise make_missing_error(body, "input")
     if not isinstance(value, list):
         raise InvalidRequest(f"'input' must be a string or an array, not {name_json_type(value)}", param="input")
     if not value:
@@ -91,19 +91,19 @@ def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Se
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ProviderBadResponse("The provider's answer has no embeddings")
     usage = _parse_usage(value.get("usage"), inference)
-    wanted = str if inference.encoding == "base64" else list
-    if all(isinstance(item.get("embedding"), wanted) for item in items):
+    vector_type = str if inference.encoding == "base64" else list
+    if all(isinstance(item.get("embedding"), vector_type) for item in items):
         return raw, usage
     for item in items:
         item["embedding"] = _convert(item.get("embedding"), inference.encoding)
     return exact_json.dumps(value), usage
 
 
-def _parse_usage(reported: object, inference: InferenceRequest) -> Usage:
+def _parse_usage(usage_field: object, inference: InferenceRequest) -> Usage:
     """Return the reported usage, else an estimate. Voyage reports only a total (docs.voyageai.com, "Embeddings")."""
-    usage = parse_usage(reported)
-    if usage is None and isinstance(reported, dict) and reported.keys() == {"total_tokens"}:
-        usage = parse_usage({"prompt_tokens": reported["total_tokens"]})
+    usage = parse_usage(usage_field)
+    if usage is None and isinstance(usage_field, dict) and usage_field.keys() == {"total_tokens"}:
+        usage = parse_usage({"prompt_tokens": usage_field["total_tokens"]})
     return usage or Usage(estimate_prompt(inference), 0, 0, "estimate")
 
 

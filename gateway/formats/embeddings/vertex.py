@@ -23,9 +23,9 @@ MAX_TEXTS = 250
 def build_predict_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
     """Build the body of ``:predict``. Raises ``InvalidRequest`` for token ids and for too many texts."""
     texts = list_texts(inference.body)
-    most = 1 if model.startswith("gemini-") else MAX_TEXTS
-    if len(texts) > most:
-        raise InvalidRequest(f"'input' has at most {most} texts for this model at this provider", param="input")
+    max_texts = 1 if model.startswith("gemini-") else MAX_TEXTS
+    if len(texts) > max_texts:
+        raise InvalidRequest(f"'input' has at most {max_texts} texts for this model at this provider", param="input")
     dimensions = inference.body.get("dimensions")
     parameters = {} if dimensions is None else {"parameters": {"outputDimensionality": dimensions}}
     return {"instances": [{"content": text} for text in texts], **parameters}
@@ -38,10 +38,10 @@ def parse_predict_answer(
     predictions = parse_answer_object(raw, secrets).get("predictions")
     if not isinstance(predictions, list):
         raise ProviderBadResponse("The provider's answer has no embeddings")
-    items = [as_object(as_object(one).get("embeddings")) for one in predictions]
+    items = [as_object(as_object(prediction).get("embeddings")) for prediction in predictions]
     counts = [parse_count(as_object(item.get("statistics")).get("token_count")) for item in items]
-    known = [count for count in counts if count is not None]
-    prompt = parse_count(sum(known)) if known and len(known) == len(items) else None
+    known_counts = [count for count in counts if count is not None]
+    prompt = parse_count(sum(known_counts)) if known_counts and len(known_counts) == len(items) else None
     if len(items) != len(list_texts(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
     usage = Usage(estimate_prompt(inference), source="estimate") if prompt is None else Usage(prompt, source="upstream")
@@ -49,5 +49,5 @@ def parse_predict_answer(
         {"object": "embedding", "index": index, "embedding": parse_vector(item, inference.encoding)}
         for index, item in enumerate(items)
     ]
-    reported = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
-    return orjson.dumps({"object": "list", "data": data, "model": model, "usage": reported}), usage
+    usage_field = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+    return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage_field}), usage

@@ -24,7 +24,7 @@ _TYPES: Mapping[int, str] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_FORBIDDEN = 403
+_FORBIDDEN_STATUS = 403
 _INVALID = 400
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}
 """Error details that make Anthropic's tool runner send the whole conversation instead of a thread; see the type
@@ -33,10 +33,10 @@ _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}
 
 def find_error_type(error: GatewayError) -> str:
     """Return the ``error.type`` for an error's status; an exhausted quota with status 403 is a billing error."""
-    if isinstance(error, QuotaExceeded) and error.status == _FORBIDDEN:
+    if isinstance(error, QuotaExceeded) and error.status == _FORBIDDEN_STATUS:
         return "billing_error"
-    otherwise = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-    return _TYPES.get(error.status, otherwise)
+    default_type = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
+    return _TYPES.get(error.status, default_type)
 
 
 def build_messages_error(error: GatewayError, request_id: str) -> bytes:

@@ -48,31 +48,31 @@ def is_block(code: str | None, message: str | None) -> bool:
     """Return whether a provider's error is a safety block, judged by the code or name, else by the message."""
     if is_block_code(code):
         return True
-    lowered = (message or "").lower()
-    return any(words in lowered for words in _WORDS)
+    lower_text = (message or "").lower()
+    return any(words in lower_text for words in _WORDS)
 
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
     """Return the error for a block reported in a provider's parsed answer (any status); None if nothing is blocked."""
-    blocked, message = find_blocked(value)
-    return build_block(message, secrets) if blocked else None
+    is_blocked, message = find_blocked(value)
+    return build_block(message, secrets) if is_blocked else None
 
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
     """Return whether a parsed answer reports a block, and the provider's message."""
-    found = ((True, message) for code, message in list_errors(value) if is_block(code, message))
-    return next(found, (False, None))
+    blocks = ((True, message) for code, message in list_errors(value) if is_block(code, message))
+    return next(blocks, (False, None))
 
 
 def build_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
     """Build the error for a block: the gateway's message and the harmless part of the provider's message."""
-    return ImageBlocked(build_verdict(_BLOCKED, message, secrets))
+    return ImageBlocked(build_verdict(_BLOCKED_IMAGE, message, secrets))
 
 
-def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
-    """Return ``ours`` with the part of the provider's message that does not identify the provider."""
+def build_verdict(gateway_text: str, message: str | None, secrets: Secrets = ()) -> str:
+    """Return ``gateway_text`` with the part of the provider's message that does not identify the provider."""
     words = _keep_harmless(mask(message or "", secrets))
-    return f"{ours}: {words}" if words else ours
+    return f"{gateway_text}: {words}" if words else gateway_text
 
 
 def parse_image_error(
@@ -80,24 +80,26 @@ def parse_image_error(
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx) to an image request into an error.
 
-    A reported block counts with any status outside ``NEVER_BLOCKS``: the gateway tries no other channel and does not
-    count a failure of the key.
+    A reported block counts with any status outside ``NON_FILTER_STATUSES``. The gateway then tries no other channel and
+    does not count a failure of the key.
     """
     value = loads_or_none(raw)
-    block = None if status in NEVER_BLOCKS else find_block(value, secrets)
+    block = None if status in NON_FILTER_STATUSES else find_block(value, secrets)
     return block or parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
 
 
-_BLOCKED = "The provider's safety filter blocked the image or its prompt"
-NEVER_BLOCKS = frozenset({401, 402, 429})
+_BLOCKED_IMAGE = "The provider's safety filter blocked the image or its prompt"
+NON_FILTER_STATUSES = frozenset({401, 402, 429})
 """Statuses of a rejected key, missing credit and a rate limit."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - punctuation of Chinese providers
 _TELLTALE = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE
 )
-_MOST_WORDS = 300
+_MAX_WORDS_CHARS = 300
 
 
 def _keep_harmless(words: str) -> str:
-    kept = [sentence for sentence in _SENTENCE_END.split(words[: 4 * _MOST_WORDS]) if not _TELLTALE.search(sentence)]
-    return " ".join(kept).strip()[:_MOST_WORDS]
+    harmless = [
+        sentence for sentence in _SENTENCE_END.split(words[: 4 * _MAX_WORDS_CHARS]) if not _TELLTALE.search(sentence)
+    ]
+    return " ".join(harmless).strip()[:_MAX_WORDS_CHARS]

@@ -33,11 +33,11 @@ _TOO_LONG = re.compile(
     r"|\(?[0-9]+ tokens\)? is too large to process",  # llama.cpp, for embeddings
     re.IGNORECASE,
 )
-_SEARCHED = 1_000
+_MAX_SEARCHED_CHARS = 1_000
 _PROMPT = r"(?P<prompt>[0-9][0-9,]{0,11})"
 _LIMIT = r"(?P<limit>[0-9][0-9,]{0,11})"
-_ASKED = "(?:resulted in|requested|total of|passed)"
-_AT_MOST = r"(?:prompt length is|cannot exceed|token limit:|tokens:|must be <=|limit of|less than|should be \[1,)"
+_ASKED_PATTERN = "(?:resulted in|requested|total of|passed)"
+_LIMIT_PATTERN = r"(?:prompt length is|cannot exceed|token limit:|tokens:|must be <=|limit of|less than|should be \[1,)"
 _TOO_MUCH = "(?:exceed|too large|longer|supports up to|only|maximum)"
 _FIGURES = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -48,8 +48,8 @@ _FIGURES = tuple(
         rf"n_keep: {_PROMPT} ?>= ?n_ctx: {_LIMIT}",
         rf"current length is {_PROMPT} while limit is {_LIMIT}",
         rf"{_PROMPT} tokens\)? is too large to process.{{0,60}}size: {_LIMIT}",
-        rf"context length (?:is|of)(?: only)? {_LIMIT}\b.{{0,120}}?{_ASKED}[a-z ]* {_PROMPT}",
-        rf"{_AT_MOST} ?{_LIMIT}[^0-9]{{1,60}}{_PROMPT}",
+        rf"context length (?:is|of)(?: only)? {_LIMIT}\b.{{0,120}}?{_ASKED_PATTERN}[a-z ]* {_PROMPT}",
+        rf"{_LIMIT_PATTERN} ?{_LIMIT}[^0-9]{{1,60}}{_PROMPT}",
         rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT}.{{0,120}}?{_TOO_MUCH}[^0-9]{{1,60}}{_LIMIT}",
     )
 )
@@ -61,16 +61,16 @@ def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param:
         return True
     if _LONG_TEXT in codes:
         return (param or "").startswith(_PROMPT_FIELDS) or any(f"'{name}" in message for name in _PROMPT_FIELDS)
-    return _TOO_LONG.search(message[:_SEARCHED]) is not None
+    return _TOO_LONG.search(message[:_MAX_SEARCHED_CHARS]) is not None
 
 
 def find_lengths(message: str) -> tuple[int, int] | None:
     """Return the prompt's and the context window's token counts from a provider's message; None unless it has both."""
     for pattern in _FIGURES:
-        found = pattern.search(message[:_SEARCHED])
-        if found is None:
+        match = pattern.search(message[:_MAX_SEARCHED_CHARS])
+        if match is None:
             continue
-        numbers = {name: int(text.replace(",", "")) for name, text in found.groupdict().items() if text}
+        numbers = {name: int(text.replace(",", "")) for name, text in match.groupdict().items() if text}
         prompt, limit = numbers["prompt"] + numbers.get("output", 0), numbers["limit"]
         if prompt > limit:
             return prompt, limit

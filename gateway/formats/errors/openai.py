@@ -25,7 +25,7 @@ from gateway.frozen import frozen
 
 NO_REASON = "The provider gave no reason"
 _MAX_MESSAGE = 2_000
-_RETURNED = "Provider returned "
+_RETURNED_PREFIX = "Provider returned "
 _MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
 # An id contains a digit or a capital letter, unlike a word such as account_deactivated. The lookahead is bounded,
@@ -36,15 +36,15 @@ _SECRET = re.compile(
     r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
     r"|\b(?<=[Aa]ccount )[0-9]{6,}|(?<=account id )[0-9]{6,}|(?<=project_number:)[0-9]{6,}"
 )
-_SHORTEST_SECRET = 6
+_MIN_SECRET_CHARS = 6
 
 Secrets = Sequence[str]
 """Strings that must not appear in messages: a channel's keys and the values of its headers."""
 
 
-_TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
+_RATE_LIMIT_STATUS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
-_ELSEWHERE = frozenset({_NOT_FOUND, 501})
+_MISSING_ENDPOINT_STATUSES = frozenset({_NOT_FOUND, 501})
 """Statuses of a missing model, path or feature, which another provider may have."""
 _NO_PATH = frozenset({_NOT_FOUND, 405})
 _NO_PATH_WORDS = re.compile(r"(?:404 page )?not found\.?|method not allowed\.?", re.IGNORECASE)
@@ -57,7 +57,7 @@ _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 _CODES: Mapping[int, str] = {
     _BAD_REQUEST: "invalid_request",
     _NOT_FOUND: "not_found",
-    _TOO_MANY_REQUESTS: "rate_limit_exceeded",
+    _RATE_LIMIT_STATUS: "rate_limit_exceeded",
 } | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
 """Codes by status, for rejections without a code."""
 _CREDENTIALS = frozenset({401, 402, 403})
@@ -82,7 +82,7 @@ _USED_UP = frozenset(
 )
 """Codes of OpenAI and Moonshot for an account without credit, sent with the status of a rate limit."""
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z", re.ASCII)
-_LONGEST_DATE = 64
+_MAX_DATE_CHARS = 64
 _DAY_S = 86_400.0
 
 
@@ -118,7 +118,7 @@ def mask(text: str, secrets: Secrets = ()) -> str:
     """Mask secrets, URLs, keys and provider account ids in ``text``; return one line of bounded length."""
     text = text[:_MAX_MASKED]
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
+        if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, "[masked]")
     text = _SECRET.sub("[masked]", _URL.sub("[address]", text))
     text = " ".join(text.split())
@@ -162,11 +162,11 @@ def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
     return f"{text} ({name})" if name and name not in text else text
 
 
-def refuse_credentials(what: str, reason: str) -> errors.ProviderAuthError:
-    """Return the error for a rejected key. ``what``: status or code. ``reason``: the provider's masked message."""
-    more = "" if reason.startswith((NO_REASON, _RETURNED)) else f": {reason}"
+def make_credentials_error(subject: str, reason: str) -> errors.ProviderAuthError:
+    """Return the error for a rejected key. ``subject``: status or code. ``reason``: the provider's masked message."""
+    detail = "" if reason.startswith((NO_REASON, _RETURNED_PREFIX)) else f": {reason}"
     return errors.ProviderAuthError(
-        f"The provider refused the gateway's credentials ({what}){more}", should_retry=False
+        f"The provider refused the gateway's credentials ({subject}){detail}", should_retry=False
     )
 
 
@@ -191,7 +191,7 @@ def parse_provider_error(
     if status == _PROXY_REFUSES:
         failure: errors.ProviderError = errors.ProxyRefused(describe_status(status))
     elif status == _BAD_REQUEST and _NO_KEY.search(raw):
-        failure = refuse_credentials(describe_status(status), error.message)
+        failure = make_credentials_error(describe_status(status), error.message)
     else:
         failure = _find_error(status, error)
     failure.provider_retry_after_s = provider_retry_after_s
@@ -202,12 +202,12 @@ def parse_provider_error(
 
 
 def _is_about_path(message: str, path: str) -> bool:
-    return message.startswith(_RETURNED) or path in message or _NO_PATH_WORDS.fullmatch(message) is not None
+    return message.startswith(_RETURNED_PREFIX) or path in message or _NO_PATH_WORDS.fullmatch(message) is not None
 
 
 def _find_reason(status: int, path: str | None) -> str:
     name = describe_status(status)
-    return f"{_RETURNED}{name}" if path is None else f"{_RETURNED}{name} for {path}"
+    return f"{_RETURNED_PREFIX}{name}" if path is None else f"{_RETURNED_PREFIX}{name} for {path}"
 
 
 def describe_status(status: int) -> str:
@@ -217,10 +217,10 @@ def describe_status(status: int) -> str:
 
 def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     message = error.message
-    if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
-        refused = refuse_credentials(describe_status(status), message)
-        refused.out_of_credit = status in {_NO_CREDIT, _TOO_MANY_REQUESTS}
-        return refused
+    if status in _CREDENTIALS or (status == _RATE_LIMIT_STATUS and _USED_UP & {error.code, error.type}):
+        credentials_error = make_credentials_error(describe_status(status), message)
+        credentials_error.out_of_credit = status in {_NO_CREDIT, _RATE_LIMIT_STATUS}
+        return credentials_error
     if status in _TOO_LONG and is_context_exceeded(message, (error.code, error.type), error.param):
         return _exceed_context(error)
     if status == _BROKE_DOWN and (error.code in _CALLERS_CODES or _CALLERS_WORDS.search(message)):
@@ -228,7 +228,7 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     code = error.code
     if code is None or code == str(status) or (code.isdecimal() and int(code) in _STATUSES):
         code = _CODES.get(status)
-    if status == _TOO_MANY_REQUESTS:
+    if status == _RATE_LIMIT_STATUS:
         return errors.ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
     if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
         limit = find_output_limit(message) if status in _TOO_LONG else None
@@ -236,7 +236,7 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
         rejected = kind(message, status=status, type=error.type, param=error.param, code=code)
         if isinstance(rejected, errors.OutputLimitExceeded):
             rejected.limit = limit or 0
-        rejected.retryable = status in _ELSEWHERE
+        rejected.retryable = status in _MISSING_ENDPOINT_STATUSES
         rejected.should_retry = False if status == _UNSUPPORTED else None
         return rejected
     return _find_failure(status, message, code)
@@ -245,11 +245,13 @@ def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
 def _find_failure(status: int, message: str, code: str | None) -> errors.ProviderBadResponse:
     if status < 500:  # noqa: PLR2004
         error = errors.ProviderBadResponse(
-            message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
+            message
+            if message.startswith(_RETURNED_PREFIX)
+            else f"{_RETURNED_PREFIX}{describe_status(status)}: {message}"
         )
         error.passing = status in _TRANSIENT
         return error
-    if not message.startswith(_RETURNED):
+    if not message.startswith(_RETURNED_PREFIX):
         message = f"The provider failed with status {status}: {write_reason(message, code)}"
     error = errors.ProviderBadResponse(message)
     error.passing = status not in _PERMANENT
@@ -285,7 +287,7 @@ def parse_retry_after(value: str | None, now_s: float) -> float | None:
     """
     if value is None:
         return None
-    text = value.strip()[:_LONGEST_DATE]
+    text = value.strip()[:_MAX_DATE_CHARS]
     try:
         seconds = float(text) if _NUMBER.match(text) else _parse_date(text).timestamp() - now_s
     except (ValueError, TypeError, OverflowError):

@@ -12,10 +12,10 @@ from gateway.formats.wire.json_values import as_object
 
 Body = dict[str, Any]
 
-_LEAST = 16
+_MIN_LIMIT = 16
 """Smallest number accepted as a model's limit: a smaller one in a message means something else."""
-_SEARCHED = 1_000
-_LEAST_BUDGET = 1_024
+_MAX_SEARCHED_CHARS = 1_000
+_MIN_BUDGET = 1_024
 _NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
 _FIELD = r"max_?(?:completion|output|new)?_?tokens"
 _WORDS = tuple(
@@ -35,26 +35,26 @@ _WORDS = tuple(
 def find_output_limit(message: str) -> int | None:
     """Return a model's maximum output tokens according to a provider's error; None if the message has no limit."""
     for pattern in _WORDS:
-        found = pattern.search(message[:_SEARCHED])
-        if found is not None:
-            limit = int(found["limit"].replace(",", "")) - ("over" in found.groupdict())
-            return limit if limit >= _LEAST else None
+        match = pattern.search(message[:_MAX_SEARCHED_CHARS])
+        if match is not None:
+            limit = int(match["limit"].replace(",", "")) - ("over" in match.groupdict())
+            return limit if limit >= _MIN_LIMIT else None
     return None
 
 
 def lower_limits(body: Body, limit: int) -> bool:
     """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
-    lowered = _lower(body, OUTPUT_LIMITS, limit)
+    is_lowered = _lower(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
         inner = dict(as_object(body.get(name)))
         if _lower(inner, (*OUTPUT_LIMITS, "maxTokens"), limit):
-            body[name], lowered = inner, True
-    if lowered:
+            body[name], is_lowered = inner, True
+    if is_lowered:
         _lower_budget(body, limit)
-        more = dict(as_object(body.get("additionalModelRequestFields")))
-        if _lower_budget(more, limit):
-            body["additionalModelRequestFields"] = more
-    return lowered
+        extra_fields = dict(as_object(body.get("additionalModelRequestFields")))
+        if _lower_budget(extra_fields, limit):
+            body["additionalModelRequestFields"] = extra_fields
+    return is_lowered
 
 
 def _lower(values: Body, fields: Collection[str], limit: int) -> bool:
@@ -69,5 +69,5 @@ def _lower_budget(values: Body, limit: int) -> bool:
     budget = thinking.get("budget_tokens")
     if type(budget) is not int or budget < limit:
         return False
-    values["thinking"] = {**thinking, "budget_tokens": max(limit // 2, _LEAST_BUDGET)}
+    values["thinking"] = {**thinking, "budget_tokens": max(limit // 2, _MIN_BUDGET)}
     return True

@@ -35,16 +35,16 @@ _MESSAGE_NAMES = (
 )  # fmt: skip
 _CONTAINERS = ("base_resp", "detail", "header", "fault", "Error", "Response", "ResponseMetadata")
 _CONTENT = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
-_FIRST_ERROR_STATUS = 400
-_LAST_ERROR_STATUS = 599
-_FIRST_FAILURE = 500
+_MIN_ERROR_STATUS = 400
+_MAX_ERROR_STATUS = 599
+_MIN_FAILURE_STATUS = 500
 _MINIMAX_STATUSES: Mapping[str, int] = {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
 """HTTP statuses for MiniMax's codes of errors outside the server; platform.minimax.io/docs/api-reference/errorcode."""
-_MISSING = frozenset({404, 405})
+_NO_SUCH_PATH_STATUSES = frozenset({404, 405})
 """Statuses whose text only says that the path does not exist: the requested path is more informative."""
 _MARKUP = re.compile(r"<(?:message|title|h1|faultstring)(?: [^<>]{0,200})?>\s*([^<>]{1,500})<", re.IGNORECASE)
 _HOST = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|cloud|internal)\b", re.IGNORECASE)
-_LONGEST_TEXT = 2_000
+_MAX_TEXT_CHARS = 2_000
 
 
 def parse_worded_error(
@@ -82,8 +82,8 @@ def parse_words(value: object, secrets: Secrets = ()) -> str | None:
 
 def parse_reason(value: object, secrets: Secrets = ()) -> str:
     """Return the masked error message and code in a provider's parsed answer, as far as the answer has them."""
-    found = [(code, message) for code, message in list_errors(value) if code or message]
-    code, message = next((pair for pair in found if pair[1]), found[0] if found else (None, None))
+    pairs = [(code, message) for code, message in list_errors(value) if code or message]
+    code, message = next((pair for pair in pairs if pair[1]), pairs[0] if pairs else (None, None))
     return write_reason(message, code, secrets)
 
 
@@ -99,9 +99,9 @@ def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
     if _text(value.get("block_reason")):
         yield "content_filter", _text(value.get("block_reason"))
     inner = [as_object(value.get(name)) for name in _CONTAINERS]
-    inner += [as_object(one.get("Error")) for one in inner]
-    for one in (*inner, *list_objects(value.get("errors")), *list_objects(value.get("detail"))):
-        yield (_text(one.get("status")) or _find_code(one) or _text(one.get("type"))), _find_message(one)
+    inner += [as_object(error.get("Error")) for error in inner]
+    for error in (*inner, *list_objects(value.get("errors")), *list_objects(value.get("detail"))):
+        yield (_text(error.get("status")) or _find_code(error) or _text(error.get("type"))), _find_message(error)
     for item in list_objects(value.get("data")):
         yield from _list_of_error(item.get("error"))
 
@@ -126,10 +126,10 @@ def _find_code(value: dict[str, Any]) -> str | None:
 
 
 def _find_message(value: dict[str, Any]) -> str | None:
-    listed = value.get("errors")
-    places = [value.get(name) for name in _MESSAGE_NAMES]
-    for place in (*places, listed):
-        text = place[0] if isinstance(place, list) and place else place
+    errors = value.get("errors")
+    candidates = [value.get(name) for name in _MESSAGE_NAMES]
+    for candidate in (*candidates, errors):
+        text = candidate[0] if isinstance(candidate, list) and candidate else candidate
         if isinstance(text, str) and text:
             return text
     return None
@@ -137,7 +137,7 @@ def _find_message(value: dict[str, Any]) -> str | None:
 
 def _find_status(code: str | None) -> int | None:
     number = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
-    return number if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS else None
+    return number if _MIN_ERROR_STATUS <= number <= _MAX_ERROR_STATUS else None
 
 
 def _wrap(value: object, status: int) -> bytes | None:
@@ -150,27 +150,27 @@ def _wrap(value: object, status: int) -> bytes | None:
     error = value.get("error") if isinstance(value, dict) else None
     if isinstance(error, dict) and _text(error.get("message")):
         return _add_raw(error)
-    found = next(((code, message) for code, message in list_errors(value) if message), None)
-    return None if found is None else _build(*found, status)
+    pair = next(((code, message) for code, message in list_errors(value) if message), None)
+    return None if pair is None else _build(*pair, status)
 
 
 def _add_raw(error: dict[str, Any]) -> bytes | None:
     """Append the upstream provider's message to OpenRouter's own, which omits it; None if there is none."""
-    behind = as_object(error.get("metadata")).get("raw")
-    if not isinstance(behind, str) or not behind:
+    raw_error = as_object(error.get("metadata")).get("raw")
+    if not isinstance(raw_error, str) or not raw_error:
         return None
-    words = parse_words(loads_or_none(behind.encode(errors="replace"))) or behind
+    words = parse_words(loads_or_none(raw_error.encode(errors="replace"))) or raw_error
     return exact_json.dumps({"error": error | {"message": f"{error['message']}: {words}"}})
 
 
 def _wrap_text(raw: bytes, status: int) -> bytes | None:
-    text = raw[:_LONGEST_TEXT].decode(errors="replace").strip()
-    if status in _MISSING or not text or text[0] in '{["' or "\ufffd" in text:
+    text = raw[:_MAX_TEXT_CHARS].decode(errors="replace").strip()
+    if status in _NO_SUCH_PATH_STATUSES or not text or text[0] in '{["' or "\ufffd" in text:
         return None
     if text.startswith("<"):
-        found = _MARKUP.search(text)
-        text = found[1].strip() if found else ""
-    elif status >= _FIRST_FAILURE:  # the status is more informative than a proxy's text
+        markup = _MARKUP.search(text)
+        text = markup[1].strip() if markup else ""
+    elif status >= _MIN_FAILURE_STATUS:  # the status is more informative than a proxy's text
         return None
     return _build(None, _HOST.sub("[address]", text), status) if text else None
 

@@ -24,7 +24,7 @@ class AspectRatio:
     tier: str = DEFAULT_TIER
 
 
-_FIRST: Ratios = {
+_FIRST_RATIOS: Ratios = {
     "1:1": (1024, 1024),
     "2:3": (832, 1248),
     "3:2": (1248, 832),
@@ -36,7 +36,7 @@ _FIRST: Ratios = {
     "16:9": (1344, 768),
     "21:9": (1536, 672),
 }
-_USUAL: Ratios = {
+_USUAL_RATIOS: Ratios = {
     "1:1": (1024, 1024),
     "2:3": (848, 1264),
     "3:2": (1264, 848),
@@ -63,25 +63,27 @@ def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
 
 
 _ALL_TIERS = tuple(_TIERS)
-_SHAPES: Mapping[str, AspectRatio] = _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS)
+_SHAPES: Mapping[str, AspectRatio] = (
+    _list(_FIRST_RATIOS, ("1K",)) | _list(_USUAL_RATIOS, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS)
+)
 """Sizes of all models in one table: no size means a different ratio or tier for another model."""
 
-FIRST_SIZES = tuple(_list(_FIRST, ("1K",)))
+FIRST_SIZES = tuple(_list(_FIRST_RATIOS, ("1K",)))
 """Sizes of gemini-2.5-flash-image."""
-SMALL_SIZES = tuple(_list(_USUAL, ("1K",)))
+SMALL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K",)))
 """Sizes of gemini-3.1-flash-lite-image."""
-USUAL_SIZES = tuple(_list(_USUAL, ("1K", "2K", "4K")))
+USUAL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K", "2K", "4K")))
 """Sizes of gemini-3-pro-image."""
 WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME, ("1K", "2K", "4K")))
 """Sizes of gemini-nano-banana-2.1."""
-WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)))
+WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL_RATIOS, ("512",)), *_list(_EXTREME, ("512",)))
 """Sizes of gemini-3.1-flash-image."""
 
 
-def parse_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
+def parse_shape(size: str, allowed_sizes: tuple[str, ...] | None) -> AspectRatio:
     """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` for an unknown size."""
     shape = _SHAPES.get(size)
     if shape is None:
-        known = [one for one in allowed or USUAL_SIZES if one in _SHAPES]
-        raise InvalidRequest(f"'size' must be one of {', '.join(known) or 'auto'}", param="size")
+        known_sizes = [size_name for size_name in allowed_sizes or USUAL_SIZES if size_name in _SHAPES]
+        raise InvalidRequest(f"'size' must be one of {', '.join(known_sizes) or 'auto'}", param="size")
     return shape

@@ -27,7 +27,7 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
 
 
 def make_image_backend(
-    wire: Wire, inference: InferenceRequest, model: str, mark: str, capability: Capability
+    wire: Wire, inference: InferenceRequest, model: str, boundary_mark: str, capability: Capability
 ) -> ImageBackend:
-    """Return the image backend for the format ``wire``. ``mark``: see ``formats/wire/request_body.py``."""
-    return _IMAGE_BACKENDS[wire](inference, model, mark, capability)
+    """Return the image backend for the format ``wire``. ``boundary_mark``: see ``formats/wire/request_body.py``."""
+    return _IMAGE_BACKENDS[wire](inference, model, boundary_mark, capability)

@@ -41,7 +41,7 @@ RESULT = "/get_result?id="
 DOMAIN = ".bfl.ai"
 """The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
 _FIRST_WAIT_S = 0.5
-_BLOCKED = ("Request Moderated", "Content Moderated")
+_BLOCKED_STATES = ("Request Moderated", "Content Moderated")
 _MODEL = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
 _HOST = re.compile(r"[a-z0-9.-]{1,100}\Z", re.ASCII)
 _FORMATS = ("jpeg", "png")
@@ -85,9 +85,9 @@ class FluxModel:
 _FLUX_1 = FluxModel(sides=Sides(256, 1440, 32, 1440 * 1440))
 _FLUX_2 = FluxModel(sides=Sides(64, 4096, 16, 2048 * 2048), sources=8)
 _KLEIN = attrs.evolve(_FLUX_2, sources=4)
-_SHAPED = FluxModel(_RATIOS)
-_KONTEXT = attrs.evolve(_SHAPED, sources=1)
-_UNKNOWN = FluxModel()
+_SHAPED_MODEL = FluxModel(_RATIOS)
+_KONTEXT = attrs.evolve(_SHAPED_MODEL, sources=1)
+_UNKNOWN_MODEL = FluxModel()
 MODELS: Mapping[str, FluxModel] = {
     "flux-2-max": _FLUX_2,
     "flux-2-pro": _FLUX_2,
@@ -97,7 +97,7 @@ MODELS: Mapping[str, FluxModel] = {
     "flux-2-klein-9b": _KLEIN,
     "flux-kontext-max": _KONTEXT,
     "flux-kontext-pro": _KONTEXT,
-    "flux-pro-1.1-ultra": _SHAPED,
+    "flux-pro-1.1-ultra": _SHAPED_MODEL,
     "flux-pro-1.1": _FLUX_1,
     "flux-pro": _FLUX_1,
     "flux-dev": _FLUX_1,
@@ -107,29 +107,29 @@ MODELS: Mapping[str, FluxModel] = {
 class BflImageBackend(ImageBackend):
     """Images from one FLUX task."""
 
-    __slots__ = ("_ask", "_inference", "_limited", "_model", "_takes", "_task")
+    __slots__ = ("_ask", "_flux_model", "_has_size_list", "_inference", "_model", "_task")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
-        self._takes = MODELS.get(model, _UNKNOWN)
-        self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.ratios or ())
+        self._flux_model = MODELS.get(model, _UNKNOWN_MODEL)
+        self._has_size_list = capability.sizes is not None and capability.sizes != tuple(self._flux_model.ratios or ())
         self._task = ImageTask(RESULT, _FIRST_WAIT_S, separator="")
 
     def begin(self, count: int) -> ProviderRequest:
-        takes, body = self._takes, self._inference.body
+        flux_model, body = self._flux_model, self._inference.body
         if not _MODEL.match(self._model):
             raise InvalidRequest("The provider's models are called flux-…", param="model")
-        check_expressible(self._inference, takes=takes.sources > 0, needs=False)
+        check_expressible(self._inference, takes_image=flux_model.sources > 0, needs_image=False)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        if self._limited or self._ask.size is not None:
+        if self._has_size_list or self._ask.size is not None:
             check_size(body)
         fields: Body = copy_fields(body, _GATEWAY_FIELDS)
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
-            fields |= _build_size(takes, self._ask.size)
+            fields |= _build_size(flux_model, self._ask.size)
         check_format(body.get("output_format"), _FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
@@ -137,8 +137,8 @@ class BflImageBackend(ImageBackend):
 
     def _build_sources(self) -> Body:
         files = [file for file in self._inference.files if file.field == "image"]
-        if len(files) > self._takes.sources:
-            raise InvalidRequest(f"The model takes at most {self._takes.sources} images", param="image")
+        if len(files) > self._flux_model.sources:
+            raise InvalidRequest(f"The model takes at most {self._flux_model.sources} images", param="image")
         names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
         return {name: Inline(file) for name, file in zip(names, files, strict=False)}
 
@@ -150,22 +150,22 @@ class BflImageBackend(ImageBackend):
         if state == "Pending" or (state is None and "polling_url" in value):
             self._task.host = self._task.host or _find_host(value.get("polling_url"))
             return self._task.follow(value.get("id"))
-        if state in _BLOCKED or state == "Error":
+        if state in _BLOCKED_STATES or state == "Error":
             raise _find_error(value, secrets)
         if state != "Ready":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
         return build_images([parse_image(as_object(value.get("result")).get("sample"))], 1)
 
 
-def _build_size(takes: FluxModel, size: str) -> Body:
-    if takes.ratios is not None:
-        if size not in takes.ratios:
-            raise InvalidRequest(f"'size' must be one of {', '.join(takes.ratios)}", param="size")
-        return {"aspect_ratio": takes.ratios[size]}
-    if takes.sides is None:
+def _build_size(flux_model: FluxModel, size: str) -> Body:
+    if flux_model.ratios is not None:
+        if size not in flux_model.ratios:
+            raise InvalidRequest(f"'size' must be one of {', '.join(flux_model.ratios)}", param="size")
+        return {"aspect_ratio": flux_model.ratios[size]}
+    if flux_model.sides is None:
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     width, height = parse_sides(size)
-    sides = takes.sides
+    sides = flux_model.sides
     if any(not sides.minimum <= side <= sides.maximum or side % sides.step for side in (width, height)):
         raise InvalidRequest(
             f"each side of 'size' must be {sides.minimum} to {sides.maximum}, in steps of {sides.step}", param="size"
@@ -180,13 +180,13 @@ def _find_host(address: object) -> str | None:
         parts = urlsplit(as_text(address))
     except ValueError:
         return None
-    usable = parts.scheme == "https" and parts.netloc.endswith(DOMAIN) and _HOST.match(parts.netloc)
-    return parts.netloc if usable else None
+    is_usable = parts.scheme == "https" and parts.netloc.endswith(DOMAIN) and _HOST.match(parts.netloc)
+    return parts.netloc if is_usable else None
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     details = as_object(value.get("details"))
     reasons = [text for text in as_list(details.get("Moderation Reasons")) if isinstance(text, str)]
-    if value.get("status") in _BLOCKED:
+    if value.get("status") in _BLOCKED_STATES:
         return build_block(write_reason(", ".join(reasons), None, secrets) if reasons else None, secrets)
     return ProviderBadResponse(f"The provider failed: {write_reason(details.get('error'), None, secrets)}")

@@ -23,7 +23,7 @@ from gateway.formats.errors.openai import Secrets, parse_error_value
 from gateway.formats.images import image_data
 from gateway.formats.images.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
-from gateway.formats.images.gemini import BLOCKED, build_no_image, build_text_answer, check_expressible
+from gateway.formats.images.gemini import BLOCK_REASONS, build_no_image, build_text_answer, check_expressible
 from gateway.formats.wire.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.wire.request_body import build_data_url
 
@@ -33,7 +33,7 @@ _IN_TEXT = re.compile(
     r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)"""
 )
 """A data URL, or the address of a Markdown link; the link is an image if it begins with an exclamation mark."""
-_LONGEST_ALT = 512
+_MAX_ALT_CHARS = 512
 _BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
 _IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
 
@@ -43,7 +43,7 @@ class ChatImageBackend(ImageBackend):
 
     __slots__ = ("_capability", "_count", "_image", "_inference", "_model")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._model = model
         self._image = inference.image or ImageRequest("")
@@ -86,14 +86,16 @@ class ChatImageBackend(ImageBackend):
             raise ProviderBadResponse("The provider's answer is not a JSON object")
         choices = list_objects(value.get("choices"))
         messages = [message for choice in choices if isinstance(message := choice.get("message"), dict)]
-        found = tuple(one for message in messages for one in _find_images(message))[-self._count :]
-        if not found:
+        images = tuple(image for message in messages for image in _find_images(message))[-self._count :]
+        if not images:
             raise _find_reason(choices, messages, secrets)
         usage = parse_usage(value.get("usage"), completes=True)
         return Images(
-            tuple(one.image for one in found),
-            attrs.evolve(usage, images=len(found)) if usage else image_data.estimate_usage(self._inference, len(found)),
-            image_data.build_format_field(found),
+            tuple(image.image for image in images),
+            attrs.evolve(usage, images=len(images))
+            if usage
+            else image_data.estimate_usage(self._inference, len(images)),
+            image_data.build_format_field(images),
         )
 
 
@@ -112,13 +114,13 @@ def _parse_error_type(value: object) -> str:
 
 def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
     """Return the images of a message from the first field that has any: several fields may repeat the same images."""
-    listed = [one for item in as_list(message.get("images")) for one in _parse_part(item)]
-    if listed:
-        return listed
+    images = [image for item in as_list(message.get("images")) for image in _parse_part(item)]
+    if images:
+        return images
     content = message.get("content")
     if isinstance(content, str):
         return list(_find_in_text(content))
-    return [one for part in as_list(content) for one in _parse_content_part(part)]
+    return [image for part in as_list(content) for image in _parse_content_part(part)]
 
 
 def _parse_content_part(part: object) -> Iterator[image_data.FoundImage]:
@@ -144,29 +146,29 @@ def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
 
 
 def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
-    found = 0
+    count = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
         if data is None and not (image_data.is_web_url(url) and _is_shown(text, match.start())):
             continue
-        shown = image_data.parse_url(data or url)
-        yield attrs.evolve(shown, image=attrs.evolve(shown.image, quoted=True))
-        found += 1
-        if found == MAX_IMAGES:
+        image = image_data.parse_url(data or url)
+        yield attrs.evolve(image, image=attrs.evolve(image.image, quoted=True))
+        count += 1
+        if count == MAX_IMAGES:
             return
 
 
 def _is_shown(text: str, end: int) -> bool:
     """Return whether the Markdown that closes at ``end`` is an image, not a link that follows an image."""
-    opened = text.rfind("![", max(end - _LONGEST_ALT, 0), end)
-    return opened >= 0 and text.find("](", opened, end) < 0
+    alt_start = text.rfind("![", max(end - _MAX_ALT_CHARS, 0), end)
+    return alt_start >= 0 and text.find("](", alt_start, end) < 0
 
 
 def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
     for choice in choices:
         _check_error(choice, secrets)
         reasons = {as_text(choice.get("finish_reason")), as_text(choice.get("native_finish_reason"))}
-        if "content_filter" in reasons or reasons & BLOCKED:
+        if "content_filter" in reasons or reasons & BLOCK_REASONS:
             return build_block(None, secrets)
     refusal = next(filter(None, (as_text(message.get("refusal")) for message in messages)), "")
     if refusal:

@@ -22,7 +22,7 @@ from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.errors.content_filter import build_block, is_block
-from gateway.formats.errors.openai import Secrets, mask, refuse_credentials, write_reason
+from gateway.formats.errors.openai import Secrets, make_credentials_error, mask, write_reason
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
 from gateway.formats.images.params import check_size
 from gateway.formats.images.task import (
@@ -44,49 +44,53 @@ _SERVICES = "/api/v1/services/aigc"
 _AS_TASK = ("X-DashScope-Async", "enable")
 _FIRST_WAIT_S = 1.0
 _UNDER_WAY = ("PENDING", "RUNNING")
-_OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
+_FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
 _FORMATS = ("png",)
 _PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
 """Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
 ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
 """Prefixes of error codes about the key or its account."""
 _CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
-_TOO_MANY = 429
+_RATE_LIMIT_STATUS = 429
 
 
 @frozen
 class _CallMode:
     """The request form of a group of models.
 
-    ``task``: the answer is a task; otherwise it contains the images. ``talks``: prompt and images are parts of a
-    message; otherwise they are fields. ``negative``: the object that contains ``negative_prompt``. ``function``: the
-    operation, for an editing model with several operations.
+    Attributes:
+        task: the answer is a task; otherwise the answer contains the images.
+        uses_messages: prompt and images are parts of a message; otherwise they are fields.
+        takes_image: an input image is accepted.
+        needs_image: an input image is required.
+        negative: the object that contains ``negative_prompt``.
+        function: the operation, for an editing model with several operations.
     """
 
     path: str
     task: bool = True
-    talks: bool = False
-    takes: bool = True
-    needs: bool = False
+    uses_messages: bool = False
+    takes_image: bool = True
+    needs_image: bool = False
     negative: str = "parameters"
     function: str | None = None
 
 
-_FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes=False, negative="input")
-_MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", talks=True)
-_AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
-_EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
+_FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes_image=False, negative="input")
+_MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", uses_messages=True)
+_AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", uses_messages=True, task=False)
+_EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs_image=True, negative="input")
 _CALL_MODES: Mapping[str, _CallMode] = {
     "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
     "wan2.5-i2i*": _EDITOR,
     "wan2.[125]-t2i*": _FIELDS,
     "wanx*-t2i*": _FIELDS,
-    "wan*-t2i*": attrs.evolve(_MESSAGE, takes=False),
-    "wan2.6-image*": attrs.evolve(_MESSAGE, needs=True),
+    "wan*-t2i*": attrs.evolve(_MESSAGE, takes_image=False),
+    "wan2.6-image*": attrs.evolve(_MESSAGE, needs_image=True),
     "wan*-image*": _MESSAGE,
     "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
     "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
-    "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
+    "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs_image=True),
 }
 """Call modes by globs of model names; the first match counts. Other models are called like all new ones, with a message
 and without a task.
@@ -102,7 +106,7 @@ class DashScopeImageBackend(ImageBackend):
 
     __slots__ = ("_ask", "_count", "_inference", "_mode", "_model", "_task")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
@@ -112,7 +116,7 @@ class DashScopeImageBackend(ImageBackend):
 
     def begin(self, count: int) -> ProviderRequest:
         mode = self._mode
-        check_expressible(self._inference, takes=mode.takes, needs=mode.needs)
+        check_expressible(self._inference, takes_image=mode.takes_image, needs_image=mode.needs_image)
         check_format(self._inference.body.get("output_format"), _FORMATS)
         check_size(self._inference.body)
         self._count = count
@@ -129,7 +133,7 @@ class DashScopeImageBackend(ImageBackend):
         mode = self._mode
         images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
         prompt = self._ask.prompt
-        if mode.talks:
+        if mode.uses_messages:
             content = [*({"image": image} for image in images), {"text": prompt}]
             return {"messages": [{"role": "user", "content": content}]}
         if mode.function is not None:
@@ -150,7 +154,7 @@ class DashScopeImageBackend(ImageBackend):
             return self._task.build_poll_request()
         output = as_object(value.get("output"))
         state = output.get("task_status")
-        self._task.ended = state in _OVER
+        self._task.ended = state in _FINAL_STATES
         if state in _UNDER_WAY:
             return self._task.follow(output.get("task_id"))
         if state == "FAILED" or _has_code(value):
@@ -187,11 +191,11 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     if is_block(code, message):
         return build_block(message, secrets)
     if code.startswith("Throttling"):
-        limited = ProviderRateLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
-        limited.retry_after_s = 1
-        return limited
+        rate_error = ProviderRateLimited(message, status=_RATE_LIMIT_STATUS, code=mask(code, secrets)[:100])
+        rate_error.retry_after_s = 1
+        return rate_error
     if code.startswith(_CALLERS_FAULT):
         return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
     if code.startswith(ACCOUNT_ERRORS):
-        return refuse_credentials(mask(code, secrets)[:100], message)
+        return make_credentials_error(mask(code, secrets)[:100], message)
     return ProviderBadResponse(f"The provider failed: {write_reason(value.get('message'), code, secrets)}")

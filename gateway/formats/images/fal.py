@@ -1,10 +1,10 @@
 """Images of models at fal, generated synchronously.
 
 docs.fal.ai/documentation/model-apis/inference/synchronous: ``POST https://fal.run/OWNER/MODEL`` returns the images.
-Each model has its own fields (fal.ai/models/OWNER/MODEL/api). Most models accept ``num_images``, those in ``SIZED``
-accept ``image_size``, and those whose name ends in ``/edit`` accept a list of ``image_urls``. Clients set other model
-fields directly. A filtered image is black and marked in ``has_nsfw_concepts``. A rejected prompt has status 422 and the
-type ``content_policy_violation``.
+Each model has its own fields (fal.ai/models/OWNER/MODEL/api). Most models accept ``num_images``, those in
+``SIZED_MODELS`` accept ``image_size``, and those whose name ends in ``/edit`` accept a list of ``image_urls``. Clients
+set other model fields directly. A filtered image is black and marked in ``has_nsfw_concepts``. A rejected prompt has
+status 422 and the type ``content_policy_violation``.
 """
 
 import re
@@ -23,10 +23,16 @@ from gateway.formats.images.backend import ImageBackend, ProviderRequest
 from gateway.formats.wire.json_values import as_list, list_objects
 from gateway.formats.wire.request_body import Body, build_data_url
 
-SIZED = ("fal-ai/flux*", "fal-ai/recraft/*", "fal-ai/ideogram/*", "fal-ai/qwen-image*", "fal-ai/stable-diffusion-*")
+SIZED_MODELS = (
+    "fal-ai/flux*",
+    "fal-ai/recraft/*",
+    "fal-ai/ideogram/*",
+    "fal-ai/qwen-image*",
+    "fal-ai/stable-diffusion-*",
+)
 """Globs of the models that accept ``image_size`` with width and height."""
-_SHAPED = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
-"""Globs of the models that match ``SIZED`` but accept an aspect ratio instead."""
+_SHAPED_MODELS = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
+"""Globs of the models that match ``SIZED_MODELS`` but accept an aspect ratio instead."""
 EDITS = "*/edit"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,5}\Z", re.ASCII)
 _FORMATS = ("jpeg", "png")
@@ -48,7 +54,7 @@ class FalImageBackend(ImageBackend):
 
     __slots__ = ("_ask", "_count", "_inference", "_model")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
@@ -56,7 +62,7 @@ class FalImageBackend(ImageBackend):
 
     def begin(self, count: int) -> ProviderRequest:
         edits = fnmatchcase(self._model, EDITS)
-        image_task.check_expressible(self._inference, takes=edits, needs=edits)
+        image_task.check_expressible(self._inference, takes_image=edits, needs_image=edits)
         if not _MODEL.match(self._model):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
@@ -87,7 +93,9 @@ class FalImageBackend(ImageBackend):
 
 
 def _build_size(model: str, size: str) -> Body:
-    if any(fnmatchcase(model, glob) for glob in _SHAPED) or not any(fnmatchcase(model, glob) for glob in SIZED):
+    if any(fnmatchcase(model, glob) for glob in _SHAPED_MODELS) or not any(
+        fnmatchcase(model, glob) for glob in SIZED_MODELS
+    ):
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     width, height = image_task.parse_sides(size)
     return {"width": width, "height": height}

@@ -34,7 +34,7 @@ from gateway.formats.wire.request_body import Inline
 
 Body = dict[str, Any]
 
-BLOCKED = frozenset(
+BLOCK_REASONS = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT",
      "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
@@ -42,7 +42,7 @@ BLOCKED = frozenset(
 _UNSPECIFIED = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
 _FORMATS = ("jpeg", "png")
 
-_SHOWN_CHARS = 300
+_MAX_EXCERPT_CHARS = 300
 
 
 class GeminiImageBackend(ImageBackend):
@@ -50,7 +50,7 @@ class GeminiImageBackend(ImageBackend):
 
     __slots__ = ("_capability", "_count", "_image", "_inference")
 
-    def __init__(self, inference: InferenceRequest, _model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, _model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._image = inference.image or ImageRequest("")
         self._capability = capability
@@ -85,14 +85,14 @@ class GeminiImageBackend(ImageBackend):
         _check_prompt(value.get("promptFeedback"), secrets)
         candidates = list_objects(value.get("candidates"))
         # Only the last image is the result: a model may return drafts first.
-        found = tuple(_find_images(candidates))[-self._count :]
-        if not found:
+        images = tuple(_find_images(candidates))[-self._count :]
+        if not images:
             raise _find_reason(candidates, secrets)
-        usage = _parse_usage(value.get("usageMetadata"), len(found))
+        usage = _parse_usage(value.get("usageMetadata"), len(images))
         return Images(
-            tuple(one.image for one in found),
-            usage or estimate_usage(self._inference, len(found)),
-            build_format_field(found),
+            tuple(image.image for image in images),
+            usage or estimate_usage(self._inference, len(images)),
+            build_format_field(images),
         )
 
 
@@ -129,14 +129,14 @@ def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
 
 def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
     reasons = [as_text(candidate.get("finishReason")) for candidate in candidates]
-    explained = next(filter(None, (as_text(candidate.get("finishMessage")) for candidate in candidates)), "")
-    blocked = next((reason for reason in reasons if reason in BLOCKED), None)
-    if blocked is not None:
-        return build_block(f"{blocked}. {explained}", secrets)
+    explanation = next(filter(None, (as_text(candidate.get("finishMessage")) for candidate in candidates)), "")
+    block_reason = next((reason for reason in reasons if reason in BLOCK_REASONS), None)
+    if block_reason is not None:
+        return build_block(f"{block_reason}. {explanation}", secrets)
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSPECIFIED), "")
     if reason:
-        return build_no_image(f"The model made no image: {mask_text(f'{reason} {explained or text}', secrets)}")
+        return build_no_image(f"The model made no image: {mask_text(f'{reason} {explanation or text}', secrets)}")
     return build_no_image(build_text_answer(text, secrets))
 
 
@@ -169,4 +169,4 @@ def _list_parts(candidates: list[Body]) -> Iterator[Body]:
 
 def mask_text(text: str, secrets: Secrets) -> str:
     """Return a model's text masked and cut for an error message."""
-    return mask(text[: _SHOWN_CHARS * 4], secrets)[:_SHOWN_CHARS]
+    return mask(text[: _MAX_EXCERPT_CHARS * 4], secrets)[:_MAX_EXCERPT_CHARS]

@@ -12,8 +12,8 @@ from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.frozen import frozen
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
-_LONGEST_HEAD = 128
-_LONGEST_URL = 4_096
+_MAX_HEAD_CHARS = 128
+_MAX_URL_CHARS = 4_096
 _TOKENS_PER_IMAGE = 1_290
 """Gemini's token count for a 1024x1024 image (ai.google.dev/gemini-api/docs/image-generation), used in estimates."""
 
@@ -46,7 +46,7 @@ def check_whole(data: str) -> None:
 
 def parse_media_type(value: object) -> str | None:
     """Return an image media type in lower case, without parameters; None for any other value."""
-    if not isinstance(value, str) or len(value) > _LONGEST_HEAD:
+    if not isinstance(value, str) or len(value) > _MAX_HEAD_CHARS:
         return None
     media_type = value.partition(";")[0].strip().lower()
     return media_type if media_type.startswith("image/") else None
@@ -55,7 +55,7 @@ def parse_media_type(value: object) -> str | None:
 def parse_url(url: str) -> FoundImage:
     """Parse an image given by a ``data:``, http or https URL. Raises ``ProviderBadResponse`` for anything else."""
     if url[:5].lower() == "data:":
-        comma = url.find(",", 0, _LONGEST_HEAD)
+        comma = url.find(",", 0, _MAX_HEAD_CHARS)
         head = url[5 : max(comma, 5)]
         media_type = parse_media_type(head)
         if media_type is None or not head.lower().endswith(";base64"):
@@ -75,12 +75,12 @@ def is_web_url(url: str) -> bool:
 
 def find_url(value: object) -> str | None:
     """Return ``value`` if it is an http or https URL of at most 4,096 characters, else None."""
-    return value if isinstance(value, str) and len(value) <= _LONGEST_URL and is_web_url(value) else None
+    return value if isinstance(value, str) and len(value) <= _MAX_URL_CHARS and is_web_url(value) else None
 
 
-def build_format_field(found: tuple[FoundImage, ...]) -> dict[str, str]:
+def build_format_field(images: tuple[FoundImage, ...]) -> dict[str, str]:
     """Return OpenAI's ``output_format`` field if all images have the same known format, else an empty dict."""
-    kinds = {one.media_type for one in found}
+    kinds = {image.media_type for image in images}
     kind = kinds.pop() if len(kinds) == 1 else None
     return {"output_format": kind.removeprefix("image/").partition("+")[0]} if kind else {}
 

@@ -46,7 +46,7 @@ class LumaImageBackend(ImageBackend):
 
     __slots__ = ("_ask", "_inference", "_model", "_task")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
@@ -55,19 +55,19 @@ class LumaImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         if self._model not in MODELS:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
-        check_expressible(self._inference, takes=True, needs=False)
+        check_expressible(self._inference, takes_image=True, needs_image=False)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
         check_size(self._inference.body)
-        wanted = self._inference.body.get("output_format")
-        check_format(wanted, _FORMATS)
+        output_format = self._inference.body.get("output_format")
+        check_format(output_format, _FORMATS)
         body: Body = {"model": self._model, "type": "image", "prompt": self._ask.prompt}
         if self._ask.size is not None:
             if self._ask.size not in SIZES:
                 raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
             body["aspect_ratio"] = SIZES[self._ask.size]
-        if wanted is not None:
-            body["output_format"] = wanted
+        if output_format is not None:
+            body["output_format"] = output_format
         return ProviderRequest(body | self._build_source(), path=GENERATIONS, starts_task=True)
 
     def _build_source(self) -> Body:
@@ -88,8 +88,8 @@ class LumaImageBackend(ImageBackend):
             raise _find_error(value, secrets)
         if state != "completed":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
-        outputs = [one for one in list_objects(value.get("output")) if one.get("type", "image") == "image"]
-        return build_images([parse_image(one.get("url")) for one in outputs[:1]], 1)
+        outputs = [output for output in list_objects(value.get("output")) if output.get("type", "image") == "image"]
+        return build_images([parse_image(output.get("url")) for output in outputs[:1]], 1)
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:

@@ -65,12 +65,12 @@ _INTEGERS = (
 )
 _KINDS = FieldTypes(integers=("n", *(name for name, _, _ in _INTEGERS)), flags=("stream",))
 _FILES = ("image", "mask", "markup")
-_REPORTED = {
+_REPORTED_WORDS = {
     "background": frozenset({"transparent", "opaque", "auto"}),
     "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
     "quality": frozenset({"low", "medium", "high", "xhigh", "max", "auto"}),
 }
-_LAST_SECOND = 2**40
+_MAX_CREATED_S = 2**40
 
 
 def parse_images_inference(body: fields.Body) -> InferenceRequest:
@@ -83,9 +83,9 @@ def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
     """Check an edit form and return the request: 1 to 16 images, a mask or markup, and the fields of a generation."""
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
-    stray = next((name for name in _FILES if name in body), None)
-    if stray is not None:
-        raise InvalidRequest(f"'{stray}' must be a file", param=stray)
+    file_field = next((name for name in _FILES if name in body), None)
+    if file_field is not None:
+        raise InvalidRequest(f"'{file_field}' must be a file", param=file_field)
     inference = _parse_inference("image_edits", body)
     images, masks, markups = (parse_files(form, name, MAX_INPUT_IMAGES if name == "image" else 1) for name in _FILES)
     if not images:
@@ -109,7 +109,7 @@ def _parse_inference(operation: Operation, body: fields.Body) -> InferenceReques
     for name, low, high in _INTEGERS:
         fields.parse_integer(body, name, low, high)
     size = _parse_size(body)
-    check_fields(body, sized=size is not None)
+    check_fields(body, has_size=size is not None)
     image_request = ImageRequest(
         prompt, count=fields.parse_integer(body, "n", 1, MAX_IMAGES) or 1, size=size, form=_parse_form(body)
     )
@@ -139,9 +139,9 @@ def _bound_image(body: fields.Body, size: str | None) -> int:
     """Return a high estimate of an image's tokens, including all frames and partial images."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
-    rate, more, divisor = _SQUARE_TOKENS
+    rate, extra_tokens, divisor = _SQUARE_TOKENS
     pixels = max(width * height, _USUAL_PIXELS) * frames
-    return -(-rate * (more + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
+    return -(-rate * (extra_tokens + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 
 
 def _parse_form(body: fields.Body) -> ImageForm:
@@ -160,13 +160,13 @@ def _get_ask(inference: InferenceRequest) -> ImageRequest:
     return inference.image or ImageRequest("")
 
 
-def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> fields.Body:
+def build_images_body(inference: InferenceRequest, model: str, *, needs_shape: bool = False) -> fields.Body:
     """Build the body of a generation with the provider's model name. Raises ``InvalidRequest``.
 
     ``response_format`` is omitted: streams always contain the images, and for other answers ``OpenAiImageBackend`` adds
-    the form that the provider supports. ``shaped``: see ``check_size``.
+    the form that the provider supports. ``needs_shape``: see ``check_size``.
     """
-    check_size(inference.body, shaped=shaped)
+    check_size(inference.body, needs_shape=needs_shape)
     body = inference.body | {"model": model}
     body.pop("response_format", None)
     if _get_ask(inference).size is None:
@@ -174,11 +174,13 @@ def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool =
     return body
 
 
-def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
+def build_edits_form(inference: InferenceRequest, model: str, *, needs_shape: bool = False) -> Form:
     """Build the form of an edit; see ``build_images_body``. Several images are sent as ``image[]``."""
     images = [file for file in inference.files if file.field == "image"]
-    named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in inference.files]
-    return Form(build_images_body(inference, model, shaped=shaped), tuple(named))
+    named_files = [
+        ("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in inference.files
+    ]
+    return Form(build_images_body(inference, model, needs_shape=needs_shape), tuple(named_files))
 
 
 def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Images:
@@ -192,8 +194,8 @@ def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
     items = value.get("data")
     if not isinstance(items, list) or not items:
         items = value.get("images")
-    found = [_parse_image(item) for item in items] if isinstance(items, list) else []
-    images = tuple(image for image in found if image is not None)
+    parsed_images = [_parse_image(item) for item in items] if isinstance(items, list) else []
+    images = tuple(image for image in parsed_images if image is not None)
     if not images or value.get("error"):
         raise find_block(value, secrets) or _build_failure(value, secrets)
     return Images(images, _parse_usage(value.get("usage"), inference, len(images)), _parse_reported(value))
@@ -230,9 +232,9 @@ def _parse_string(value: object) -> str | None:
 
 
 def _parse_usage(raw: object, inference: InferenceRequest, images: int) -> Usage:
-    used = parse_images_usage(raw)
-    if used is not None:
-        return attrs.evolve(used, images=images)
+    usage = parse_images_usage(raw)
+    if usage is not None:
+        return attrs.evolve(usage, images=images)
     return estimate_usage(inference, images)
 
 
@@ -257,15 +259,17 @@ def parse_images_usage(raw: object) -> Usage | None:
 
 
 def _parse_reported(value: fields.Body) -> fields.Body:
-    reported: fields.Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
+    words_by_field: fields.Body = {
+        name: value[name] for name, words in _REPORTED_WORDS.items() if _is_word(value.get(name), words)
+    }
     if is_size(value.get("size")):
-        reported["size"] = value["size"]
-    if type(value.get("created")) is int and 0 <= value["created"] < _LAST_SECOND:
-        reported["created"] = value["created"]
+        words_by_field["size"] = value["size"]
+    if type(value.get("created")) is int and 0 <= value["created"] < _MAX_CREATED_S:
+        words_by_field["created"] = value["created"]
     details = parse_details(value.get("usage"))
     if details is not None:
-        reported["usage"] = details
-    return reported
+        words_by_field["usage"] = details
+    return words_by_field
 
 
 def is_size(value: object) -> bool:
@@ -279,9 +283,9 @@ def _is_word(value: Any, words: frozenset[str]) -> bool:
 
 def parse_details(raw: object) -> fields.Body | None:
     """Build the image usage object for clients; None if a count is missing or implausible."""
-    used = raw if isinstance(raw, dict) else {}
-    details = used.get("input_tokens_details")
-    counts = [parse_count(used.get(name)) for name in ("input_tokens", "output_tokens")]
+    usage = raw if isinstance(raw, dict) else {}
+    details = usage.get("input_tokens_details")
+    counts = [parse_count(usage.get(name)) for name in ("input_tokens", "output_tokens")]
     parts = [parse_count(details.get(name)) if isinstance(details, dict) else None for name in _MODALITIES]
     if None in counts or None in parts:
         return None

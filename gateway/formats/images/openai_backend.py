@@ -16,26 +16,28 @@ from gateway.formats.wire.request_body import Form
 class OpenAiImageBackend(ImageBackend):
     """Images from one request, sent as JSON or, for an edit, as a form."""
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._model = model
         self._form = _choose_form(inference, capability)
-        self._shaped = capability.sizes == ()
+        self._needs_shape = capability.sizes == ()
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
         """Return the only request. ``n`` is omitted if ``count`` is 1 and the client did not set it."""
         self._count = count
         if OPERATIONS[self._inference.operation].edits:
-            form = build_edits_form(self._inference, self._model, shaped=self._shaped)
+            form = build_edits_form(self._inference, self._model, needs_shape=self._needs_shape)
             return ProviderRequest(Form(self._shape(form.fields), form.files))
-        return ProviderRequest(self._shape(build_images_body(self._inference, self._model, shaped=self._shaped)))
+        return ProviderRequest(
+            self._shape(build_images_body(self._inference, self._model, needs_shape=self._needs_shape))
+        )
 
     def _shape(self, body: Body) -> Body:
-        requested = body.pop("n", None)
+        count = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
-        if self._count > 1 or requested is not None:
+        if self._count > 1 or count is not None:
             body["n"] = self._count
         if self._form is not None:
             body["response_format"] = self._form
@@ -49,8 +51,8 @@ class OpenAiImageBackend(ImageBackend):
 
 def _choose_form(inference: InferenceRequest, capability: Capability) -> ImageForm | None:
     """Return the ``response_format`` to send, preferably the client's; None to omit the field."""
-    wanted: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
+    image_form: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
     formats = capability.response_formats
     if formats is None:
-        return wanted if inference.body.get("response_format") is not None else None
-    return wanted if wanted in formats else next(iter(formats), None)
+        return image_form if inference.body.get("response_format") is not None else None
+    return image_form if image_form in formats else next(iter(formats), None)

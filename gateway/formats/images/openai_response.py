@@ -28,7 +28,7 @@ _HEAD_CHARS = 64
 
 def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
     """Build the answer, without estimated usage. Raises ``ProviderBadResponse`` if an image is not in ``form``."""
-    answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
+    answer: dict[str, Any] = {"created": created_s, "data": [_build_image(image, form) for image in images.items]}
     answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
     usage = _find_usage(images)
     if usage is not None:
@@ -40,15 +40,17 @@ def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
     value = image.url if form == "url" else image.data
     if value is None:
         raise ProviderBadResponse("The provider's image is not in the form that was asked for")
-    written: dict[str, str] = {form: value}
+    image_body: dict[str, str] = {form: value}
     if image.revised_prompt is not None:
-        written["revised_prompt"] = image.revised_prompt
-    return written
+        image_body["revised_prompt"] = image.revised_prompt
+    return image_body
 
 
-def _list_reported(reported: Mapping[str, Any]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {name: _find_word(reported.get(name), words) for name, words in _WORDS.items()}
-    return found | {"size": reported["size"] if is_size(reported.get("size")) else None}
+def _list_reported(fields: Mapping[str, Any]) -> dict[str, str | None]:
+    words_by_field: dict[str, str | None] = {
+        name: _find_word(fields.get(name), words) for name, words in _WORDS.items()
+    }
+    return words_by_field | {"size": fields["size"] if is_size(fields.get("size")) else None}
 
 
 def _find_word(value: object, words: frozenset[str]) -> str | None:
@@ -56,19 +58,19 @@ def _find_word(value: object, words: frozenset[str]) -> str | None:
 
 
 def _find_usage(images: Images) -> dict[str, Any] | None:
-    used = images.usage
-    if used.source != "upstream":
+    usage = images.usage
+    if usage.source != "upstream":
         return None
-    return parse_details(images.reported.get("usage")) or _build_usage(used)
+    return parse_details(images.reported.get("usage")) or _build_usage(usage)
 
 
-def _build_usage(used: Usage) -> dict[str, Any]:
+def _build_usage(usage: Usage) -> dict[str, Any]:
     """Build the usage object when details are unknown: the whole prompt counts as text."""
     return {
-        "input_tokens": used.prompt_tokens,
-        "input_tokens_details": {"image_tokens": 0, "text_tokens": used.prompt_tokens},
-        "output_tokens": used.completion_tokens,
-        "total_tokens": used.prompt_tokens + used.completion_tokens,
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"image_tokens": 0, "text_tokens": usage.prompt_tokens},
+        "output_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
 
 
@@ -79,8 +81,8 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
     last = len(images.items) - 1
-    nothing = _build_usage(Usage())
-    written: list[bytes] = []
+    zero_usage = _build_usage(Usage())
+    events: list[bytes] = []
     for number, image in enumerate(images.items):
         data = _build_image(image, "b64_json")["b64_json"]
         usage = _find_usage(images) if number == last else None
@@ -89,21 +91,21 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
             "b64_json": data,
             "created_at": created_s,
             **_describe(images, inference, data),
-            "usage": usage or nothing,
+            "usage": usage or zero_usage,
         }
-        written += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
-    return b"".join((*written, DONE_EVENT))
+        events += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
+    return b"".join((*events, DONE_EVENT))
 
 
 def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
-    reported = _list_reported(images.reported)
-    requested = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
+    reported_words = _list_reported(images.reported)
+    requested_words = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
     size = inference.image.size if inference.image else None
     return {
-        "background": reported["background"] or requested["background"] or AUTO,
-        "output_format": _find_format(data) or _find_word(reported["output_format"], _STREAMED_FORMATS) or "png",
-        "quality": reported["quality"] or requested["quality"] or AUTO,
-        "size": reported["size"] or size or AUTO,
+        "background": reported_words["background"] or requested_words["background"] or AUTO,
+        "output_format": _find_format(data) or _find_word(reported_words["output_format"], _STREAMED_FORMATS) or "png",
+        "quality": reported_words["quality"] or requested_words["quality"] or AUTO,
+        "size": reported_words["size"] or size or AUTO,
     }
 
 

@@ -25,12 +25,12 @@ from gateway.formats.images.openai import (
 )
 from gateway.formats.images.openai_response import build_completed
 from gateway.formats.stream import PassthroughStream
-from gateway.formats.stream_tail import DONE
+from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import loads_or_none
 
-_PARTIAL = ".partial_image"
-_COMPLETED = ".completed"
+_PARTIAL_SUFFIX = ".partial_image"
+_COMPLETED_SUFFIX = ".completed"
 _TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
 _NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
@@ -46,36 +46,37 @@ _UNNUMBERED = 10
 class ImagesPassthrough(PassthroughStream):
     """Forwards complete events until the requested number of images is finished, then writes the end mark."""
 
-    __slots__ = ("_completed", "_failed", "_in_progress", "_inference", "_usage")
+    __slots__ = ("_completed_count", "_has_failed", "_in_progress", "_inference", "_usage")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
         self._inference = inference
         self._in_progress = [0] * (_UNNUMBERED + 1)
-        self._completed = 0
-        self._failed = False
+        self._completed_count = 0
+        self._has_failed = False
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
         return self._feed_slowly(data)
 
     def _pass(self, event: bytes) -> bytes:
-        if not self.closed and self._begun and b'"error"' not in event and _find_kind(event).endswith(_PARTIAL):
+        may_be_partial = not self.closed and self._started and b'"error"' not in event
+        if may_be_partial and _find_kind(event).endswith(_PARTIAL_SUFFIX):
             return self._note_partial(event)
         return super()._pass(event)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             return self._end(b"")
         value = loads_or_none(payload)
         kind = _parse_kind(event, value)
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
             self.error = _parse_failure(value, self._secrets)
             return b""
-        if kind.endswith(_PARTIAL):
+        if kind.endswith(_PARTIAL_SUFFIX):
             return self._note_partial(event)
-        return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
+        return self._note_completed(event, value) if kind.endswith(_COMPLETED_SUFFIX) else event
 
     def _note_partial(self, event: bytes) -> bytes:
         """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
@@ -86,15 +87,15 @@ class ImagesPassthrough(PassthroughStream):
 
     def _note_completed(self, event: bytes, value: object) -> bytes:
         self.events += 1
-        self._completed += 1
-        self._in_progress = [max(seen - 1, 0) for seen in self._in_progress]
-        used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
-        if used is not None:
-            self._usage = used if self._usage is None else _add_usages(self._usage, used)
-        return self._end(event) if self._completed >= self._inference.choices else event
+        self._completed_count += 1
+        self._in_progress = [max(count - 1, 0) for count in self._in_progress]
+        usage = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
+        if usage is not None:
+            self._usage = usage if self._usage is None else _add_usages(self._usage, usage)
+        return self._end(event) if self._completed_count >= self._inference.choices else event
 
     def _end(self, event: bytes) -> bytes:
-        if self._completed:
+        if self._completed_count:
             self.ended = True
             return event + DONE_EVENT
         self.error = ProviderBadResponse("The provider's stream ended without an image", phase="stream")
@@ -104,9 +105,13 @@ class ImagesPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
-        if self.error is None and self._completed and (not rest or (sse.parse_data(rest) or b"").startswith(DONE)):
+        if (
+            self.error is None
+            and self._completed_count
+            and (not rest or (sse.parse_data(rest) or b"").startswith(DONE_MARK))
+        ):
             return self._end(b"")
-        self._failed = True
+        self._has_failed = True
         raise self.error or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
@@ -115,15 +120,15 @@ class ImagesPassthrough(PassthroughStream):
         Finished images are always charged, failed images never. An image in progress is charged if the client
         disconnected after a partial image, because the provider finishes it anyway.
         """
-        failed = self._failed or self.ended or self.error is not None
-        left = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed)
-        if not self._completed and not left:
+        failed = self._has_failed or self.ended or self.error is not None
+        open_count = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed_count)
+        if not self._completed_count and not open_count:
             return NO_USAGE
-        used = self._usage or estimate_usage(self._inference, self._completed)
-        if left:
-            tokens = used.completion_tokens + ESTIMATED_IMAGE_TOKENS * left
-            used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
-        return attrs.evolve(used, images=self._completed + left)
+        usage = self._usage or estimate_usage(self._inference, self._completed_count)
+        if open_count:
+            tokens = usage.completion_tokens + ESTIMATED_IMAGE_TOKENS * open_count
+            usage = attrs.evolve(usage, completion_tokens=tokens, source="estimate")
+        return attrs.evolve(usage, images=self._completed_count + open_count)
 
 
 def _find_kind(event: bytes) -> str:
@@ -133,9 +138,9 @@ def _find_kind(event: bytes) -> str:
         return name[1].decode()
     start = event.find(b'"type"')
     while start >= 0:
-        found = _TYPE.match(event, start)
-        if found is not None:
-            return found[1].decode()
+        match = _TYPE.match(event, start)
+        if match is not None:
+            return match[1].decode()
         start = event.find(b'"type"', start + 1)
     return ""
 
@@ -143,8 +148,8 @@ def _find_kind(event: bytes) -> str:
 def _find_index(event: bytes) -> int:
     """Return the index of a partial image without parsing the data; see ``_find_kind``."""
     start = event.find(_INDEX)
-    found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
-    return int(found[1]) if found else _UNNUMBERED
+    match = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
+    return int(match[1]) if match else _UNNUMBERED
 
 
 def _parse_kind(event: bytes, value: object) -> str:
@@ -159,10 +164,11 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     return build_reported(ErrorBody(parse_reason(value, secrets)))
 
 
-def _add_usages(one: Usage, other: Usage) -> Usage:
-    both = add_usages([one, other])
+def _add_usages(first: Usage, second: Usage) -> Usage:
+    total = add_usages([first, second])
     return attrs.evolve(
-        both, details=attrs.evolve(both.details, calls=1) if both.details and (one.details or other.details) else None
+        total,
+        details=attrs.evolve(total.details, calls=1) if total.details and (first.details or second.details) else None,
     )
 
 

@@ -35,16 +35,16 @@ SIZES = (
 )  # fmt: skip
 """Names for the size or the aspect ratio."""
 _SHAPE = "aspect_ratio"
-_OURS = (
+_KNOWN_FIELDS = (
     "model", "prompt", "n", "size", "quality", "response_format", "output_format", "stream", "partial_images",
     "frame_count",
 )  # fmt: skip
 """Fields of the OpenAI API format that the gateway relies on."""
-_NOTHING = (None, False, "", "false", "disabled")
+_EMPTY_VALUES = (None, False, "", "false", "disabled")
 """Values that request nothing: Seedream's examples use ``disabled``."""
-_APART = frozenset({"svg", "metadata"})
+_PLAIN_SUFFIXES = frozenset({"svg", "metadata"})
 """Object fields that no server merges into the body."""
-_SHOWN_CHARS = 64
+_MAX_EXCERPT_CHARS = 64
 
 
 def _fold(name: str) -> str:
@@ -53,7 +53,7 @@ def _fold(name: str) -> str:
 
 _COUNTS = frozenset(map(_fold, COUNTS))
 _SIZES = frozenset(map(_fold, SIZES))
-_SPELLED = {_fold(name): name for name in _OURS}
+_KNOWN_SPELLINGS = {_fold(name): name for name in _KNOWN_FIELDS}
 
 
 def is_count(name: str) -> bool:
@@ -61,44 +61,47 @@ def is_count(name: str) -> bool:
     return _fold(name) in _COUNTS
 
 
-def check_fields(body: Body, *, sized: bool) -> None:
+def check_fields(body: Body, *, has_size: bool) -> None:
     """Raise ``InvalidRequest`` for misspelt fields, and for other fields than ``n`` that set the number of images.
 
-    ``sized``: ``size`` is set, and no other field may set the size.
+    ``has_size``: ``size`` is set, and no other field may set the size.
     """
     for name in body:
-        spelled = _SPELLED.get(_fold(name), name)
-        if spelled != name:
-            shown = name[:_SHOWN_CHARS]
-            raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
+        known_name = _KNOWN_SPELLINGS.get(_fold(name), name)
+        if known_name != name:
+            excerpt = name[:_MAX_EXCERPT_CHARS]
+            raise InvalidRequest(f"Unknown field '{excerpt}'; did you mean '{known_name}'?", param=excerpt)
     for path, name in _list_fields(body):
         if _fold(name) in _COUNTS and path != "n":
-            raise _refuse(path, "is not supported: set 'n' for the number of images")
-    if sized:
+            raise _make_param_error(path, "is not supported: set 'n' for the number of images")
+    if has_size:
         check_size(body)
 
 
-def check_size(body: Body, *, shaped: bool = False) -> None:
-    """Raise ``InvalidRequest`` for fields other than ``size`` that set the size. ``shaped``: a ratio is allowed."""
+def check_size(body: Body, *, needs_shape: bool = False) -> None:
+    """Raise ``InvalidRequest`` for a field other than ``size`` that sets the size.
+
+    ``needs_shape``: the models of the channel take an aspect ratio, so that field is allowed.
+    """
     for path, name in _list_fields(body):
-        if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
-            raise _refuse(path, "is not supported: set 'size'")
+        if _fold(name) in _SIZES and path != "size" and not (needs_shape and path == _SHAPE):
+            raise _make_param_error(path, "is not supported: set 'size'")
 
 
 def _list_fields(body: Body) -> Iterator[tuple[str, str]]:
     """Yield the path, such as ``extra_body.width``, and the name of every field whose value requests something."""
-    waiting: list[tuple[str, dict[str, Any]]] = [("", body)]
-    while waiting:
-        place, fields = waiting.pop()
+    open_objects: list[tuple[str, dict[str, Any]]] = [("", body)]
+    while open_objects:
+        field_path, fields = open_objects.pop()
         for name, value in fields.items():
-            if value in _NOTHING:
+            if value in _EMPTY_VALUES:
                 continue
-            path = f"{place}{name}"
+            path = f"{field_path}{name}"
             yield path, name
-            if isinstance(value, dict) and path not in _APART:
-                waiting.append((f"{path[:_SHOWN_CHARS]}.", value))
+            if isinstance(value, dict) and path not in _PLAIN_SUFFIXES:
+                open_objects.append((f"{path[:_MAX_EXCERPT_CHARS]}.", value))
 
 
-def _refuse(path: str, why: str) -> InvalidRequest:
-    shown = path[:_SHOWN_CHARS]
-    return InvalidRequest(f"'{shown}' {why}", param=shown)
+def _make_param_error(path: str, reason: str) -> InvalidRequest:
+    excerpt = path[:_MAX_EXCERPT_CHARS]
+    return InvalidRequest(f"'{excerpt}' {reason}", param=excerpt)

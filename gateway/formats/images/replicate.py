@@ -41,7 +41,7 @@ from gateway.frozen import frozen
 PREDICTIONS = "/predictions"
 _FIRST_WAIT_S = 0.5
 _UNDER_WAY = ("starting", "processing")
-_OVER = ("succeeded", "failed", "canceled", "aborted")
+_FINAL_STATES = ("succeeded", "failed", "canceled", "aborted")
 _MODEL = re.compile(
     r"(?P<owned>[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127})(?::(?P<version>[a-f0-9]{1,64}))?\Z",
     re.ASCII,
@@ -77,7 +77,7 @@ class ReplicateModel:
     maximum: int = 1
     source_field: str | None = None
     max_sources: int | None = 1
-    needs: bool = False
+    needs_image: bool = False
     formats: tuple[str, ...] = ()
 
 
@@ -120,7 +120,7 @@ _IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
 _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", max_sources=None)
 _IDEOGRAM = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
 _STABLE = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
-_UNKNOWN = ReplicateModel()
+_UNKNOWN_MODEL = ReplicateModel()
 MODELS: Mapping[str, ReplicateModel] = {
     "black-forest-labs/flux-schnell": _FLUX,
     "black-forest-labs/flux-dev": _FLUX,
@@ -129,7 +129,7 @@ MODELS: Mapping[str, ReplicateModel] = {
     "black-forest-labs/flux-kontext-pro": _KONTEXT,
     "black-forest-labs/flux-kontext-max": _KONTEXT,
     "black-forest-labs/flux-kontext-dev": _KONTEXT,
-    "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs=True),
+    "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs_image=True),
     "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", max_sources=4),
     "black-forest-labs/flux-2-flex": ReplicateModel(sides=(256, 2048), source_field="input_images", max_sources=10),
     "google/imagen-4": _IMAGEN,
@@ -150,57 +150,63 @@ MODELS: Mapping[str, ReplicateModel] = {
 class ReplicateImageBackend(ImageBackend):
     """Images from one Replicate prediction."""
 
-    __slots__ = ("_ask", "_count", "_inference", "_limited", "_model", "_takes", "_task")
+    __slots__ = ("_ask", "_count", "_has_size_list", "_inference", "_model", "_replicate_model", "_task")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
-        self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
-        self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
+        self._replicate_model = MODELS.get(model.partition(":")[0], _UNKNOWN_MODEL)
+        self._has_size_list = capability.sizes is not None and capability.sizes != tuple(
+            self._replicate_model.sizes or ()
+        )
         self._task = ImageTask(PREDICTIONS, _FIRST_WAIT_S)
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        takes = self._takes
-        check_expressible(self._inference, takes=takes.source_field is not None, needs=takes.needs)
-        named = _MODEL.match(self._model)
-        if named is None:
+        replicate_model = self._replicate_model
+        check_expressible(
+            self._inference,
+            takes_image=replicate_model.source_field is not None,
+            needs_image=replicate_model.needs_image,
+        )
+        match = _MODEL.match(self._model)
+        if match is None:
             raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
-        if self._limited or self._ask.size is not None:
+        if self._has_size_list or self._ask.size is not None:
             check_size(self._inference.body)
         self._count = count
         body: Body = {"input": self._build_input()}
-        if named["version"] is None:
-            return ProviderRequest(body, path=f"/models/{named['owned']}{PREDICTIONS}", starts_task=True)
-        return ProviderRequest({"version": named["version"], **body}, path=PREDICTIONS, starts_task=True)
+        if match["version"] is None:
+            return ProviderRequest(body, path=f"/models/{match['owned']}{PREDICTIONS}", starts_task=True)
+        return ProviderRequest({"version": match["version"], **body}, path=PREDICTIONS, starts_task=True)
 
     def _build_input(self) -> Body:
-        takes, image_request, body = self._takes, self._ask, self._inference.body
-        apart = _GATEWAY_FIELDS | {takes.source_field}
+        replicate_model, image_request, body = self._replicate_model, self._ask, self._inference.body
+        separate_fields = _GATEWAY_FIELDS | {replicate_model.source_field}
         fields: Body = {
             name: parse_field(value)
             for name, value in body.items()
-            if name not in apart and not is_count(name) and value is not None
+            if name not in separate_fields and not is_count(name) and value is not None
         }
         fields["prompt"] = image_request.prompt
         if image_request.size is not None:
-            fields |= _build_size(takes, image_request.size)
-        if takes.many_field is not None:
-            fields[takes.many_field] = self._count
+            fields |= _build_size(replicate_model, image_request.size)
+        if replicate_model.many_field is not None:
+            fields[replicate_model.many_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
         images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
-        if takes.source_field is not None and images:
-            fields[takes.source_field] = images[0] if takes.max_sources == 1 else images
-        return fields | _build_format(takes, body.get("output_format"))
+        if replicate_model.source_field is not None and images:
+            fields[replicate_model.source_field] = images[0] if replicate_model.max_sources == 1 else images
+        return fields | _build_format(replicate_model, body.get("output_format"))
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.build_poll_request()
         state = value.get("status")
-        self._task.ended = state in _OVER
+        self._task.ended = state in _FINAL_STATES
         if state in _UNDER_WAY:
             return self._task.follow(value.get("id"))
         if state == "failed":
@@ -209,31 +215,31 @@ class ReplicateImageBackend(ImageBackend):
             raise ProviderBadResponse(f"The provider's prediction is {parse_state(state, secrets)}")
         output = value.get("output")
         addresses = output if isinstance(output, list) else [output]
-        return build_images([parse_image(one) for one in addresses if one is not None], self._count)
+        return build_images([parse_image(address) for address in addresses if address is not None], self._count)
 
     def build_cancel_request(self) -> ProviderRequest | None:
         return self._task.build_cancel_request()
 
 
-def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
-    if takes.sizes is not None and size in takes.sizes:
-        return dict(takes.sizes[size])
-    if takes.sides is not None:
-        minimum, maximum = takes.sides
+def _build_size(replicate_model: ReplicateModel, size: str) -> dict[str, Any]:
+    if replicate_model.sizes is not None and size in replicate_model.sizes:
+        return dict(replicate_model.sizes[size])
+    if replicate_model.sides is not None:
+        minimum, maximum = replicate_model.sides
         width, height = parse_sides(size)
         if all(minimum <= side <= maximum and side % STEP == 0 for side in (width, height)):
             return {"aspect_ratio": "custom", "width": width, "height": height}
         raise InvalidRequest(f"each side of 'size' must be {minimum} to {maximum}, in steps of {STEP}", param="size")
-    if takes.sizes is None:
+    if replicate_model.sizes is None:
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
-    raise InvalidRequest(f"'size' must be one of {', '.join(takes.sizes) or 'auto'}", param="size")
+    raise InvalidRequest(f"'size' must be one of {', '.join(replicate_model.sizes) or 'auto'}", param="size")
 
 
-def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
-    check_format(wanted, takes.formats)
-    if wanted is None:
+def _build_format(replicate_model: ReplicateModel, output_format: object) -> dict[str, Any]:
+    check_format(output_format, replicate_model.formats)
+    if output_format is None:
         return {}
-    return {"output_format": "jpg" if wanted == "jpeg" else wanted}
+    return {"output_format": "jpg" if output_format == "jpeg" else output_format}
 
 
 def _find_error(error: object, secrets: Secrets) -> ProviderError:

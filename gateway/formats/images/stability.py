@@ -22,7 +22,7 @@ from gateway.formats.vendor_models import find_model
 from gateway.formats.wire.json_values import as_text
 from gateway.formats.wire.request_body import Body, Form
 
-PLACE = "/stable-image/generate"
+GENERATE_PATH = "/stable-image/generate"
 SIZES: Mapping[str, str] = {
     "1024x1024": "1:1", "1344x768": "16:9", "768x1344": "9:16", "1536x640": "21:9", "640x1536": "9:21",
     "1216x832": "3:2", "832x1216": "2:3", "1088x896": "5:4", "896x1088": "4:5",
@@ -37,9 +37,9 @@ MODELS: Mapping[str, str] = {
     "sd3.5-flash": "sd3",
 }
 """The last part of the path of each model."""
-_OWN = ("negative_prompt", "seed", "style_preset", "cfg_scale", "aspect_ratio")
+_STABILITY_FIELDS = ("negative_prompt", "seed", "style_preset", "cfg_scale", "aspect_ratio")
 """Stability's own fields that clients may set."""
-_SHOWN_CHARS = 64
+_MAX_EXCERPT_CHARS = 64
 
 
 class StabilityImageBackend(ImageBackend):
@@ -47,29 +47,29 @@ class StabilityImageBackend(ImageBackend):
 
     __slots__ = ("_ask", "_inference", "_model")
 
-    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
         self._ask = inference.image or ImageRequest("")
         self._model = model
 
     def begin(self, count: int) -> ProviderRequest:
-        check_expressible(self._inference, takes=False, needs=False)
-        place = find_model(MODELS, self._model)
+        check_expressible(self._inference, takes_image=False, needs_image=False)
+        model_path = find_model(MODELS, self._model)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
         body = self._inference.body
-        fields: Body = {name: body[name] for name in _OWN if body.get(name) is not None}
+        fields: Body = {name: body[name] for name in _STABILITY_FIELDS if body.get(name) is not None}
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
             if self._ask.size not in SIZES:
                 raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
             fields["aspect_ratio"] = SIZES[self._ask.size]
-        check_format(body.get("output_format"), ("jpeg", "png") if place == "sd3" else ("jpeg", "png", "webp"))
+        check_format(body.get("output_format"), ("jpeg", "png") if model_path == "sd3" else ("jpeg", "png", "webp"))
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
-        if place == "sd3":
+        if model_path == "sd3":
             fields["model"] = self._model
-        return ProviderRequest(Form(fields), path=f"{PLACE}/{place}")
+        return ProviderRequest(Form(fields), path=f"{GENERATE_PATH}/{model_path}")
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         value = parse_any_object(raw)
@@ -77,9 +77,9 @@ class StabilityImageBackend(ImageBackend):
         if reason == "CONTENT_FILTERED":
             raise build_block(None, secrets)
         if value.get("image") is None:
-            blocked = find_block(value, secrets)
-            raise blocked or ProviderBadResponse(f"The provider made no image: {parse_reason(value, secrets)}")
+            verdict = find_block(value, secrets)
+            raise verdict or ProviderBadResponse(f"The provider made no image: {parse_reason(value, secrets)}")
         if reason not in (None, "SUCCESS"):
-            words = mask(as_text(reason), secrets)[:_SHOWN_CHARS] or "no reason"
+            words = mask(as_text(reason), secrets)[:_MAX_EXCERPT_CHARS] or "no reason"
             raise ProviderBadResponse(f"The provider's image ended with {words}")
         return Images((Image(data=parse_base64(value["image"])),), Usage(source="upstream", images=1))

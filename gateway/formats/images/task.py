@@ -20,10 +20,10 @@ from gateway.formats.images.params import is_count
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GROWTH = 1.5
-LONGEST_WAIT_S = 3.0
+MAX_WAIT_S = 3.0
 MAX_INVALID_POLLS = 3
 """Tolerated consecutive invalid poll answers per task: a proxy's error page says nothing about the task."""
-_SHOWN_CHARS = 64
+_MAX_EXCERPT_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
 _FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
 _UNSUPPORTED = ("svg", "frame_count", "frame_duration_ms")
@@ -34,14 +34,14 @@ class ImageTask:
     """The state of one task at a vendor.
 
     ``place``: the path of the vendor's tasks, followed by ``separator`` and the task's id. ``first_wait_s``: seconds
-    before the first poll; later waits grow up to ``LONGEST_WAIT_S``. ``host``: the vendor's server that has the task;
+    before the first poll; later waits grow up to ``MAX_WAIT_S``. ``host``: the vendor's server that has the task;
     None for the channel's own server.
     """
 
-    __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended", "host")
+    __slots__ = ("_id", "_invalid_polls", "_path_prefix", "_wait_s", "ended", "host")
 
-    def __init__(self, place: str, first_wait_s: float, *, separator: str = "/") -> None:
-        self._place = f"{place}{separator}"
+    def __init__(self, base_path: str, first_wait_s: float, *, separator: str = "/") -> None:
+        self._path_prefix = f"{base_path}{separator}"
         self.host: str | None = None
         self._wait_s = first_wait_s
         self._id: str | None = None
@@ -64,31 +64,33 @@ class ImageTask:
         self._invalid_polls = 0
         return value
 
-    def follow(self, found: object) -> ProviderRequest:
-        """Return the next poll request. The first call sets the task's id to ``found``."""
+    def follow(self, task_id: object) -> ProviderRequest:
+        """Return the next poll request. The first call sets the task's id to ``task_id``."""
         if self._id is None:
-            if not isinstance(found, str) or not _ID.match(found):
+            if not isinstance(task_id, str) or not _ID.match(task_id):
                 raise ProviderBadResponse("The provider gave its task no usable id")
-            self._id = found
+            self._id = task_id
         return self.build_poll_request()
 
     def build_poll_request(self) -> ProviderRequest:
         """Return the next poll request for a task with an id. The wait grows with each call."""
         wait_s = self._wait_s
-        self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
+        self._wait_s = min(wait_s * _GROWTH, MAX_WAIT_S)
         return ProviderRequest(
-            method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, repeatable=True, host=self.host
+            method="GET", path=f"{self._path_prefix}{self._id}", wait_s=wait_s, repeatable=True, host=self.host
         )
 
     def build_cancel_request(self) -> ProviderRequest | None:
         if self._id is None or self.ended:
             return None
-        return ProviderRequest(path=f"{self._place}{self._id}/cancel", repeatable=True)
+        return ProviderRequest(path=f"{self._path_prefix}{self._id}/cancel", repeatable=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:
     """Return the masked name of an unsuccessful state, for an error message."""
-    return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
+    return (
+        mask(state, secrets)[:_MAX_EXCERPT_CHARS] if isinstance(state, str) and state else "in no state that is known"
+    )
 
 
 def parse_image(url: object) -> Image:
@@ -98,19 +100,19 @@ def parse_image(url: object) -> Image:
     return parse_url(url).image
 
 
-def build_images(items: Sequence[Image], wanted: int) -> Images:
-    """Return the first ``wanted`` images; usage counts all. Raises ``ProviderBadResponse`` if there are fewer."""
-    if len(items) < wanted:
-        raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} images")
-    return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
+def build_images(items: Sequence[Image], count: int) -> Images:
+    """Return the first ``count`` images; usage counts all. Raises ``ProviderBadResponse`` if there are fewer."""
+    if len(items) < count:
+        raise ProviderBadResponse(f"The provider made {len(items)} of {count} images")
+    return Images(tuple(items[:count]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
 
 
 def parse_sides(size: str) -> tuple[int, int]:
     """Parse ``1024x1024`` into width and height. Raises ``InvalidRequest``."""
-    found = _SIZE.match(size)
-    if found is None:
+    match = _SIZE.match(size)
+    if match is None:
         raise InvalidRequest("'size' must be 'auto', or width and height as in 1024x1024", param="size")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def parse_field(value: object) -> object:
@@ -119,36 +121,36 @@ def parse_field(value: object) -> object:
         return value
     if value in _FORM_FLAGS:
         return _FORM_FLAGS[value]
-    found = _FORM_NUMBER.match(value)
-    if found is None:
+    match = _FORM_NUMBER.match(value)
+    if match is None:
         return value
-    return float(value) if found["rest"] else int(value)
+    return float(value) if match["rest"] else int(value)
 
 
-def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any]:
-    """Copy the client's fields for the vendor, except those in ``own``, image counts and null values."""
+def copy_fields(body: Mapping[str, Any], gateway_fields: AbstractSet[str]) -> dict[str, Any]:
+    """Copy the client's fields for the vendor, except those in ``gateway_fields``, image counts and null values."""
     return {
         name: parse_field(value)
         for name, value in body.items()
-        if name not in own and not is_count(name) and value is not None
+        if name not in gateway_fields and not is_count(name) and value is not None
     }
 
 
-def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) -> None:
+def check_expressible(inference: InferenceRequest, *, takes_image: bool, needs_image: bool) -> None:
     """Raise ``InvalidRequest`` for masks, transparency, several frames, and unsupported or missing source images."""
     sources = inference.image.sources if inference.image else 0
-    if sources and not takes:
+    if sources and not takes_image:
         raise InvalidRequest("The model does not edit images", param="model")
-    if needs and not sources:
+    if needs_image and not sources:
         raise InvalidRequest("The model only edits images", param="model")
     check_plain_image(inference)
 
 
 def check_plain_image(inference: InferenceRequest) -> None:
     """Raise ``InvalidRequest`` for masks, transparency, SVG and several frames."""
-    stray = next((file.field for file in inference.files if file.field != "image"), None)
-    if stray is not None:
-        raise InvalidRequest(f"The model takes no '{stray}'", param=stray)
+    file_field = next((file.field for file in inference.files if file.field != "image"), None)
+    if file_field is not None:
+        raise InvalidRequest(f"The model takes no '{file_field}'", param=file_field)
     if inference.body.get("background") == "transparent":
         raise InvalidRequest("'background' must be opaque or auto", param="background")
     unsupported = next((name for name in _UNSUPPORTED if inference.body.get(name) is not None), None)
@@ -156,8 +158,8 @@ def check_plain_image(inference: InferenceRequest) -> None:
         raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
 
 
-def check_format(wanted: object, formats: Sequence[str]) -> None:
+def check_format(output_format: object, formats: Sequence[str]) -> None:
     """Raise ``InvalidRequest`` if ``output_format`` is not in ``formats``."""
-    if wanted is not None and wanted not in formats:
-        allowed = f"one of {', '.join(formats)}" if formats else "left to this model"
-        raise InvalidRequest(f"'output_format' must be {allowed}", param="output_format")
+    if output_format is not None and output_format not in formats:
+        rule = f"one of {', '.join(formats)}" if formats else "left to this model"
+        raise InvalidRequest(f"'output_format' must be {rule}", param="output_format")

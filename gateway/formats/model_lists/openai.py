@@ -11,18 +11,18 @@ from gateway.errors import ProviderBadResponse
 _MAX_CREATED_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds or invalid
 
 
-def _model(listed: ModelInfo) -> dict[str, Any]:
-    return {"id": listed.id, "object": "model", "created": listed.created_s, "owned_by": listed.owned_by}
+def _build_object(model: ModelInfo) -> dict[str, Any]:
+    return {"id": model.id, "object": "model", "created": model.created_s, "owned_by": model.owned_by}
 
 
-def build_model(listed: ModelInfo) -> bytes:
+def build_model(model: ModelInfo) -> bytes:
     """Build one model object."""
-    return orjson.dumps(_model(listed))
+    return orjson.dumps(_build_object(model))
 
 
 def build_models(models: Iterable[ModelInfo]) -> bytes:
     """Build the list object."""
-    return orjson.dumps({"object": "list", "data": [_model(listed) for listed in models]})
+    return orjson.dumps({"object": "list", "data": [_build_object(model) for model in models]})
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
@@ -46,6 +46,6 @@ def _has_id(item: object) -> bool:
 
 
 def _parse_model(item: dict[str, Any], owned_by: str, now_s: int) -> ModelInfo:
-    created: Any = item.get("created")
-    known = type(created) in {int, float} and 1 <= created <= _MAX_CREATED_S
-    return ModelInfo(item["id"], int(created) if known else now_s, owned_by)
+    created_s: Any = item.get("created")
+    is_known = type(created_s) in {int, float} and 1 <= created_s <= _MAX_CREATED_S
+    return ModelInfo(item["id"], int(created_s) if is_known else now_s, owned_by)

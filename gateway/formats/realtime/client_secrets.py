@@ -22,63 +22,63 @@ _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "obj
 
 @frozen
 class SecretRequest:
-    """A client secret request. ``model``: None permits any model. ``flat``: it has the shape of the beta version."""
+    """A client secret request. ``model``: None permits any model. ``is_flat``: it has the shape of the beta version."""
 
     model: str | None
     session: Body
     ttl_s: int
-    flat: bool
+    is_flat: bool
 
     @property
     def settings(self) -> Body:
-        found = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
-        return {} if found.keys() <= {"type"} else found
+        settings_fields = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
+        return {} if settings_fields.keys() <= {"type"} else settings_fields
 
 
-def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
-    """Parse a request. ``flat``: it has the shape of the beta version. Raises ``InvalidRequest``."""
-    place = "" if flat else "session."
-    session = body if flat else parse_object(body, "session") or {}
-    if "model" in body and not flat:
+def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
+    """Parse a request. ``is_flat``: it has the shape of the beta version. Raises ``InvalidRequest``."""
+    prefix = "" if is_flat else "session."
+    session = body if is_flat else parse_object(body, "session") or {}
+    if "model" in body and not is_flat:
         raise InvalidRequest("'model' belongs into 'session'", param="model")
     kind = session.get("type", "realtime")
     if kind != "realtime":
-        raise InvalidRequest(f"'{place}type' has to be 'realtime'", param=f"{place}type")
+        raise InvalidRequest(f"'{prefix}type' has to be 'realtime'", param=f"{prefix}type")
     model = session.get("model")
     if "model" in session and not check_model(model):
-        raise InvalidRequest(f"'{place}model' is not the name of a model", param=f"{place}model")
-    _check_settings(session, place)
+        raise InvalidRequest(f"'{prefix}model' is not the name of a model", param=f"{prefix}model")
+    _check_settings(session, prefix)
     if len(orjson.dumps(session)) > MAX_SESSION_BYTES:
-        raise InvalidRequest(f"The session has more than {MAX_SESSION_BYTES} bytes", param=place.rstrip(".") or None)
-    after = body.get("expires_after")
-    if after is not None and not isinstance(after, dict):
+        raise InvalidRequest(f"The session has more than {MAX_SESSION_BYTES} bytes", param=prefix.rstrip(".") or None)
+    expiry = body.get("expires_after")
+    if expiry is not None and not isinstance(expiry, dict):
         raise InvalidRequest("'expires_after' is not an object", param="expires_after")
-    ttl_s = parse_integer(as_object(after), "seconds", MIN_TTL_S, MAX_TTL_S)
-    return SecretRequest(model, session, ttl_s or DEFAULT_TTL_S, flat)
+    ttl_s = parse_integer(as_object(expiry), "seconds", MIN_TTL_S, MAX_TTL_S)
+    return SecretRequest(model, session, ttl_s or DEFAULT_TTL_S, is_flat)
 
 
-def _check_settings(session: Body, place: str) -> None:
-    check_names(session, place)
-    named = {f"{place}{name}": value for name, value in session.items()}
+def _check_settings(session: Body, prefix: str) -> None:
+    check_names(session, prefix)
+    settings = {f"{prefix}{name}": value for name, value in session.items()}
     for name in _TEXTS:
-        read_text(named, f"{place}{name}")
+        read_text(settings, f"{prefix}{name}")
     for name in _LISTS:
-        parse_list(named, f"{place}{name}")
+        parse_list(settings, f"{prefix}{name}")
     for name in _OBJECTS:
-        parse_object(named, f"{place}{name}")
-    check_limits(session, place)
+        parse_object(settings, f"{prefix}{name}")
+    check_limits(session, prefix)
 
 
 def build_secret_answer(secret_request: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
     """Build the answer with the secret and the session's settings."""
     session = {
-        **({} if secret_request.flat else {"type": "realtime"}),
+        **({} if secret_request.is_flat else {"type": "realtime"}),
         **{name: value for name, value in secret_request.session.items() if name not in _NOT_SETTINGS},
         "id": session_id,
         "object": _OBJECT,
         "model": secret_request.model,
         "expires_at": 0,
     }
-    if secret_request.flat:
+    if secret_request.is_flat:
         return {**session, "client_secret": {"value": secret, "expires_at": expires_s}}
     return {"value": secret, "expires_at": expires_s, "session": session}

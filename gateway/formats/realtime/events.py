@@ -44,7 +44,7 @@ MAX_CONTEXT, MAX_ANSWER = 262_144, 16_384
 _ADDED_TOKENS = 64
 """Tokens that a provider adds to a conversation."""
 _IMAGE_TOKENS = 2_048
-_HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
+_INPUT_TOKENS_A_SECOND, _OUTPUT_TOKENS_A_SECOND = 10, 20
 """Tokens per second of the user's and the model's audio ("Managing costs" in OpenAI's guide to this API)."""
 _PCM_BYTES, _G711_BYTES = 48_000, 8_000
 """Bytes per second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
@@ -69,12 +69,12 @@ _GOVERNED = frozenset(
      "output_audio_format", *_LIMITS}
 )  # fmt: skip
 """Fields by which a session is bounded and charged. Misspelt ones are rejected: a tolerant server might accept them."""
-_FOLDED = {fold_name(name): name for name in _GOVERNED}
-_NESTED = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
+_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED}
+_NESTED_NAMES = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
 """Fields of a session that contain fields of ``_GOVERNED``."""
 SETTINGS = ("session", "response")
 """Fields of an event that contain settings."""
-PLACES = (*SETTINGS, "item")
+CHECKED_OBJECTS = (*SETTINGS, "item")
 """Fields of an event that may refer to objects stored at a provider."""
 _SETTINGS = frozenset(
     {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
@@ -99,37 +99,39 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
     kind = event.get("type")
     if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
         raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
-    for place in SETTINGS:
-        fields = event.get(place)
+    for object_name in SETTINGS:
+        fields = event.get(object_name)
         if fields is None:
             continue
         if not isinstance(fields, dict):
-            raise InvalidRequest(f"'{place}' must be an object, not {name_json_type(fields)}", param=place)
-        check_names(fields, f"{place}.")
-        check_limits(fields, f"{place}.")
+            raise InvalidRequest(f"'{object_name}' must be an object, not {name_json_type(fields)}", param=object_name)
+        check_names(fields, f"{object_name}.")
+        check_limits(fields, f"{object_name}.")
         if "model" in fields and fields["model"] not in models:
-            message = f"'{place}.model' must be the model of the session; open another session for another model"
-            raise InvalidRequest(message, param=f"{place}.model")
+            message = f"'{object_name}.model' must be the model of the session; open another session for another model"
+            raise InvalidRequest(message, param=f"{object_name}.model")
     return event, raw if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else orjson.dumps(event)
 
 
-def check_names(fields: Event, where: str) -> None:
+def check_names(fields: Event, param: str) -> None:
     """Raise ``InvalidRequest`` for a misspelt field of ``_GOVERNED``."""
     for name, value in fields.items():
-        meant = _FOLDED.get(fold_name(name), name)
-        if name != meant:
-            raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{where}{meant}'?", param=where + name)
-        if name in _NESTED and isinstance(value, dict):
-            check_names(value, f"{where}{name}.")
+        known_name = _FOLDED_NAMES.get(fold_name(name), name)
+        if name != known_name:
+            raise InvalidRequest(
+                f"Unknown field '{param}{name}'; did you mean '{param}{known_name}'?", param=param + name
+            )
+        if name in _NESTED_NAMES and isinstance(value, dict):
+            check_names(value, f"{param}{name}.")
 
 
-def check_limits(settings: Event, where: str) -> None:
+def check_limits(settings: Event, param: str) -> None:
     """Raise ``InvalidRequest`` for an invalid output limit, because a provider might ignore it."""
     for name in _LIMITS:
         limit = settings.get(name)
         if limit is not None and limit != "inf" and not (type(limit) is int and 1 <= limit <= MAX_TOKENS):
             raise InvalidRequest(
-                f"'{where}{name}' must be an integer from 1 to {MAX_TOKENS}, or 'inf'", param=where + name
+                f"'{param}{name}' must be an integer from 1 to {MAX_TOKENS}, or 'inf'", param=param + name
             )
 
 
@@ -156,16 +158,21 @@ def check_model(model: object) -> bool:
 def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
     text = event.get("transcript")
-    made = estimate_tokens(len(text)) if isinstance(text, str) else 0
+    output_tokens = estimate_tokens(len(text)) if isinstance(text, str) else 0
     details = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
     return Usage(
-        audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, details=details
+        audio_tokens,
+        output_tokens,
+        0,
+        "estimate",
+        duration_ms=1_000 * audio_tokens // _INPUT_TOKENS_A_SECOND,
+        details=details,
     )
 
 
 def limit_transcript(usage: Usage, tokens: int) -> Usage:
     """Limit the reported usage of a transcript to the maximum for ``tokens`` of audio."""
-    duration_ms = min(usage.duration_ms, 1_000 * tokens // _HEARD_A_SECOND)
+    duration_ms = min(usage.duration_ms, 1_000 * tokens // _INPUT_TOKENS_A_SECOND)
     if usage.prompt_tokens <= tokens and usage.completion_tokens <= tokens and usage.duration_ms == duration_ms:
         return usage
     return Usage(
@@ -180,7 +187,7 @@ def limit_transcript(usage: Usage, tokens: int) -> Usage:
 def bound_transcript(tokens: int) -> Usage:
     """Return the maximum usage of a transcript of ``tokens`` of audio."""
     details = UsageDetails(audio_input=tokens)
-    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, details=details)
+    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _INPUT_TOKENS_A_SECOND, details=details)
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
@@ -208,17 +215,17 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
         return None
-    read, made = raw.get("input_token_details"), raw.get("output_token_details")
-    cached = read.get("cached_tokens") if isinstance(read, dict) else None
+    input_details, output_details = raw.get("input_token_details"), raw.get("output_token_details")
+    cached = input_details.get("cached_tokens") if isinstance(input_details, dict) else None
     usage = build_reported_usage(prompt, completion, cached=cached, written=None)
-    return attach_details(usage, find_modalities(read, made))
+    return attach_details(usage, find_modalities(input_details, output_details))
 
 
 @frozen
 class ResponseEnd:
     """The content of a ``response.done`` event.
 
-    ``failure``: empty without a failure. ``whole``: the response has read its whole prompt and belongs to the
+    ``failure``: empty without a failure. ``is_complete``: the response has read its whole prompt and belongs to the
     conversation.
     """
 
@@ -226,7 +233,7 @@ class ResponseEnd:
     status: str
     usage: Usage | None
     failure: str
-    whole: bool = True
+    is_complete: bool = True
 
 
 def parse_response_end(event: Event) -> ResponseEnd:
@@ -238,31 +245,35 @@ def parse_response_end(event: Event) -> ResponseEnd:
     if status == "failed":
         message = _get_object(details, "error").get("message")
         failure = message if isinstance(message, str) and message else "The provider gave no reason"
-    whole = status in {"completed", "incomplete"} and response.get("conversation_id", "") is not None
-    return ResponseEnd(find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure, whole)
+    is_complete = status in {"completed", "incomplete"} and response.get("conversation_id", "") is not None
+    return ResponseEnd(
+        find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure, is_complete
+    )
 
 
 def find_response_id(event: Event) -> str:
     """Return the response id in a provider event; empty if it has none."""
-    found = event.get("response_id") or _get_object(event, "response").get("id")
-    return found if isinstance(found, str) else ""
+    response_id = event.get("response_id") or _get_object(event, "response").get("id")
+    return response_id if isinstance(response_id, str) else ""
 
 
 def find_cause(event: Event) -> str | None:
     """Return the id of the client event that caused an ``error`` event; None if not given."""
-    found = _get_object(event, "error").get("event_id")
-    return found if isinstance(found, str) else None
+    event_id = _get_object(event, "error").get("event_id")
+    return event_id if isinstance(event_id, str) else None
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
     """List the transcription models in a session's settings, at the places of both API versions."""
-    heard = _get_object(_get_object(session, "audio"), "input")
-    named = (
-        ("audio.input.transcription", heard.get("transcription")),
+    audio_input = _get_object(_get_object(session, "audio"), "input")
+    holders = (
+        ("audio.input.transcription", audio_input.get("transcription")),
         ("input_audio_transcription", session.get("input_audio_transcription")),
     )
-    found = [(place.get("model") if isinstance(place, dict) else None, f"{where}.model") for where, place in named]
-    return [(model, where) for model, where in found if isinstance(model, str) and model]
+    models = [
+        (holder.get("model") if isinstance(holder, dict) else None, f"{param}.model") for param, holder in holders
+    ]
+    return [(model, param) for model, param in models if isinstance(model, str) and model]
 
 
 def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
@@ -305,27 +316,27 @@ class OutputMeter:
 class _TokenEstimate:
     """A number of tokens: the likely number, and the number that is hardly ever exceeded."""
 
-    likely: int = 0
+    likely_tokens: int = 0
     maximum: int = 0
 
     def __add__(self, other: "_TokenEstimate") -> "_TokenEstimate":
-        return _TokenEstimate(self.likely + other.likely, self.maximum + other.maximum)
+        return _TokenEstimate(self.likely_tokens + other.likely_tokens, self.maximum + other.maximum)
 
     def __sub__(self, other: "_TokenEstimate") -> "_TokenEstimate":
-        return _TokenEstimate(self.likely - other.likely, self.maximum - other.maximum)
+        return _TokenEstimate(self.likely_tokens - other.likely_tokens, self.maximum - other.maximum)
 
 
 @frozen
 class PromptMark:
     """The size of a session's conversation when a response was requested or began.
 
-    ``items``: size of the items that the client had added. ``whole``: the response reads the whole conversation and the
-    session's instructions, so its usage shows their size.
+    ``items`` is the size of the items that the client had added. ``is_complete`` says that the response reads the whole
+    conversation and the session's instructions. The usage of such a response shows their size.
     """
 
     items: _TokenEstimate
     sound: int
-    whole: bool
+    is_complete: bool
 
 
 class Conversation:
@@ -337,9 +348,9 @@ class Conversation:
 
     def __init__(self) -> None:
         self._tools = False
-        self._asked: list[int] = []
+        self._requested_limits: list[int] = []
         self._turns = 0
-        self._items = self._counted = _TokenEstimate()
+        self._items = self._counted_items = _TokenEstimate()
         self._sound = self._sound_counted = self._sound_transcribed = self._sound_paid = 0
         self._unbounded_at = -1
         self._settings: dict[str, _TokenEstimate] = {}
@@ -354,42 +365,45 @@ class Conversation:
     @property
     def reads_more(self) -> bool:
         """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
-        return self._unbounded_at >= self._counted.maximum
+        return self._unbounded_at >= self._counted_items.maximum
 
     def estimate_prompt(self, event: Event | None = None) -> int:
         """Return the likely prompt tokens of the next response. ``event``: its ``response.create``, if there is one."""
-        return self._sum_prompt(event).likely
+        return self._sum_prompt(event).likely_tokens
 
     def bound_prompt(self, event: Event | None = None) -> int:
         """Return the number of prompt tokens that the next response is very unlikely to exceed."""
         return self._sum_prompt(event).maximum
 
     def _sum_prompt(self, event: Event | None) -> _TokenEstimate:
-        known = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
-        own = _TokenEstimate() if event is None else _measure(event.get("response"), self._heard_bytes)
-        return sum(self._settings.values(), _TokenEstimate(known, known) + self._items - self._counted + own)
+        known_tokens = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
+        own_items = _TokenEstimate() if event is None else _measure(event.get("response"), self._heard_bytes)
+        return sum(
+            self._settings.values(),
+            _TokenEstimate(known_tokens, known_tokens) + self._items - self._counted_items + own_items,
+        )
 
-    def mark(self, event: Event | None) -> PromptMark:
+    def mark_prompt(self, event: Event | None) -> PromptMark:
         """Record the conversation that a response reads; ``event`` is its ``response.create``.
 
         If the provider began the response by itself (None), only items already counted are recorded, because newer ones
         may not have reached the provider in time.
         """
         if event is None:
-            return PromptMark(self._counted, self._sound, whole=True)
+            return PromptMark(self._counted_items, self._sound, is_complete=True)
         settings = _get_object(event, "response")
-        whole = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
-        return PromptMark(self._items, self._sound, whole=whole)
+        is_complete = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
+        return PromptMark(self._items, self._sound, is_complete=is_complete)
 
     def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
         """Set the size of the conversation to the usage if the response read all of it, else add the completion."""
-        if end.usage is None or not mark.whole or not end.whole:
+        if end.usage is None or not mark.is_complete or not end.is_complete:
             self._turns += usage.completion_tokens
             return
-        settings = sum(self._settings.values(), _TokenEstimate()).likely
+        settings = sum(self._settings.values(), _TokenEstimate()).likely_tokens
         self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
-        if mark.items.maximum > self._counted.maximum:
-            self._counted = mark.items
+        if mark.items.maximum > self._counted_items.maximum:
+            self._counted_items = mark.items
         self._sound_counted = max(self._sound_counted, mark.sound)
 
     @property
@@ -398,25 +412,25 @@ class Conversation:
 
     def note_transcribed(self, usage: Usage) -> None:
         """Record the usage of a transcript. Audio beyond it stays for later transcripts."""
-        paid = max(usage.prompt_tokens, usage.duration_ms * _HEARD_A_SECOND // 1_000)
-        self._sound_paid = min(self._sound, self._sound_paid + paid)
+        paid_tokens = max(usage.prompt_tokens, usage.duration_ms * _INPUT_TOKENS_A_SECOND // 1_000)
+        self._sound_paid = min(self._sound, self._sound_paid + paid_tokens)
 
     def take_transcribed(self) -> int:
         """Return the tokens of audio since the last call."""
-        heard = self._sound - self._sound_transcribed
+        new_sound = self._sound - self._sound_transcribed
         self._sound_transcribed = self._sound
-        return heard
+        return new_sound
 
     def find_output_limit(self, event: Event | None = None) -> int:
         """Return the output limit of the next response if the provider applies the latest limit set by the client."""
-        own = _find_limit(_get_object(event, "response")) if event is not None else None
-        if own is None:
-            own = self._asked[-1] if self._asked else None
-        return self._limit if own is None else own
+        own_limit = _find_limit(_get_object(event, "response")) if event is not None else None
+        if own_limit is None:
+            own_limit = self._requested_limits[-1] if self._requested_limits else None
+        return self._limit if own_limit is None else own_limit
 
     def find_longest_output(self, event: Event | None = None) -> int:
         """Return the highest output limit that may apply: confirmed, requested but unconfirmed, or of ``event``."""
-        return max(self._limit, *self._asked, self.find_output_limit(event))
+        return max(self._limit, *self._requested_limits, self.find_output_limit(event))
 
     def may_read_more(self, event: Event | None = None) -> bool:
         """Return whether the next response may read content of unknown length, such as an image URL or tool results."""
@@ -426,7 +440,7 @@ class Conversation:
         """Count the content of a client event. Deleted audio stays counted: a response may have read it."""
         match event.get("type"):
             case "input_audio_buffer.append":
-                self._sound += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
+                self._sound += _count_audio(event.get("audio"), self._heard_bytes, _INPUT_TOKENS_A_SECOND)
             case "conversation.item.create":
                 item = event.get("item")
                 self._items += _measure(item, self._heard_bytes)
@@ -437,7 +451,7 @@ class Conversation:
             self._tools = self._tools or _reads(session)
             if event.get("type") == SESSION_UPDATE:
                 limit = _find_limit(session)
-                self._asked.append(self._limit if limit is None else limit)
+                self._requested_limits.append(self._limit if limit is None else limit)
             self._use(session, "asked")
 
     def note_provider(self, event: Event) -> None:
@@ -445,7 +459,7 @@ class Conversation:
             session = _get_object(event, "session")
             self._use(session, "confirmed")
             if event["type"] == SESSION_UPDATED:
-                del self._asked[:1]
+                del self._requested_limits[:1]
             self._limit = _find_limit(session) or MAX_OUTPUT
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
@@ -455,34 +469,38 @@ class Conversation:
         if kind in _TEXT_DELTAS:
             meter.chars += len(delta)
         elif kind in _AUDIO_DELTAS:
-            meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
+            meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _OUTPUT_TOKENS_A_SECOND)
 
     def _use(self, session: Event, state: str) -> None:
         """Apply settings. ``state``: ``asked`` or ``confirmed``; ``asked`` ones never lower the estimate."""
-        requested = state == "asked"
+        is_requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
                 size = _measure_json(session[name])
-                known = self._settings.get(name, size)
-                self._settings[name] = max(size, known, key=lambda one: one.maximum) if requested else size
-        heard, spoken = (_find_rate(session, side) for side in ("input", "output"))
-        self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if requested else heard or self._heard_bytes
-        self._spoken_bytes = spoken or self._spoken_bytes
+                known_size = self._settings.get(name, size)
+                self._settings[name] = (
+                    max(size, known_size, key=lambda setting: setting.maximum) if is_requested else size
+                )
+        input_rate, output_rate = (_find_rate(session, side) for side in ("input", "output"))
+        self._heard_bytes = (
+            min(input_rate or _PCM_BYTES, self._heard_bytes) if is_requested else input_rate or self._heard_bytes
+        )
+        self._spoken_bytes = output_rate or self._spoken_bytes
         for model, _ in list_transcribers(session)[:1]:
             self._transcribers[state] = model
 
 
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
     """Estimate the usage of a response that was cut off, from its estimated prompt and the output so far."""
-    made = estimate_tokens(meter.chars) + meter.audio_tokens
+    tokens = estimate_tokens(meter.chars) + meter.audio_tokens
     details = UsageDetails(audio_output=meter.audio_tokens) if meter.audio_tokens else None
-    return Usage(prompt_tokens, made, 0, "estimate", details=details)
+    return Usage(prompt_tokens, tokens, 0, "estimate", details=details)
 
 
 def _find_limit(settings: Event) -> int | None:
     """Return the output limit in the settings of a session or response, the larger if there are two; None if unset."""
-    named = [settings[name] for name in _LIMITS if settings.get(name) is not None]
-    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in named]
+    set_limits = [settings[name] for name in _LIMITS if settings.get(name) is not None]
+    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in set_limits]
     return max(limits, default=None)
 
 
@@ -500,25 +518,25 @@ def _drop_audio(item: Any) -> Any:
     parts = item.get("content") if isinstance(item, dict) else None
     if not isinstance(parts, list):
         return item
-    kept = [
+    fields = [
         {name: value for name, value in part.items() if name != "audio" or not isinstance(value, str)}
         if isinstance(part, dict)
         else part
         for part in parts
     ]
-    return {**item, "content": kept}
+    return {**item, "content": fields}
 
 
 def _find_rate(session: Event, side: str) -> int | None:
-    named = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
-    kind = named.get("type") if isinstance(named, dict) else named
+    audio_format = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
+    kind = audio_format.get("type") if isinstance(audio_format, dict) else audio_format
     if not isinstance(kind, str):
         return None
     return _PCM_BYTES if "pcm" in kind and not kind.endswith(("pcmu", "pcma")) else _G711_BYTES
 
 
-def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> int:
-    size = len(encoded) * 3 // 4 if isinstance(encoded, str) else 0
+def _count_audio(data: object, bytes_a_second: int, tokens_a_second: int) -> int:
+    size = len(data) * 3 // 4 if isinstance(data, str) else 0
     return -(-size * tokens_a_second // bytes_a_second)
 
 
@@ -526,13 +544,13 @@ def _measure(item: object, bytes_a_second: int) -> _TokenEstimate:
     if isinstance(item, str):
         return _TokenEstimate(estimate_tokens(len(item)), bound_text(item))
     if isinstance(item, list):
-        return sum((_measure(each, bytes_a_second) for each in item), _TokenEstimate())
+        return sum((_measure(part, bytes_a_second) for part in item), _TokenEstimate())
     if not isinstance(item, dict):
         return _TokenEstimate(1, 1)
     size = _TokenEstimate(1, 1)
     for name, value in item.items():
         if name == "audio" and isinstance(value, str):
-            size += _TokenEstimate(*2 * (_count_audio(value, bytes_a_second, _HEARD_A_SECOND),))
+            size += _TokenEstimate(*2 * (_count_audio(value, bytes_a_second, _INPUT_TOKENS_A_SECOND),))
         elif name == "image_url":
             size += _TokenEstimate(_IMAGE_TOKENS, _IMAGE_TOKENS)
         else:
@@ -541,8 +559,8 @@ def _measure(item: object, bytes_a_second: int) -> _TokenEstimate:
 
 
 def _measure_json(value: object) -> _TokenEstimate:
-    written = orjson.dumps(value)
-    return _TokenEstimate(estimate_tokens(len(written)), len(written))
+    json = orjson.dumps(value)
+    return _TokenEstimate(estimate_tokens(len(json)), len(json))
 
 
 def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:

@@ -14,10 +14,10 @@ from gateway.frozen import frozen
 
 Body = dict[str, Any]
 
-_PLACES = ("messages", "input", "contents")
+_PROMPT_FIELDS = ("messages", "input", "contents")
 _OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which a URL is only text."""
-_OWN_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
+_CALLER_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
 _WEB = ("http://", "https://")
 _AT_GOOGLE = "/v1beta/files/"
 _FETCHED_TYPES = ("image/", "text/", "application/pdf")
@@ -43,7 +43,7 @@ class MediaAddress:
 
     url: str
     kind: Literal["image", "file"]
-    where: str
+    param: str
     is_past: bool
     _part: Body
     _holder: Body
@@ -79,17 +79,17 @@ class MediaAddress:
 
 def list_addresses(body: Body) -> Iterator[MediaAddress]:
     """Yield the URLs of images and files in a validated body, in order."""
-    for name in _PLACES:
+    for name in _PROMPT_FIELDS:
         items = body.get(name)
-        listed = items if isinstance(items, list) else []
-        past = max((at for at, item in enumerate(listed) if _is_answer(item)), default=-1)
-        for at, item in enumerate(listed):
-            yield from _walk(item, f"{name}[{at}]", is_past=at <= past)
+        turns = items if isinstance(items, list) else []
+        last_answer = max((index for index, item in enumerate(turns) if _is_answer(item)), default=-1)
+        for index, item in enumerate(turns):
+            yield from _list_in(item, f"{name}[{index}]", is_past=index <= last_answer)
 
 
 def copy_prompt(body: Body) -> Body:
     """Return a copy of ``body`` whose prompt may be modified; only strings are shared."""
-    return body | {name: _copy(body[name]) for name in _PLACES if name in body}
+    return body | {name: _copy(body[name]) for name in _PROMPT_FIELDS if name in body}
 
 
 def _copy(value: Any) -> Any:
@@ -104,19 +104,19 @@ def _is_answer(item: object) -> bool:
     return item.get("role") in ("assistant", "model") or str(item.get("type")).endswith("_call")
 
 
-def _walk(value: Any, where: str, *, is_past: bool) -> Iterator[MediaAddress]:
+def _list_in(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAddress]:
     if isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from _walk(item, f"{where}[{at}]", is_past=is_past)
+        for index, item in enumerate(value):
+            yield from _list_in(item, f"{param}[{index}]", is_past=is_past)
     elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
-        found = _find(value)
-        if found is not None:
-            kind, holder, key, place, url = found
-            yield MediaAddress(url, kind, f"{where}.{place}", is_past, value, holder, key)
+        address_field = _find(value)
+        if address_field is not None:
+            kind, holder, key, path, url = address_field
+            yield MediaAddress(url, kind, f"{param}.{path}", is_past, value, holder, key)
             return
         for name, inner in value.items():
-            if isinstance(inner, list | dict) and name not in _OWN_DATA:
-                yield from _walk(inner, f"{where}.{name}", is_past=is_past)
+            if isinstance(inner, list | dict) and name not in _CALLER_DATA:
+                yield from _list_in(inner, f"{param}.{name}", is_past=is_past)
 
 
 Found = tuple[Literal["image", "file"], Body, str, str, str]

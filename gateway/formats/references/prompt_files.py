@@ -16,23 +16,23 @@ from gateway.frozen import frozen
 
 Body = dict[str, Any]
 
-_PLACES = ("messages", "input")
+_PROMPT_FIELDS = ("messages", "input")
 _PREFIX = "file-"
 _OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which an id is only text."""
 _TYPES = mimetypes.MimeTypes()
 """Only Python's built-in table: the system's tables differ between machines."""
 _PDF = b"%PDF-"
-_TEXT, _UNKNOWN = "text/plain", "application/octet-stream"
+_TEXT_TYPE, _UNKNOWN_TYPE = "text/plain", "application/octet-stream"
 _IMAGE = "image/"
 
 
 @frozen
 class NamedFile:
-    """An object in a body that references a file by id. ``where``: place of the id."""
+    """An object in a body that references a file by id. ``param``: place of the id."""
 
     holder: Body
-    where: str
+    param: str
 
     @property
     def id(self) -> str:
@@ -41,46 +41,50 @@ class NamedFile:
 
 def list_files(body: Body) -> Iterator[NamedFile]:
     """Yield the parts of the prompt that reference a file of this gateway, in any order. Skip all other ids."""
-    rest: list[tuple[Any, str]] = [(body.get(name), name) for name in _PLACES]
+    rest: list[tuple[Any, str]] = [(body.get(name), name) for name in _PROMPT_FIELDS]
     while rest:
-        value, where = rest.pop()
+        value, param = rest.pop()
         if isinstance(value, list):
-            rest.extend((item, f"{where}[{index}]") for index, item in enumerate(value))
+            rest.extend((item, f"{param}[{index}]") for index, item in enumerate(value))
         elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
             file_id = value.get("file_id")
             if isinstance(file_id, str) and is_client_id(file_id, _PREFIX):
-                yield NamedFile(value, f"{where}.file_id")
-            rest.extend((item, f"{where}.{name}") for name, item in value.items() if isinstance(item, list | dict))
+                yield NamedFile(value, f"{param}.file_id")
+            rest.extend((item, f"{param}.{name}") for name, item in value.items() if isinstance(item, list | dict))
 
 
 def find_type(filename: str, head: bytes) -> str:
     """Return the media type of a file from its first bytes, else from its name, else text or unknown binary."""
     if head.startswith(_PDF):
         return "application/pdf"
-    known = sniff_media(head[:SNIFF_BYTES]) or _TYPES.guess_type(filename)[0]
-    if known is not None:
-        return known
-    return _UNKNOWN if b"\x00" in head else _TEXT
+    known_type = sniff_media(head[:SNIFF_BYTES]) or _TYPES.guess_type(filename)[0]
+    if known_type is not None:
+        return known_type
+    return _UNKNOWN_TYPE if b"\x00" in head else _TEXT_TYPE
 
 
-def _decode(data: str, where: str) -> str:
+def _decode(data: str, param: str) -> str:
     try:
         return base64.b64decode(data).decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"The text file in '{where}' is not UTF-8", param=where) from None
+        raise InvalidRequest(f"The text file in '{param}' is not UTF-8", param=param) from None
 
 
-def put_file(named: NamedFile, filename: str, media_type: str, data: str) -> None:
+def put_file(named_file: NamedFile, filename: str, media_type: str, data: str) -> None:
     """Replace the id by the file; ``data`` is base64. Raises ``InvalidRequest`` if the part cannot hold such a file."""
-    holder, url = named.holder, f"data:{media_type};base64,{data}"
+    holder, url = named_file.holder, f"data:{media_type};base64,{data}"
     kind = holder.get("type")
     if kind == "input_image" and not media_type.startswith(_IMAGE):
-        raise InvalidRequest(f"The file in '{named.where}' is no image", param=named.where)
+        raise InvalidRequest(f"The file in '{named_file.param}' is no image", param=named_file.param)
     del holder["file_id"]
     if kind == "file":  # Anthropic's source, which holds text unencoded
         text = media_type.startswith("text/")
-        content = _decode(data, named.where) if text else data
-        holder |= {"type": "text" if text else "base64", "media_type": _TEXT if text else media_type, "data": content}
+        content = _decode(data, named_file.param) if text else data
+        holder |= {
+            "type": "text" if text else "base64",
+            "media_type": _TEXT_TYPE if text else media_type,
+            "data": content,
+        }
     elif kind == "input_image":
         holder["image_url"] = url
     else:

@@ -27,17 +27,17 @@ _SETTINGS = frozenset(
      "prompt_name", "prompt_mode", "reasoning_format", "output_dtype", "client_metadata"}
 )  # fmt: skip
 """Setting fields: a text, an array or an object in them never makes the provider read further input."""
-CONTINUED = "previous_response_id"
+PREVIOUS_ID_FIELD = "previous_response_id"
 _LISTS = frozenset({"tools", "functions", "documents", "prediction"})
 """Prompt fields that are measured only as lists or objects: as a string they count as unknown."""
-_SHORT = "chat_template_kwargs"
+_TEMPLATE_FIELD = "chat_template_kwargs"
 """A field with template switches (vLLM). A long text or a list in it is part of the prompt."""
 _SHORT_CHARS = 64
 _SEARCHES = re.compile(
     r"search|web|grounding|grounded|retriev|brows|knowledge|internet|online|citation|\brag\b", re.IGNORECASE
 )
 """Names of fields that make a provider search before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
-_OFF: tuple[Any, ...] = (None, False, {"mode": "off"})
+_OFF_VALUES: tuple[Any, ...] = (None, False, {"mode": "off"})
 _SEARCHING_MODELS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNORECASE)
 """Names of models with built-in search: Perplexity's, Groq's compound, OpenRouter's ``:online``."""
 _TEXTS = frozenset(
@@ -47,7 +47,7 @@ _TEXTS = frozenset(
      "title", "mime_type", "mimeType", "media_type", "format", "ttl", "filename", "language", "outcome", "system"}
 )  # fmt: skip
 """Fields whose strings a provider reads only as text, even if they look like a URL."""
-_OWN_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
+_CALLER_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
 """Fields with ids of objects in the body. For ``id`` the other fields of its object decide (``_is_reference``)."""
 _POINTER = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -60,8 +60,8 @@ _HOLDERS = frozenset({"prompt", "audio", "container", "conversation"})
 """Objects whose ``id`` always names a stored resource, whatever other fields they have."""
 _LISTS_OF_TOOLS = frozenset({"tools", "functions"})
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType")
-_BESIDE_ID = ("content", "function", "arguments", "input", "output", "encrypted_content", "args", "response", "result",
-              "text", "call_id", "tools", "name")  # fmt: skip
+_CONTENT_FIELDS = ("content", "function", "arguments", "input", "output", "encrypted_content", "args", "response",
+                   "result", "text", "call_id", "tools", "name")  # fmt: skip
 """Fields with the content of an object that has an ``id``. Without any of them the provider reads its stored copy."""
 _GATEWAY_ID = re.compile(r"[a-z]{1,8}_[0-9a-f]{24}_[0-9]{1,6}", re.ASCII)
 """The id of an item that the gateway generated: no provider stores anything under it."""
@@ -108,33 +108,38 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
     """Return the input of a validated request besides its text; ``NO_READS`` if there is none."""
     if inference.plain:
         return NO_READS
-    body, prompt, earlier = inference.body, OPERATIONS[inference.operation].prompt, inference.earlier_tokens
-    known = prompt or _SETTINGS
-    unknown = bool(prompt) and any(
+    body, prompt, earlier_tokens = inference.body, OPERATIONS[inference.operation].prompt, inference.earlier_tokens
+    known_fields = prompt or _SETTINGS
+    has_unknown = bool(prompt) and any(
         _is_unknown(name, value)
         for name, value in body.items()
-        if (name not in known or (isinstance(value, str) and name in _LISTS)) and not (earlier and name == CONTINUED)
+        if (name not in known_fields or (isinstance(value, str) and name in _LISTS))
+        and not (earlier_tokens and name == PREVIOUS_ID_FIELD)
     )
     fields = prompt.intersection(body) if prompt else body.keys() - _SETTINGS
-    walk = _PromptScan({name: body[name] for name in fields}, images_by_address=not prompt)
-    tools = walk.tools or bool(body.get("prompt") and inference.operation == "responses")  # a template has tools
-    tools = tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
-    unbounded, images = unknown or walk.unbounded, walk.images + len(inference.files)
-    return ProviderReads(unbounded, tools, images, earlier) if unbounded or tools or images or earlier else NO_READS
+    scan = _PromptScan({name: body[name] for name in fields}, images_by_address=not prompt)
+    tools = scan.tools or bool(body.get("prompt") and inference.operation == "responses")  # a template has tools
+    tools = tools or any(value not in _OFF_VALUES and _SEARCHES.search(name) for name, value in body.items())
+    unbounded, images = has_unknown or scan.unbounded, scan.images + len(inference.files)
+    return (
+        ProviderReads(unbounded, tools, images, earlier_tokens)
+        if unbounded or tools or images or earlier_tokens
+        else NO_READS
+    )
 
 
 def _is_unknown(name: str, value: Any) -> bool:
     if name in _SETTINGS:
         return False
-    if name == _SHORT and isinstance(value, dict):
-        return any(isinstance(one, list | dict) or len(str(one)) > _SHORT_CHARS for one in value.values())
+    if name == _TEMPLATE_FIELD and isinstance(value, dict):
+        return any(isinstance(member, list | dict) or len(str(member)) > _SHORT_CHARS for member in value.values())
     if isinstance(value, int | float):
         return _is_number(name, value)
-    return bool(value) and isinstance(value, str | list | dict) and value not in _OFF
+    return bool(value) and isinstance(value, str | list | dict) and value not in _OFF_VALUES
 
 
 def _is_number(name: str, value: Any) -> bool:
-    return type(value) is int and name not in _OWN_IDS and _POINTER.search(name) is not None
+    return type(value) is int and name not in _CALLER_IDS and _POINTER.search(name) is not None
 
 
 class _PromptScan:
@@ -168,17 +173,22 @@ class _PromptScan:
         kind = item["type"] if "type" in item else _find_folded(item, "type")
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
         self.tools = self.tools or kind == "mcp_approval_response"  # the provider then runs the tool
-        kept = item.get("id")
-        if isinstance(kept, str) and kept and _is_reference(item, kind) and _GATEWAY_ID.fullmatch(kept) is None:
+        item_id = item.get("id")
+        if (
+            isinstance(item_id, str)
+            and item_id
+            and _is_reference(item, kind)
+            and _GATEWAY_ID.fullmatch(item_id) is None
+        ):
             self.unbounded = True
         media = [item[name] for name in _MEDIA_TYPES if item.get(name)]
-        image = all(str(one).startswith("image/") for one in media) if media else image or "image" in kind
+        image = all(str(media_type).startswith("image/") for media_type in media) if media else image or "image" in kind
         result, call = kind.endswith(("_result", "_citation")), kind.endswith("_call")
-        named = isinstance(item.get("name"), str)
+        has_name = isinstance(item.get("name"), str)
         for name, value in item.items():
             if name in _NOT_READ or (call and name == "action") or (result and isinstance(value, str)):
                 continue  # the provider does not fetch earlier search results again
-            if isinstance(value, dict) and named and name in {"input", "args", "response", "arguments"}:
+            if isinstance(value, dict) and has_name and name in {"input", "args", "response", "arguments"}:
                 continue  # the client's own data
             if kind != "text" or name != "data":
                 yield name, value, image
@@ -192,16 +202,16 @@ class _PromptScan:
                 self.images += 1
             elif not kind.startswith("text/"):
                 self.unbounded = True  # a PDF page or an hour of silence may have few bytes but many tokens
-        elif address is not None or (name not in _OWN_IDS and _POINTER.search(name) is not None):
+        elif address is not None or (name not in _CALLER_IDS and _POINTER.search(name) is not None):
             if image and address is not None and self._images_by_address:
                 self.images += 1
             else:
                 self.unbounded = True
 
 
-def _find_folded(item: dict[str, Any], wanted: str) -> Any:
-    """Return the value of the field ``wanted`` in any spelling; None if ``item`` has no such field."""
-    return next((value for name, value in item.items() if name == wanted or fold_name(name) == wanted), None)
+def _find_folded(item: dict[str, Any], folded_name: str) -> Any:
+    """Return the value of the field ``folded_name`` in any spelling; None if ``item`` has no such field."""
+    return next((value for name, value in item.items() if name == folded_name or fold_name(name) == folded_name), None)
 
 
 def _is_reference(item: dict[str, Any], kind: str) -> bool:
@@ -214,7 +224,7 @@ def _is_reference(item: dict[str, Any], kind: str) -> bool:
         return True
     if kind == "reasoning":
         return not item.get("encrypted_content")
-    return not any(item.get(name) for name in _BESIDE_ID)
+    return not any(item.get(name) for name in _CONTENT_FIELDS)
 
 
 def _is_clients(tool: object) -> bool:

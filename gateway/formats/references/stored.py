@@ -48,7 +48,7 @@ _HOLDERS: Mapping[str, tuple[str, bool]] = {
 }
 """Folded names of objects with an ``id``. Values: the field name that a channel must allow, and whether a bare id may
 replace the object."""
-_BARE = frozenset({"type", "id", "status", "role", "object"})
+_REFERENCE_FIELDS = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has no content of its own: the provider fills in its stored content."""
 _FILE_URI = "file_uri"
 _ADDRESS = re.compile(
@@ -62,7 +62,7 @@ _MEDIA = frozenset({"audio", "audios", "file", "files", "image", "images", "inpu
 """Folded names of fields that may hold such an address as a string or in a list (Alibaba's pages "Qwen-VL")."""
 _ADDRESSES = ("uri", "url", "uris", "urls")
 """Suffixes of the folded names of fields that hold addresses."""
-_LONGEST_ADDRESS = 2_048
+_MAX_ADDRESS_CHARS = 2_048
 
 
 @frozen
@@ -70,25 +70,25 @@ class StoredReference:
     """The id of a resource stored at a provider.
 
     Attributes:
-        where: place of the id in the body.
+        param: path of the id in the body.
         field: name of the field that a channel must allow if the resource's owner is unknown.
-        given: the body also has the resource's content, so the id is rejected only if another owner is known.
+        has_content: the body also has the resource's content, so the id is rejected only if another owner is known.
     """
 
     id: str
-    where: str
+    param: str
     field: str
-    given: bool = False
+    has_content: bool = False
 
 
 def list_stored_references(body: Body, *, items: bool = False) -> list[StoredReference]:
     """List the ids of stored resources in ``body``. ``items``: its ``input`` has items of the Responses API."""
-    found = list(_list_items(body.get("input"))) if items else []
+    references = list(_list_items(body.get("input"))) if items else []
     if not has_unusual_names(body):
-        return found
+        return references
     rest = {name: value for name, value in body.items() if name != "previous_response_id"}  # looked up elsewhere
-    shown = _list_requests(body.get("input")) if items else frozenset()
-    return [*found, *(name for name in _walk(rest) if name.id not in shown)]
+    request_ids = _list_requests(body.get("input")) if items else frozenset()
+    return [*references, *(name for name in _list_in_body(rest) if name.id not in request_ids)]
 
 
 def _list_requests(items: object) -> frozenset[str]:
@@ -100,16 +100,19 @@ def _list_requests(items: object) -> frozenset[str]:
     )
 
 
-def list_created_ids(answer: Mapping[str, Any], *, kept: bool) -> list[str]:
-    """List the ids in a response that its client may reference later. ``kept``: the provider stores the response."""
+def list_created_ids(answer: Mapping[str, Any], *, keeps_answer: bool) -> list[str]:
+    """List the ids in a response that its client may reference later.
+
+    ``keeps_answer``: the provider stores the response.
+    """
     ids = []
     output = answer.get("output")
     for item in output if isinstance(output, list) else ():
         if isinstance(item, dict):
-            again = kept or item.get("type") == "mcp_approval_request"
-            again = again or (item.get("type") == "reasoning" and not item.get("encrypted_content"))
-            ids += [item.get("id") if again else None, item.get("container_id")]
-    return [one for one in ids if isinstance(one, str) and one]
+            is_kept = keeps_answer or item.get("type") == "mcp_approval_request"
+            is_kept = is_kept or (item.get("type") == "reasoning" and not item.get("encrypted_content"))
+            ids += [item.get("id") if is_kept else None, item.get("container_id")]
+    return [item_id for item_id in ids if isinstance(item_id, str) and item_id]
 
 
 def _list_items(items: object) -> Iterator[StoredReference]:
@@ -117,31 +120,31 @@ def _list_items(items: object) -> Iterator[StoredReference]:
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict):
             continue
-        folded = item if item.keys() <= PLAIN_NAMES else {fold_name(name): value for name, value in item.items()}
-        item_id, kind = folded.get("id"), folded.get("type")
+        folded_item = item if item.keys() <= PLAIN_NAMES else {fold_name(name): value for name, value in item.items()}
+        item_id, kind = folded_item.get("id"), folded_item.get("type")
         if _is_item(kind) and not isinstance(item_id, str):
             yield StoredReference(repr(item_id), f"input[{index}]", ITEM)
         if not isinstance(item_id, str) or not item_id:
             continue
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
-        full = any(value and name not in _BARE for name, value in folded.items())
+        has_more = any(value and name not in _REFERENCE_FIELDS for name, value in folded_item.items())
         if kind == "reasoning":
-            sealed = folded.get("encryptedcontent") or folded.get("encrypted_content")
-            if not sealed and not folded.get("content"):
-                yield StoredReference(item_id, f"input[{index}]", ITEM, given=full)
+            encrypted = folded_item.get("encryptedcontent") or folded_item.get("encrypted_content")
+            if not encrypted and not folded_item.get("content"):
+                yield StoredReference(item_id, f"input[{index}]", ITEM, has_content=has_more)
         elif kind == "image_generation_call":
-            if not folded.get("result"):
+            if not folded_item.get("result"):
                 yield StoredReference(item_id, f"input[{index}]", ITEM)
-        elif kind == ITEM or not full or (not kind and "role" not in folded):
+        elif kind == ITEM or not has_more or (not kind and "role" not in folded_item):
             yield StoredReference(item_id, f"input[{index}]", ITEM)
 
 
-def _walk(body: Body) -> Iterator[StoredReference]:
+def _list_in_body(body: Body) -> Iterator[StoredReference]:
     rest: list[tuple[str, Any]] = [("", body)]
     while rest:
-        where, value = rest.pop()
+        param, value = rest.pop()
         if isinstance(value, list):
-            rest += [(f"{where}[{at}]", item) for at, item in enumerate(value) if isinstance(item, dict | list)]
+            rest += [(f"{param}[{index}]", item) for index, item in enumerate(value) if isinstance(item, dict | list)]
             continue
         kind = value.get("type")
         kind = kind if isinstance(kind, str) else ""
@@ -150,34 +153,38 @@ def _walk(body: Body) -> Iterator[StoredReference]:
         for name, item in value.items():
             if name in DATA_NAMES or (name == "input" and kind in _MODEL_DATA):
                 continue
-            place = f"{where}.{name}" if where else name
+            path = f"{param}.{name}" if param else name
             if name not in PLAIN_NAMES:
-                yield from _find_ids(fold_name(name), item, place, value)
+                yield from _find_ids(fold_name(name), item, path, value)
             if isinstance(item, dict | list):
-                rest.append((place, item))
+                rest.append((path, item))
 
 
-def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[StoredReference]:
-    if folded in _MEDIA or folded.endswith(_ADDRESSES):
-        some = value if isinstance(value, list) else [value]
-        yield from (StoredReference(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
-    if folded in _IDS:
-        given = value if isinstance(value, list) else [value]
-        given = [one.get("id") if isinstance(one, dict) else one for one in given]
-        ids = [str(one) for one in given if one and isinstance(one, str | int)]
-        if folded == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
+def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterator[StoredReference]:
+    if folded_name in _MEDIA or folded_name.endswith(_ADDRESSES):
+        addresses = value if isinstance(value, list) else [value]
+        yield from (
+            StoredReference(item_id[:_MAX_ADDRESS_CHARS], param, _FILE_URI)
+            for item_id in addresses
+            if _is_kept_address(item_id)
+        )
+    if folded_name in _IDS:
+        has_content = value if isinstance(value, list) else [value]
+        has_content = [item_id.get("id") if isinstance(item_id, dict) else item_id for item_id in has_content]
+        ids = [str(item_id) for item_id in has_content if item_id and isinstance(item_id, str | int)]
+        if folded_name == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
-        yield from (StoredReference(one, where, _IDS[folded]) for one in ids)
-    elif folded in _HOLDERS:
-        field, alone = _HOLDERS[folded]
+        yield from (StoredReference(item_id, param, _IDS[folded_name]) for item_id in ids)
+    elif folded_name in _HOLDERS:
+        field, stands_alone = _HOLDERS[folded_name]
         if isinstance(value, dict):
             value = next((item for name, item in value.items() if fold_name(name) == "id"), None)
-        elif not alone:
+        elif not stands_alone:
             return
         if value and isinstance(value, str | int):
-            yield StoredReference(str(value), where, field)
-    elif folded == "previousresponseid" and value and isinstance(value, str):
-        yield StoredReference(value, where, "previous_response_id")
+            yield StoredReference(str(value), param, field)
+    elif folded_name == "previousresponseid" and value and isinstance(value, str):
+        yield StoredReference(value, param, "previous_response_id")
 
 
 def _is_item(kind: object) -> bool:
@@ -188,5 +195,5 @@ def _is_kept_address(address: object) -> bool:
     if not isinstance(address, str):
         return False
     # Normalize as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
-    head = "".join(unquote(unquote(address[:_LONGEST_ADDRESS])).split()).replace("\\", "/").casefold()
+    head = "".join(unquote(unquote(address[:_MAX_ADDRESS_CHARS])).split()).replace("\\", "/").casefold()
     return _ADDRESS.match(head) is not None

@@ -27,7 +27,7 @@ ROUNDS = 10
 ("Server tools"). The reported prompt tokens are the sum over all rounds."""
 _OVERSHOOT = 16
 """Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
-_LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
+_LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 
 
 def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
@@ -37,8 +37,8 @@ def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) 
         return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
         return max(inference.max_prompt_tokens, window)
-    more = IMAGE_TOKENS * reads.images + reads.earlier_tokens
-    return max(inference.max_prompt_tokens, min(window, inference.max_prompt_tokens + more))
+    other_tokens = IMAGE_TOKENS * reads.images + reads.earlier_tokens
+    return max(inference.max_prompt_tokens, min(window, inference.max_prompt_tokens + other_tokens))
 
 
 def bound_answer(reads: ProviderReads, model: str) -> int:
@@ -56,14 +56,14 @@ def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
     if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
         return usage
     cached = min(usage.cached_tokens, prompt)
-    written = min(usage.written_tokens, prompt - cached)
+    written_tokens = min(usage.written_tokens, prompt - cached)
     return attrs.evolve(
         usage,
         prompt_tokens=prompt,
         completion_tokens=completion,
         cached_tokens=cached,
-        written_tokens=written,
-        written_long_tokens=min(usage.written_long_tokens, written),
+        written_tokens=written_tokens,
+        written_long_tokens=min(usage.written_long_tokens, written_tokens),
         source="bound",
     )
 
@@ -72,29 +72,33 @@ def _searches(inference: InferenceRequest, model: str) -> bool:
     return bool(OPERATIONS[inference.operation].output_limit) and (searches(model) or searches(inference.model))
 
 
-def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int:
+def _limit_prompt(reported_tokens: int, inference: InferenceRequest, model: str) -> int:
     reads = find_reads(inference)
     if reads.earlier_tokens:  # another model may count the earlier conversation differently
         reads = attrs.evolve(reads, unbounded=True)
     bound = bound_prompt(inference, reads, model) * inference.choices
     if reads.unbounded or reads.tools or _searches(inference, model):
-        return min(reported, bound)
+        return min(reported_tokens, bound)
     if OPERATIONS[inference.operation].windowed and (window := find_context_window(model)):
-        return min(reported, max(window, inference.max_prompt_tokens) * inference.choices)
-    return reported if reported <= 2 * bound + ADDED_TOKENS else inference.max_prompt_tokens * inference.choices
+        return min(reported_tokens, max(window, inference.max_prompt_tokens) * inference.choices)
+    return (
+        reported_tokens
+        if reported_tokens <= 2 * bound + ADDED_TOKENS
+        else inference.max_prompt_tokens * inference.choices
+    )
 
 
 def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> int:
-    reported = usage.completion_tokens
+    reported_tokens = usage.completion_tokens
     if not OPERATIONS[inference.operation].output_limit:
         bound = inference.max_output_tokens * inference.choices
-        return reported if reported <= 4 * bound + _OVERSHOOT * inference.choices else bound
+        return reported_tokens if reported_tokens <= 4 * bound + _OVERSHOOT * inference.choices else bound
     settings = inference.settings
-    requested = [value for name in _LONGEST if type(value := settings.get(name)) is int]
+    limits = [value for name in _LIMIT_FIELDS if type(value := settings.get(name)) is int]
     tries = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
-    longest = max(requested) if requested else bound_answer(find_reads(inference), model)
-    thought = usage.reasoning_tokens if requested else 0
+    longest = max(limits) if limits else bound_answer(find_reads(inference), model)
+    reasoning_tokens = usage.reasoning_tokens if limits else 0
     thinking = inference.body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    bound = longest * tries + min(thought, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
-    return reported if reported <= bound + _OVERSHOOT * tries else bound
+    bound = longest * tries + min(reasoning_tokens, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
+    return reported_tokens if reported_tokens <= bound + _OVERSHOOT * tries else bound

@@ -11,8 +11,8 @@ from gateway.domain.usage import NO_USAGE_DETAILS, Usage, UsageDetails, attach_d
 from gateway.formats.wire.json_values import list_objects
 
 _TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
-_AS_LISTED = ("default", "standard", "standard_only", "global")
-ASKED_FOR = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
+_LISTED_TIERS = ("default", "standard", "standard_only", "global")
+PRICED_REQUEST_FIELDS = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
 """Fields that may cause costs other than tokens."""
 _TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
 _GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
@@ -45,18 +45,22 @@ def bound_details(usage: Usage, inference: InferenceRequest, price: Price | None
     """Return the bound ``usage`` with upper bounds of its details, if ``price`` needs them."""
     if price is None or usage.details is not None:
         return usage
-    if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
+    if not (
+        price.modal
+        or OPERATIONS[inference.operation].known_unit
+        or not PRICED_REQUEST_FIELDS.isdisjoint(inference.body)
+    ):
         return usage
     media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
-    read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
+    prompt_tokens, output_tokens = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
     searches = inference.searches or _count_searches(inference.body)
     details = UsageDetails(
-        audio_input=read,
-        image_input=read,
-        video_input=read,
-        audio_output=made if inference.makes_media else 0,
-        image_output=made,
-        video_output=made,
+        audio_input=prompt_tokens,
+        image_input=prompt_tokens,
+        video_input=prompt_tokens,
+        audio_output=output_tokens if inference.makes_media else 0,
+        image_output=output_tokens,
+        video_output=output_tokens,
         searches=searches,
         file_searches=searches,
         tier=_find_tier(inference.body, price),
@@ -86,12 +90,12 @@ def _find_tier(body: dict[str, Any], price: Price) -> str:
     """Return the priced service tiers of a request, joined with "+". ``auto`` counts as the most expensive."""
     highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
     tiers = []
-    for requested in map(body.get, _TIER_FIELDS):
-        if requested is None or requested in _AS_LISTED:
+    for tier_field in map(body.get, _TIER_FIELDS):
+        if tier_field is None or tier_field in _LISTED_TIERS:
             continue
-        named = find_tier(requested)
-        if named and price.find_factor(named) != ONE_PPM:
-            tiers.append(named)
+        tier = find_tier(tier_field)
+        if tier and price.find_factor(tier) != ONE_PPM:
+            tiers.append(tier)
         elif factor > ONE_PPM:
             tiers.append(highest)
     return "+".join(dict.fromkeys(tiers))

@@ -49,8 +49,8 @@ def estimate_prompt(inference: InferenceRequest) -> int:
     texts += [exact_json.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
     if OPERATIONS[inference.operation].known_unit == "search":  # the provider reads the query once per document
-        again = max(len(inference.body.get("documents") or ()) - 1, 0)
-        prompt += estimate_text(str(inference.body.get("query"))) * again
+        repetitions = max(len(inference.body.get("documents") or ()) - 1, 0)
+        prompt += estimate_text(str(inference.body.get("query"))) * repetitions
     prompt = min(prompt, inference.max_prompt_tokens) + inference.earlier_tokens
     return prompt + (count_heard_tokens(inference.sound_ms) if inference.files else 0)
 

@@ -19,8 +19,8 @@ MESSAGE_TOKENS = 8
 
 def bound_output(body: Body) -> int:
     """Return the tokens to reserve for one answer to a checked chat body."""
-    requested = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
-    return requested if 0 < requested < MAX_RESERVED_OUTPUT else MAX_RESERVED_OUTPUT
+    max_tokens = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
+    return max_tokens if 0 < max_tokens < MAX_RESERVED_OUTPUT else MAX_RESERVED_OUTPUT
 
 
 def bound_text(text: str) -> int:

@@ -14,7 +14,7 @@ import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.errors.content_filter import NEVER_BLOCKS, build_verdict, find_blocked, is_block
+from gateway.formats.errors.content_filter import NON_FILTER_STATUSES, build_verdict, find_blocked, is_block
 from gateway.formats.errors.openai import Secrets, mask, write_reason
 from gateway.formats.errors.vendor import parse_reason, parse_worded_error
 from gateway.formats.images.backend import ProviderRequest
@@ -35,7 +35,7 @@ _MAX_MESSAGE = 500
 _MAX_CODE = 100
 _MAX_WORDS = 300
 _GOOD = 200
-BLOCKED = "The provider's safety filter blocked the video or its prompt"
+BLOCKED_TEXT = "The provider's safety filter blocked the video or its prompt"
 
 
 @frozen(eq=False)
@@ -91,12 +91,12 @@ class TaskStatus:
 class ContentLocation:
     """The location of a file: a ``path`` below the channel's base URL (the server's root if ``rooted``), or a ``url``.
 
-    ``signed``: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
+    ``is_signed``: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
     """
 
     path: str | None = None
     url: str | None = attrs.field(default=None, repr=False)
-    signed: bool = False
+    is_signed: bool = False
 
 
 class VideoBackend(ABC):
@@ -160,25 +160,25 @@ def check_size_and_seconds(spec: VideoSpec, sizes: Collection[str], seconds: Col
     if spec.size is not None and spec.size not in sizes:
         raise InvalidRequest(f"'size' must be one of {', '.join(sizes)}", param="size")
     if spec.seconds is not None and spec.seconds not in seconds:
-        allowed = ", ".join(map(str, sorted(seconds)))
-        raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
+        lengths = ", ".join(map(str, sorted(seconds)))
+        raise InvalidRequest(f"'seconds' must be one of {lengths}", param="seconds")
 
 
-def check_reference(spec: VideoSpec, *, takes: bool = True, needs: bool = False) -> None:
+def check_reference(spec: VideoSpec, *, takes_image: bool = True, needs_image: bool = False) -> None:
     """Raise ``InvalidRequest`` for an unsupported reference image, or a missing one that the model requires."""
-    if spec.reference is not None and not takes:
+    if spec.reference is not None and not takes_image:
         raise InvalidRequest("The model takes no first image", param="input_reference")
-    if spec.reference is None and needs:
+    if spec.reference is None and needs_image:
         raise InvalidRequest("The model needs a first image", param="input_reference")
 
 
-def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
-    """Raise ``InvalidRequest`` for a provider's field with another value than its ``fixed`` one.
+def check_fixed_fields(extra: Body, fixed_fields: Mapping[str, object]) -> None:
+    """Raise ``InvalidRequest`` for a provider's field with another value than its ``fixed_fields`` one.
 
     A silently dropped option would be missed by the client; a forwarded one could cause costs that are not charged.
     """
-    for name, usual in fixed.items():
-        if parse_field(extra.get(name)) not in (None, "", usual):
+    for name, fixed_value in fixed_fields.items():
+        if parse_field(extra.get(name)) not in (None, "", fixed_value):
             raise InvalidRequest(f"'{name}' is not supported", param=name)
 
 
@@ -196,9 +196,9 @@ def build_reference(reference: Reference) -> Inline | str:
     return url
 
 
-def build_task_path(place: str, task: ProviderTask) -> str:
-    """Return the path of a task; ``place`` is the path of all tasks."""
-    return f"{place}/{quote(task.id, safe='')}"
+def build_task_path(base_path: str, task: ProviderTask) -> str:
+    """Return the path of a task; ``base_path`` is the path of all tasks."""
+    return f"{base_path}/{quote(task.id, safe='')}"
 
 
 def parse_video_url(value: object) -> str:
@@ -215,11 +215,11 @@ def parse_message(value: Body, secrets: Secrets) -> str:
     return write_reason(message[: 2 * _MAX_WORDS] if isinstance(message, str) else None, value.get("code"), secrets)
 
 
-def parse_id(found: object) -> str:
-    """Return ``found`` as a task id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
-    if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
+def parse_id(task_id: object) -> str:
+    """Return ``task_id`` as a task id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
+    if not isinstance(task_id, str) or not _ID.match(task_id) or task_id.strip(".") == "":
         raise ProviderBadResponse("The provider gave its task no usable id")
-    return found
+    return task_id
 
 
 def parse_object(raw: bytes) -> Body:
@@ -237,10 +237,10 @@ def parse_progress(value: object) -> int | None:
 
 def parse_sides(size: str) -> tuple[int, int]:
     """Parse ``1280x720`` into width and height. Raises ``InvalidRequest``."""
-    found = _SIZE.match(size)
-    if found is None:
+    match = _SIZE.match(size)
+    if match is None:
         raise InvalidRequest("'size' must be width and height as in 1280x720", param="size")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
@@ -248,7 +248,7 @@ def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     name = str(code) if type(code) is int else code if isinstance(code, str) else ""
     words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
     if is_block(name, words):
-        return VideoError(BLOCKED_CODE, words or BLOCKED)
+        return VideoError(BLOCKED_CODE, words or BLOCKED_TEXT)
     return VideoError(FAILED_CODE, write_reason(words[: _MAX_MESSAGE - _MAX_CODE], name[: _MAX_CODE - 3], secrets))
 
 
@@ -259,10 +259,10 @@ def parse_video_error(
 
     A safety block becomes ``ContentBlocked``; ``ImageBlocked`` is only for images and has another code.
     """
-    if status not in NEVER_BLOCKS:
-        blocked, message = find_blocked(loads_or_none(raw))
-        if blocked:
-            return ContentBlocked(build_verdict(BLOCKED, message, secrets))
+    if status not in NON_FILTER_STATUSES:
+        is_filtered, message = find_blocked(loads_or_none(raw))
+        if is_filtered:
+            return ContentBlocked(build_verdict(BLOCKED_TEXT, message, secrets))
     return parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
 

@@ -21,12 +21,12 @@ import attrs
 
 from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, VideoError
 from gateway.errors import ContentBlocked, ProviderBadResponse, ProviderError, ProviderRateLimited
-from gateway.formats.errors.openai import Secrets, refuse_credentials, write_reason
+from gateway.formats.errors.openai import Secrets, make_credentials_error, write_reason
 from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.images.dashscope import ACCOUNT_ERRORS
 from gateway.formats.images.task import parse_field
 from gateway.formats.videos.backend import (
-    BLOCKED,
+    BLOCKED_TEXT,
     ContentLocation,
     ProviderTask,
     TaskStatus,
@@ -65,7 +65,7 @@ _FIXED_FIELDS: Mapping[str, object] = {
 """Fields that are rejected unless they have the value given here, which applies anyway."""
 _INFRINGES = "IPInfringementSuspect"
 _CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
-_NEVER_BLOCKS = (401, 402, 429)
+_NON_FILTER_STATUSES = (401, 402, 429)
 
 
 Tier = Literal["480P", "720P", "1080P"]
@@ -111,10 +111,10 @@ def _pick(*tiers: Tier) -> Sizes:
 
 _FROM_2_TO_15 = (5, *range(2, 5), *range(6, 16))
 _BY_IMAGE = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
-_NEW = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
+_NEWEST_MODEL = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
 _NEW_BY_IMAGE = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
 MODELS: Mapping[str, WanModel] = {
-    "wan2.7-t2v*": _NEW,
+    "wan2.7-t2v*": _NEWEST_MODEL,
     "wan2.7-i2v*": _NEW_BY_IMAGE,
     "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
     "wan2.6-i2v-us": attrs.evolve(_BY_IMAGE, seconds=(5, 10, 15)),
@@ -133,8 +133,8 @@ MODELS: Mapping[str, WanModel] = {
 
 
 def _find_model(name: str) -> WanModel:
-    known = next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
-    return known or (_NEW_BY_IMAGE if "-i2v" in name else _NEW)
+    known_model = next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
+    return known_model or (_NEW_BY_IMAGE if "-i2v" in name else _NEWEST_MODEL)
 
 
 class DashScopeVideoBackend(VideoBackend):
@@ -144,7 +144,7 @@ class DashScopeVideoBackend(VideoBackend):
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = _find_model(spec.model)
-        check_reference(spec, takes=model.image is not None, needs=model.image is not None)
+        check_reference(spec, takes_image=model.image is not None, needs_image=model.image is not None)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         source: Body = {"prompt": spec.prompt}
@@ -169,7 +169,7 @@ class DashScopeVideoBackend(VideoBackend):
     ) -> ProviderError:
         """Parse an error as in the base class, except that an account in arrears has status 400."""
         value = as_object(loads_or_none(raw))
-        if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
+        if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NON_FILTER_STATUSES:
             return _find_error(value, secrets)
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
@@ -230,11 +230,11 @@ def _build_failure(output: Body, secrets: Secrets) -> VideoError:
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
     if code.startswith(_INFRINGES):
-        return ContentBlocked(f"{BLOCKED}: {message}")
+        return ContentBlocked(f"{BLOCKED_TEXT}: {message}")
     if code.startswith(ACCOUNT_ERRORS):
-        return refuse_credentials(code[:100], message)
-    limited = code.startswith("Throttling")
-    status = 429 if limited else 400 if code.startswith(_CLIENT_ERRORS) else 500
+        return make_credentials_error(code[:100], message)
+    is_rate_limit = code.startswith("Throttling")
+    status = 429 if is_rate_limit else 400 if code.startswith(_CLIENT_ERRORS) else 500
     error = find_refusal(code, message, secrets, status)
     if isinstance(error, ProviderRateLimited):
         error.retry_after_s = 1
@@ -243,8 +243,8 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
 
 def _parse_seconds(usage: Body) -> str | None:
     """Return the video's length in seconds; None if unknown. ``duration`` comes last, because it includes the input."""
-    named: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
-    return next((str(int(value)) for value in named if _is_length(value)), None)
+    lengths: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
+    return next((str(int(value)) for value in lengths if _is_length(value)), None)
 
 
 def _is_length(value: object) -> bool:
@@ -254,6 +254,6 @@ def _is_length(value: object) -> bool:
 
 
 def _parse_size(usage: Body) -> str | None:
-    named = (usage.get(name) for name in ("size", "video_ratio"))
-    found = (value.replace("*", "x") for value in named if isinstance(value, str))
-    return next((size for size in found if size in _OLD_SIZES or size in _NEW_SIZES), None)
+    sizes = (usage.get(name) for name in ("size", "video_ratio"))
+    candidates = (value.replace("*", "x") for value in sizes if isinstance(value, str))
+    return next((size for size in candidates if size in _OLD_SIZES or size in _NEW_SIZES), None)

@@ -49,9 +49,9 @@ SIZES: Mapping[str, tuple[str, str]] = {
     "2160x3840": ("9:16", "4k"),
 }
 """Sizes -> ``aspectRatio`` and ``resolution``."""
-_SMALL = "720p"
-_WHOLE = 8
-"""The only length in seconds of videos larger than ``_SMALL``."""
+_SMALL_RESOLUTION = "720p"
+_MAX_SECONDS = 8
+"""The only length in seconds of videos larger than ``_SMALL_RESOLUTION``."""
 _TEXTS = ("negativePrompt", "personGeneration")
 _NUMBERS = ("seed",)
 _REJECTED = ("lastFrame", "referenceImages", "video", "image")
@@ -69,9 +69,11 @@ class GeminiVideoBackend(VideoBackend):
     name_pattern = _NAME
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
-        if stray is not None:
-            raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
+        rejected_field = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
+        if rejected_field is not None:
+            raise InvalidRequest(
+                f"'{rejected_field}' is not supported: set 'input_reference' for the first image", param=rejected_field
+            )
         instance: Body = {"prompt": spec.prompt}
         if spec.reference is not None:
             instance["image"] = _build_image(spec.reference)
@@ -116,7 +118,7 @@ class GeminiVideoBackend(VideoBackend):
             return TaskStatus("processing")
         error, response = value.get("error"), value.get("response")
         if isinstance(error, dict):
-            return _build_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
+            return _build_failure(error.get("message"), secrets, is_block=_is_block(error.get("message")))
         if not isinstance(response, dict):
             raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
         return self.parse_response(response, secrets)
@@ -130,12 +132,12 @@ class GeminiVideoBackend(VideoBackend):
     def parse_filtered(self, result: Body, secrets: Secrets) -> TaskStatus:
         reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
         count = result.get("raiMediaFilteredCount")
-        return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
+        return _build_failure(" ".join(reasons), secrets, is_block=bool(reasons) or (type(count) is int and count > 0))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         if variant != "video" or task.clue is None:
             return None
-        return ContentLocation(url=task.clue, signed=True)
+        return ContentLocation(url=task.clue, is_signed=True)
 
 
 def _build_image(reference: Reference) -> Body:
@@ -151,7 +153,7 @@ def _build_image(reference: Reference) -> Body:
 def _build_parameters(spec: VideoSpec) -> Body:
     parameters: Body = {name: spec.extra[name] for name in _TEXTS if spec.extra.get(name) is not None}
     parameters |= {name: parse_field(spec.extra[name]) for name in _NUMBERS if spec.extra.get(name) is not None}
-    tier = _SMALL
+    tier = _SMALL_RESOLUTION
     if spec.size is not None:
         if spec.size not in SIZES:
             raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
@@ -160,14 +162,14 @@ def _build_parameters(spec: VideoSpec) -> Body:
     if spec.seconds is not None:
         if spec.seconds not in SECONDS:
             raise InvalidRequest(f"'seconds' must be one of {', '.join(map(str, SECONDS))}", param="seconds")
-        if tier != _SMALL and spec.seconds != _WHOLE:
-            raise InvalidRequest(f"'seconds' must be {_WHOLE} for videos of that size", param="seconds")
+        if tier != _SMALL_RESOLUTION and spec.seconds != _MAX_SECONDS:
+            raise InvalidRequest(f"'seconds' must be {_MAX_SECONDS} for videos of that size", param="seconds")
         parameters["durationSeconds"] = spec.seconds
     return parameters
 
 
-def _build_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:
-    error = build_error("content_filter" if blocked else None, message, secrets)
+def _build_failure(message: object, secrets: Secrets, *, is_block: bool) -> TaskStatus:
+    error = build_error("content_filter" if is_block else None, message, secrets)
     return TaskStatus("failed", error=error)
 
 

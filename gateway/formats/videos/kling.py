@@ -35,7 +35,7 @@ from gateway.formats.images.image_data import find_url
 from gateway.formats.images.task import parse_field
 from gateway.formats.vendor_models import find_model
 from gateway.formats.videos.backend import (
-    BLOCKED,
+    BLOCKED_TEXT,
     ContentLocation,
     ProviderTask,
     TaskState,
@@ -71,33 +71,35 @@ def _map_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
 
 
 _HD = _map_sizes(("720p", "1080p"))
-_ALL = _map_sizes(("720p", "1080p", "4k"))
+_ALL_SIZES = _map_sizes(("720p", "1080p", "4k"))
 
 
 @frozen
 class KlingModel:
     """The options of a model.
 
-    ``older``: the model uses the older API version. ``omni``: a single path accepts all kinds of input in ``contents``.
-    ``shots``: the client may choose between one shot and several.
+    Attributes:
+        is_older: the model uses the older API version.
+        omni: a single path accepts all kinds of input in ``contents``.
+        shots: the client may choose between one shot and several.
     """
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]
-    older: bool = False
+    is_older: bool = False
     omni: bool = False
     shots: bool = False
 
 
 MODELS: Mapping[str, KlingModel] = {
-    "kling-3.0": KlingModel(_LONGER, _ALL, shots=True),
+    "kling-3.0": KlingModel(_LONGER, _ALL_SIZES, shots=True),
     "kling-3.0-turbo": KlingModel(_LONGER, _HD),
-    "kling-3.0-omni": KlingModel(_LONGER, _ALL, omni=True, shots=True),
+    "kling-3.0-omni": KlingModel(_LONGER, _ALL_SIZES, omni=True, shots=True),
     "kling-o1": KlingModel(_SHORTER, _HD, omni=True),
     "kling-2.6": KlingModel(_SHORTER, _HD),
-    "kling-v3": KlingModel(_LONGER, _ALL, older=True),
-    "kling-v2-6": KlingModel(_SHORTER, _HD, older=True),
-    "kling-v2-5-turbo": KlingModel(_SHORTER, _HD, older=True),
+    "kling-v3": KlingModel(_LONGER, _ALL_SIZES, is_older=True),
+    "kling-v2-6": KlingModel(_SHORTER, _HD, is_older=True),
+    "kling-v2-5-turbo": KlingModel(_SHORTER, _HD, is_older=True),
 }
 TEXT = "/v1/videos/text2video"
 _OLDER_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
@@ -109,7 +111,7 @@ _REJECTED = (
     "static_mask", "dynamic_masks", "shot_type", "multi_prompt", "mode",
 )  # fmt: skip
 _SOUNDS = ("sound", "audio")
-_NOTHING = (None, False, "", "off", "false")
+_EMPTY_VALUES = (None, False, "", "off", "false")
 """Values that request nothing."""
 _STATES: dict[str, TaskState] = {
     "submitted": "queued",
@@ -142,7 +144,7 @@ class KlingVideoBackend(VideoBackend):
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         _check(spec, model)
-        return _build_older(spec, model) if model.older else _build_body(spec, model)
+        return _build_older(spec, model) if model.is_older else _build_body(spec, model)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -161,7 +163,7 @@ class KlingVideoBackend(VideoBackend):
         value = loads_or_none(raw)
         code = _parse_code(value)
         if code in _BLOCKS:
-            return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
+            return ContentBlocked(build_verdict(BLOCKED_TEXT, parse_words(value, secrets), secrets))
         return parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
@@ -193,16 +195,16 @@ class KlingVideoBackend(VideoBackend):
 def _check(spec: VideoSpec, model: KlingModel) -> None:
     check_size_and_seconds(spec, model.sizes, model.seconds)
     for name in _list_rejected(model):
-        if spec.extra.get(name) not in _NOTHING:
+        if spec.extra.get(name) not in _EMPTY_VALUES:
             raise InvalidRequest(f"'{name}' is not supported", param=name)
     for name in _SOUNDS:
-        if spec.extra.get(name) not in _NOTHING:
+        if spec.extra.get(name) not in _EMPTY_VALUES:
             raise InvalidRequest(f"'{name}' is not supported: audio is priced separately", param=name)
 
 
 def _list_rejected(model: KlingModel) -> Iterator[str]:
     yield from _REJECTED
-    yield "multi_shot" if model.older else "negative_prompt"  # replaces the prompt; is part of the prompt
+    yield "multi_shot" if model.is_older else "negative_prompt"  # replaces the prompt; is part of the prompt
 
 
 def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
@@ -213,9 +215,9 @@ def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
             settings["aspect_ratio"] = ratio
     if spec.seconds is not None:
         settings["duration"] = spec.seconds
-    several = parse_field(spec.extra.get("multi_shot"))
-    if model.shots and isinstance(several, bool):
-        settings["multi_shot"] = several
+    has_several = parse_field(spec.extra.get("multi_shot"))
+    if model.shots and isinstance(has_several, bool):
+        settings["multi_shot"] = has_several
     body: Body = {"settings": settings} if settings else {}
     if spec.reference is None and not model.omni:
         return ProviderRequest({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", starts_task=True)
@@ -272,8 +274,8 @@ def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
     state = _STATES.get(word) if isinstance(word, str) else None
     if state == "failed":
         message = task.get("message", task.get("task_status_msg"))
-        risky = isinstance(message, str) and any(words in message.lower() for words in _RISK)
-        return TaskStatus(state, error=build_error("content_filter" if risky else None, message, secrets))
+        is_block = isinstance(message, str) and any(words in message.lower() for words in _RISK)
+        return TaskStatus(state, error=build_error("content_filter" if is_block else None, message, secrets))
     if state != "completed":
         return TaskStatus(state)
     url = next(_list_urls(task), None)
@@ -283,8 +285,8 @@ def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
 
 
 def _list_urls(task: Body) -> Iterator[str]:
-    older = as_object(task.get("task_result")).get("videos")
-    for output in [*list_objects(task.get("outputs")), *list_objects(older)]:
+    videos = as_object(task.get("task_result")).get("videos")
+    for output in [*list_objects(task.get("outputs")), *list_objects(videos)]:
         url = find_url(output.get("url"))
         if output.get("type", "video") == "video" and url is not None:
             yield url

@@ -135,5 +135,5 @@ def _parse_generation(value: Body, secrets: Secrets) -> TaskStatus:
 
 
 def _parse_address(value: Body) -> str:
-    outputs = [one for one in list_objects(value.get("output")) if one.get("type", "video") == "video"]
+    outputs = [output for output in list_objects(value.get("output")) if output.get("type", "video") == "video"]
     return parse_video_url(outputs[0].get("url") if outputs else None)

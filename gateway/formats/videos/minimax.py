@@ -40,7 +40,7 @@ from gateway.frozen import frozen
 _H3 = "MiniMax-H3"
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
 _LINES = {"768P": 768, "2K": 1440, "480P": 480}
-_FULL = "1080P"
+_FULL_RESOLUTION = "1080P"
 _FULL_SECONDS = 6
 """The only length of videos of that resolution."""
 
@@ -52,27 +52,27 @@ def _map_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class HailuoModel:
-    """The options of a model. ``images``, ``needs``: the model can start from an image, or requires one."""
+    """The options of a model. ``images``, ``needs_image``: the model can start from an image, or requires one."""
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]
     images: bool = True
-    needs: bool = False
+    needs_image: bool = False
 
 
-_HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL, "")})
-_FIRST = HailuoModel((6,), {"1280x720": ("720P", "")})
+_HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL_RESOLUTION, "")})
+_FIRST_MODEL = HailuoModel((6,), {"1280x720": ("720P", "")})
 MODELS: Mapping[str, HailuoModel] = {
     "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _map_sizes("768P", "2K")),
     "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _map_sizes("768P", "480P")),
     "MiniMax-Hailuo-2.3": _HAILUO,
-    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
+    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs_image=True),
     "MiniMax-Hailuo-02": _HAILUO,
-    "T2V-01": attrs.evolve(_FIRST, images=False),
-    "T2V-01-Director": attrs.evolve(_FIRST, images=False),
-    "I2V-01": attrs.evolve(_FIRST, needs=True),
-    "I2V-01-Director": attrs.evolve(_FIRST, needs=True),
-    "I2V-01-live": attrs.evolve(_FIRST, needs=True),
+    "T2V-01": attrs.evolve(_FIRST_MODEL, images=False),
+    "T2V-01-Director": attrs.evolve(_FIRST_MODEL, images=False),
+    "I2V-01": attrs.evolve(_FIRST_MODEL, needs_image=True),
+    "I2V-01-Director": attrs.evolve(_FIRST_MODEL, needs_image=True),
+    "I2V-01-live": attrs.evolve(_FIRST_MODEL, needs_image=True),
 }
 TASKS = "/v1/video_generation"
 _QUERY = "/v1/query/video_generation?task_id="
@@ -112,7 +112,7 @@ _BLOCKS = (1026, 1027)
 """Codes of the content filter: blocked prompt, blocked video."""
 _GOOD = 200
 _CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
-_MOST_SECONDS = 600
+_MAX_SECONDS = 600
 
 
 class MiniMaxVideoBackend(video_backend.VideoBackend):
@@ -139,7 +139,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         code = _parse_code(value)
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
         if code in _BLOCKS or sensitive:
-            return ContentBlocked(build_verdict(video_backend.BLOCKED, parse_words(value, secrets), secrets))
+            return ContentBlocked(build_verdict(video_backend.BLOCKED_TEXT, parse_words(value, secrets), secrets))
         return video_backend.parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
@@ -191,11 +191,13 @@ def _is_h3(model: str) -> bool:
 
 
 def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
-    video_backend.check_reference(spec, takes=model.images, needs=model.needs)
+    video_backend.check_reference(spec, takes_image=model.images, needs_image=model.needs_image)
     video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
-    stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
-    if stray is not None:
-        raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
+    rejected_field = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
+    if rejected_field is not None:
+        raise InvalidRequest(
+            f"'{rejected_field}' is not supported: set 'input_reference' for the first image", param=rejected_field
+        )
 
 
 def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
@@ -203,7 +205,7 @@ def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRe
     if spec.size is not None:
         body["resolution"] = model.sizes[spec.size][0]
     if spec.seconds is not None:
-        if body.get("resolution") == _FULL and spec.seconds != _FULL_SECONDS:
+        if body.get("resolution") == _FULL_RESOLUTION and spec.seconds != _FULL_SECONDS:
             raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
         body["duration"] = spec.seconds
     if spec.reference is not None:
@@ -271,7 +273,7 @@ def _parse_h3_task(task: Body, secrets: Secrets) -> video_backend.TaskStatus:
 
 
 def _parse_seconds(value: object) -> str | None:
-    return str(value) if type(value) is int and 0 < value <= _MOST_SECONDS else None
+    return str(value) if type(value) is int and 0 < value <= _MAX_SECONDS else None
 
 
 def _read_text(value: object) -> str | None:
@@ -284,5 +286,5 @@ def _parse_code(value: object) -> int:
     code = as_object(fields.get("base_resp")).get("status_code")
     if type(code) is int:
         return code
-    found = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
-    return int(found[1]) if found else 0
+    match = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
+    return int(match[1]) if match else 0

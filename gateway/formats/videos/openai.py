@@ -23,7 +23,7 @@ from gateway.formats.videos.backend import (
 )
 from gateway.formats.wire.request_body import Body, Form
 
-_SHOWN: dict[VideoState, str] = {
+_STATUS_WORDS: dict[VideoState, str] = {
     "created": "queued",
     "submitting": "queued",
     "queued": "queued",
@@ -37,8 +37,8 @@ _OPENAI = {"processing": "in_progress"}
 
 def build_status(state: VideoState, words: StatusWords) -> str:
     """Return the name of a job's state in the client's API version."""
-    shown = _SHOWN[state]
-    return _OPENAI.get(shown, shown) if words == "openai" else shown
+    status_word = _STATUS_WORDS[state]
+    return _OPENAI.get(status_word, status_word) if words == "openai" else status_word
 
 
 def build_video(job: VideoJob, words: StatusWords) -> Body:
@@ -60,7 +60,7 @@ def build_video(job: VideoJob, words: StatusWords) -> Body:
     return video | {"error": {"code": job.error_code, "message": job.error_message}} if job.state == "failed" else video
 
 
-def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, more: bool) -> Body:
+def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, has_more: bool) -> Body:
     """Build a page of video objects, each with the state names that ``find_words`` returns for the job."""
     data = [build_video(job, find_words(job)) for job in jobs]
     return {
@@ -68,7 +68,7 @@ def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], Stat
         "data": data,
         "first_id": jobs[0].id if jobs else None,
         "last_id": jobs[-1].id if jobs else None,
-        "has_more": more,
+        "has_more": has_more,
     }
 
 
@@ -89,7 +89,7 @@ SAFE_FIELDS = frozenset(
     },
 )  # fmt: skip
 """Fields that tune a video or name its user, without making it longer, larger or more expensive."""
-_SHOWN_CHARS = 64
+_MAX_EXCERPT_CHARS = 64
 _STATES: dict[str, TaskState] = {
     **dict.fromkeys(("queued", "pending", "submitted", "created", "waiting"), "queued"),
     **dict.fromkeys(("in_progress", "processing", "running", "generating"), "processing"),
@@ -129,8 +129,8 @@ class OpenAiVideoBackend(VideoBackend):
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         task = parse_id(value.get("id"))  # the only required field
-        found = self.parse_polled(raw, secrets) if isinstance(value.get("status"), str) else TaskStatus()
-        return TaskStatus(found.state, task, found.progress, seconds=found.seconds, size=found.size)
+        status = self.parse_polled(raw, secrets) if isinstance(value.get("status"), str) else TaskStatus()
+        return TaskStatus(status.state, task, status.progress, seconds=status.seconds, size=status.size)
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         return ProviderRequest(method="GET", path=build_task_path(PATH, task), repeatable=True)
@@ -141,8 +141,8 @@ class OpenAiVideoBackend(VideoBackend):
         if not isinstance(status, str):
             raise ProviderBadResponse("The provider's answer does not contain the task")
         state = _STATES.get(status.strip().lower())
-        reported = value.get("error")
-        error = reported if isinstance(reported, dict) else {"message": reported}
+        error_field = value.get("error")
+        error = error_field if isinstance(error_field, dict) else {"message": error_field}
         return TaskStatus(
             state,
             progress=parse_progress(value.get("progress")),
@@ -153,7 +153,7 @@ class OpenAiVideoBackend(VideoBackend):
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         query = "" if variant == "video" else f"?variant={variant}"
-        return ContentLocation(path=f"{build_task_path(PATH, task)}/content{query}", signed=True)
+        return ContentLocation(path=f"{build_task_path(PATH, task)}/content{query}", is_signed=True)
 
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:
         headers = (("Idempotency-Key", spec.mark),)
@@ -170,8 +170,8 @@ def _parse_safe_fields(extra: Body) -> Body:
     fields = {name: value for name, value in extra.items() if value is not None}
     for name, value in fields.items():
         if name not in SAFE_FIELDS or not isinstance(value, str | int | float):
-            shown = name[:_SHOWN_CHARS]
-            raise InvalidRequest(f"'{shown}' is not supported by the channels of this model", param=shown)
+            excerpt = name[:_MAX_EXCERPT_CHARS]
+            raise InvalidRequest(f"'{excerpt}' is not supported by the channels of this model", param=excerpt)
     return fields
 
 

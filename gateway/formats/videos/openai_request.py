@@ -22,7 +22,7 @@ from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, par
 REFERENCE = "input_reference"
 _REFERENCE_URL = f"{REFERENCE}[image_url]"
 _REFERENCE_FILE = f"{REFERENCE}[file_id]"
-_OURS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
+_KNOWN_FIELDS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
 _VENDOR_FIELDS = (
     "duration", "duration_seconds", "durationSeconds", "length", "num_seconds", "video_length", "num_frames", "frames",
     "frame_count", "fps", "resolution", "width", "height", "aspect_ratio", "ratio", "video_size", "n", "num_videos",
@@ -35,8 +35,8 @@ _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-
 """The beginning of a data URL; the rest is checked while it is decoded in steps (``videos/reference_image.py``)."""
 _WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
 _MAX_URL = 8_190
-_SHOWN_CHARS = 64
-_NOTHING = (None, "")
+_MAX_EXCERPT_CHARS = 64
+_EMPTY_VALUES = (None, "")
 _KINDS = FieldTypes()
 
 
@@ -44,8 +44,8 @@ def _fold(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
 
 
-_FOLDED = {_fold(name): name for name in _OURS}
-_REFUSED = frozenset(map(_fold, _VENDOR_FIELDS))
+_FOLDED_NAMES = {_fold(name): name for name in _KNOWN_FIELDS}
+_FOLDED_VENDOR_FIELDS = frozenset(map(_fold, _VENDOR_FIELDS))
 
 
 def parse_videos_inference(body: Body) -> InferenceRequest:
@@ -59,24 +59,29 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
     body = parse_fields(form, _KINDS)
     files = parse_files(form, REFERENCE, 1)
     fields = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
-    given = [name for name, value in fields.items() if value not in _NOTHING]
-    if len(given) + len(files) > 1:
+    given_fields = [name for name, value in fields.items() if value not in _EMPTY_VALUES]
+    if len(given_fields) + len(files) > 1:
         raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
     if files:
         return _parse_inference(body, _parse_file(files[0]), files)
-    if fields[_REFERENCE_FILE] not in _NOTHING:
+    if fields[_REFERENCE_FILE] not in _EMPTY_VALUES:
         raise _refuse_file_id(_REFERENCE_FILE)
     return _parse_inference(
-        body, _parse_reference(fields[given[0]] if given else None, given[0] if given else REFERENCE)
+        body,
+        _parse_reference(
+            fields[given_fields[0]] if given_fields else None, given_fields[0] if given_fields else REFERENCE
+        ),
     )
 
 
 def parse_remix_inference(body: Body) -> InferenceRequest:
     """Check a remix and return the request without a model: the path names the video. Raises ``InvalidRequest``."""
-    stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
-    if stray is not None:
-        shown = stray[:_SHOWN_CHARS]
-        raise InvalidRequest(f"'{shown}' is not supported: a remix takes only a prompt", param=shown)
+    unknown_field = next(
+        (name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _EMPTY_VALUES), None
+    )
+    if unknown_field is not None:
+        excerpt = unknown_field[:_MAX_EXCERPT_CHARS]
+        raise InvalidRequest(f"'{excerpt}' is not supported: a remix takes only a prompt", param=excerpt)
     prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     video_request = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
@@ -104,7 +109,7 @@ def _parse_inference(body: Body, reference: Reference | None, files: tuple[Uploa
     return InferenceRequest(
         "videos",
         model,
-        {name: value for name, value in body.items() if name not in _OURS},
+        {name: value for name, value in body.items() if name not in _KNOWN_FIELDS},
         prompt_chars=len(prompt),
         max_prompt_tokens=bound_text(prompt),
         files=files,
@@ -114,17 +119,17 @@ def _parse_inference(body: Body, reference: Reference | None, files: tuple[Uploa
 
 def _check_names(body: Body) -> None:
     for name, value in body.items():
-        spelled = _FOLDED.get(_fold(name), name)
-        shown = name[:_SHOWN_CHARS]
-        if spelled != name:
-            raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
-        if _fold(name) in _REFUSED and value not in _NOTHING:
-            raise InvalidRequest(f"'{shown}' is not supported: set 'seconds' and 'size' of one video", param=shown)
+        known_name = _FOLDED_NAMES.get(_fold(name), name)
+        excerpt = name[:_MAX_EXCERPT_CHARS]
+        if known_name != name:
+            raise InvalidRequest(f"Unknown field '{excerpt}'; did you mean '{known_name}'?", param=excerpt)
+        if _fold(name) in _FOLDED_VENDOR_FIELDS and value not in _EMPTY_VALUES:
+            raise InvalidRequest(f"'{excerpt}' is not supported: set 'seconds' and 'size' of one video", param=excerpt)
 
 
 def _parse_seconds(value: Any) -> int | None:
     """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send."""
-    if value in _NOTHING and not isinstance(value, bool):
+    if value in _EMPTY_VALUES and not isinstance(value, bool):
         return None
     text = str(value) if type(value) is int else value
     if not isinstance(text, str) or not _SECONDS.fullmatch(text) or int(text) > MAX_SECONDS:
@@ -142,10 +147,10 @@ def _parse_size(body: Body) -> str | None:
 
 
 def _parse_reference(value: Any, param: str) -> Reference | None:
-    if value in _NOTHING:
+    if value in _EMPTY_VALUES:
         return None
     if isinstance(value, dict):
-        if value.get("file_id") not in _NOTHING:
+        if value.get("file_id") not in _EMPTY_VALUES:
             raise _refuse_file_id(f"{param}.file_id")
         param, value = f"{param}.image_url", value.get("image_url")
         if isinstance(value, dict):  # the form of an image in a chat message
@@ -160,10 +165,10 @@ def _parse_reference(value: Any, param: str) -> Reference | None:
 
 
 def _check_data_url(value: str, param: str) -> None:
-    found, head = _DATA_URL.match(value), b""
-    if found is not None:
+    match, head = _DATA_URL.match(value), b""
+    if match is not None:
         with suppress(binascii.Error):
-            head = b64decode(found["head"][: len(found["head"]) // 4 * 4])
+            head = b64decode(match["head"][: len(match["head"]) // 4 * 4])
     if sniff_image(head) is None:
         raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
 

@@ -49,7 +49,7 @@ BY_IMAGE = "/image_to_video"
 TASKS = "/tasks"
 _VERSION = ("X-Runway-Version", "2024-11-06")
 """The API version, sent with every request."""
-_WAITING = ("PENDING", "THROTTLED")
+_QUEUED_STATES = ("PENDING", "THROTTLED")
 _NO_CREDITS = "not have enough credits"
 
 _SEED = ("seed",)
@@ -88,10 +88,10 @@ _FROM_2_TO_10 = (5, 2, 3, 4, 6, 7, 8, 9, 10)
 _FROM_3_TO_10 = (5, 3, 4, 6, 7, 8, 9, 10)
 _FROM_4_TO_15 = (5, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 _VEO_SECONDS = (8, 4, 6)
-_TWO = ("1280x720", "720x1280")
-_VEO_SIZES = (*_TWO, "1920x1080", "1080x1920")
+_TWO_SIZES = ("1280x720", "720x1280")
+_VEO_SIZES = (*_TWO_SIZES, "1920x1080", "1080x1920")
 _GEN4_SIZES = ("1104x832", "960x960", "832x1104", "1584x672")
-_SMALL = (
+_SMALL_SIZES = (
     "1280x720", "720x1280", "960x960", "1112x834", "834x1112", "1470x630",
     "864x496", "496x864", "640x640", "752x560", "560x752", "992x432",
 )  # fmt: skip
@@ -100,14 +100,14 @@ _LARGE = (
     "3840x2160", "2160x3840", "3840x3840", "3840x2880", "2880x3840", "3840x1646",
 )  # fmt: skip
 MODELS: Mapping[str, RunwayModel] = {
-    "gen4.5": RunwayModel(_FROM_2_TO_10, _TWO, _GEN4_SIZES),
-    "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO, *_GEN4_SIZES)),
+    "gen4.5": RunwayModel(_FROM_2_TO_10, _TWO_SIZES, _GEN4_SIZES),
+    "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO_SIZES, *_GEN4_SIZES)),
     "veo3.1": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
     "veo3.1_fast": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
-    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL, *_LARGE)),
-    "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL),
-    "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL),
-    "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO, extra_fields=()),
+    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL_SIZES, *_LARGE)),
+    "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
+    "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
+    "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO_SIZES, extra_fields=()),
 }
 """Any other model gets all fields that the client sets, with the names that these models share."""
 
@@ -129,10 +129,10 @@ class RunwayVideoBackend(VideoBackend):
             body["ratio"] = "{}:{}".format(*parse_sides(spec.size))
         if spec.seconds is not None:
             body["duration"] = spec.seconds
-        extra = {**{name: spec.extra.get(alias) for alias, name in _ALIASES}, **spec.extra}
+        extra_fields = {**{name: spec.extra.get(alias) for alias, name in _ALIASES}, **spec.extra}
         for name in _EXTRA_FIELDS if model is None else model.extra_fields:
-            if extra.get(name) is not None:
-                body[name] = extra[name] if name == "negativePrompt" else parse_field(extra[name])
+            if extra_fields.get(name) is not None:
+                body[name] = extra_fields[name] if name == "negativePrompt" else parse_field(extra_fields[name])
         return ProviderRequest(
             body, path=BY_WORDS if spec.reference is None else BY_IMAGE, starts_task=True, headers=(_VERSION,)
         )
@@ -160,7 +160,7 @@ class RunwayVideoBackend(VideoBackend):
         status = value.get("status")
         if not isinstance(status, str):
             raise ProviderBadResponse("The provider's answer says nothing of a task")
-        if status in _WAITING:
+        if status in _QUEUED_STATES:
             return TaskStatus("queued")
         if status == "RUNNING":
             return TaskStatus("processing", progress=_parse_share(value.get("progress")))
@@ -185,7 +185,7 @@ class RunwayVideoBackend(VideoBackend):
 
 
 def _check(spec: VideoSpec, model: RunwayModel) -> None:
-    check_reference(spec, needs=not model.sizes)
+    check_reference(spec, needs_image=not model.sizes)
     sizes = model.sizes if spec.reference is None else (*model.sizes, *model.image_sizes)
     check_size_and_seconds(spec, sizes, model.seconds)
 
@@ -216,5 +216,5 @@ def _spell_out(raw: bytes) -> bytes:
     first = as_object(next(iter(as_list(value.get("issues"))), None))
     if not isinstance(error, str) or not isinstance(first.get("message"), str):
         return raw
-    place = ".".join(str(part) for part in as_list(first.get("path")) if isinstance(part, str | int))
-    return orjson.dumps({"error": ": ".join(filter(None, (error, place, first["message"])))})
+    path = ".".join(str(part) for part in as_list(first.get("path")) if isinstance(part, str | int))
+    return orjson.dumps({"error": ": ".join(filter(None, (error, path, first["message"])))})

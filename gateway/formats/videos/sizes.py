@@ -13,11 +13,11 @@ def list_video_sizes(tiers: Mapping[str, int], ratios: Shapes) -> VideoSizes:
     The longer side is rounded to an even number, because video codecs require one.
     """
     return {
-        f"{_side(lines, width, height)}x{_side(lines, height, width)}": (ratio, tier)
+        f"{_compute_side(lines, width, height)}x{_compute_side(lines, height, width)}": (ratio, tier)
         for tier, lines in tiers.items()
         for ratio, (width, height) in ratios.items()
     }
 
 
-def _side(lines: int, this: int, other: int) -> int:
-    return lines if this <= other else round(lines * this / other / 2) * 2
+def _compute_side(lines: int, numerator: int, denominator: int) -> int:
+    return lines if numerator <= denominator else round(lines * numerator / denominator / 2) * 2

@@ -29,7 +29,7 @@ from gateway.formats.wire.json_values import as_list, as_object
 from gateway.formats.wire.request_body import Body
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-_FIXED: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "sampleCount": 1}
+_FIXED_FIELDS: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "sampleCount": 1}
 
 
 class VertexVideoBackend(GeminiVideoBackend):
@@ -43,7 +43,7 @@ class VertexVideoBackend(GeminiVideoBackend):
     )
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        check_fixed_fields(spec.extra, _FIXED)
+        check_fixed_fields(spec.extra, _FIXED_FIELDS)
         return super().submit(spec)
 
     def build_parameters(self, spec: VideoSpec) -> Body:

@@ -47,7 +47,7 @@ from gateway.frozen import frozen
 
 TASKS = "/contents/generations/tasks"
 _UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
-_STOPPED: Mapping[str, str] = {
+_STOPPED_STATES: Mapping[str, str] = {
     "cancelled": "The task was cancelled at the provider",
     "expired": "The provider gave the task up after its time",
 }
@@ -109,8 +109,8 @@ def _list_lengths(first: int, last: int) -> tuple[int, ...]:
     return (5, *(seconds for seconds in range(first, last + 1) if seconds != 5))  # noqa: PLR2004
 
 
-_FIRST = SeedanceModel(_list_lengths(2, 12), _map_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
-_LITE = attrs.evolve(_FIRST, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
+_FIRST_MODEL = SeedanceModel(_list_lengths(2, 12), _map_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
+_LITE = attrs.evolve(_FIRST_MODEL, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
 _SECOND = SeedanceModel(_list_lengths(4, 15), _map_sizes(_720, _480))
 MODELS: Mapping[str, SeedanceModel] = {
     "*seedance-2-5*": SeedanceModel(_list_lengths(4, 30), _map_sizes(_720, _LATEST_480), cuts=False),
@@ -118,7 +118,7 @@ MODELS: Mapping[str, SeedanceModel] = {
     "*seedance-2-0-mini*": _SECOND,
     "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_map_sizes(_720, _480, _1080, _4K)),
     "*seedance-1-5-pro*": SeedanceModel(_list_lengths(4, 12), _map_sizes(_720, _480, _1080)),
-    "*seedance-1-0-pro*": _FIRST,
+    "*seedance-1-0-pro*": _FIRST_MODEL,
     "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
     "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),
 }
@@ -173,8 +173,8 @@ class VolcengineVideoBackend(VideoBackend):
             )
         if status == "failed":
             return TaskStatus("failed", error=build_error(error.get("code"), error.get("message"), secrets))
-        if status in _STOPPED:
-            return TaskStatus("failed", error=build_error(None, _STOPPED[status], secrets))
+        if status in _STOPPED_STATES:
+            return TaskStatus("failed", error=build_error(None, _STOPPED_STATES[status], secrets))
         return TaskStatus(_UNDER_WAY.get(status))
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
@@ -190,14 +190,14 @@ class VolcengineVideoBackend(VideoBackend):
 
 def _check_prompt(prompt: str) -> None:
     """Raise ``InvalidRequest`` for a prompt that sets a length or size, because it would not be charged."""
-    found = _COMMAND.search(prompt)
-    if found is not None:
-        message = f"'prompt' must not have '--{found[1]}' in it: the length is said as 'seconds', the size as 'size'"
+    match = _COMMAND.search(prompt)
+    if match is not None:
+        message = f"'prompt' must not have '--{match[1]}' in it: the length is said as 'seconds', the size as 'size'"
         raise InvalidRequest(message, param="prompt")
 
 
 def _check(spec: VideoSpec, model: SeedanceModel) -> None:
-    check_reference(spec, takes=model.images, needs=not model.words)
+    check_reference(spec, takes_image=model.images, needs_image=not model.words)
     if spec.seconds is not None and spec.seconds not in model.seconds:
         raise InvalidRequest(f"'seconds' must be {min(model.seconds)} to {max(model.seconds)}", param="seconds")
 
@@ -207,11 +207,11 @@ def _build_size(spec: VideoSpec, model: SeedanceModel | None) -> Body:
         return {}
     sizes = model.sizes if model is not None else {}
     if spec.size not in sizes:
-        allowed = f"must be one of {', '.join(sizes)}" if sizes else "is left to this model"
-        raise InvalidRequest(f"'size' {allowed}", param="size")
+        rule = f"must be one of {', '.join(sizes)}" if sizes else "is left to this model"
+        raise InvalidRequest(f"'size' {rule}", param="size")
     resolution, ratio = sizes[spec.size]
-    keeps = spec.reference is not None and model is not None and not model.cuts
-    return {"resolution": resolution, "ratio": "adaptive" if keeps else ratio}
+    keeps_reference_size = spec.reference is not None and model is not None and not model.cuts
+    return {"resolution": resolution, "ratio": "adaptive" if keeps_reference_size else ratio}
 
 
 def _parse_seconds(value: object) -> str | None:
@@ -221,5 +221,7 @@ def _parse_seconds(value: object) -> str | None:
 def _parse_size(value: Body) -> str | None:
     """Return the size for the resolution and ratio in an answer, according to the answer's model."""
     model = _find_model(value.get("model"))
-    reported = (value.get("resolution"), value.get("ratio"))
-    return next((size for size, words in model.sizes.items() if words == reported), None) if model is not None else None
+    size_fields = (value.get("resolution"), value.get("ratio"))
+    return (
+        next((size for size, words in model.sizes.items() if words == size_fields), None) if model is not None else None
+    )

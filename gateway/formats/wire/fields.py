@@ -46,9 +46,9 @@ DATA_NAMES = frozenset(
 )  # fmt: skip
 """Fields with data of the client, a model or an earlier answer, in which an id is only text."""
 _CONTAINERS = (dict, list)
-_FOLDED = {fold_name(name): name for name in GOVERNED}
-_USUAL = PLAIN_NAMES - OUTPUT_LIMITS
-_SAME = 0.9
+_FOLDED_NAMES = {fold_name(name): name for name in GOVERNED}
+_USUAL_NAMES = PLAIN_NAMES - OUTPUT_LIMITS
+_SAME_RATIO = 0.9
 """The least similarity of a misspelt token limit. ``max_new_tokens`` and ``max_input_tokens`` are less similar."""
 
 
@@ -59,13 +59,13 @@ def parse_model(body: Body) -> str:
     limit, because the answer would be unlimited.
     """
     for name in body:
-        if name not in GOVERNED and name not in _USUAL:
+        if name not in GOVERNED and name not in _USUAL_NAMES:
             _check_spelling(name)
     model = body.get("model")
     if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
         return model
     if model is None or model == "":
-        raise refuse_missing(body, "model")
+        raise make_missing_error(body, "model")
     if not isinstance(model, str):
         raise InvalidRequest(f"'model' must be a string, not {name_json_type(model)}", param="model")
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
@@ -73,19 +73,19 @@ def parse_model(body: Body) -> str:
 
 def find_governed(name: str) -> str | None:
     """Return the field of ``GOVERNED`` that a tolerant server would read ``name`` as; None if there is none."""
-    return _FOLDED.get(fold_name(name))
+    return _FOLDED_NAMES.get(fold_name(name))
 
 
 def _check_spelling(name: str) -> None:
-    meant = find_governed(name)
-    if meant is not None:
+    known_name = find_governed(name)
+    if known_name is not None:
         pass
     elif name[:3].casefold() == "max":
-        meant = find_nearest(name.casefold(), OUTPUT_LIMITS, least=_SAME)
+        known_name = find_nearest(name.casefold(), OUTPUT_LIMITS, least=_SAME_RATIO)
     else:
         return
-    if meant is not None:
-        raise InvalidRequest(f"Unknown field {name!r}; did you mean '{meant}'?", param=name)
+    if known_name is not None:
+        raise InvalidRequest(f"Unknown field {name!r}; did you mean '{known_name}'?", param=name)
 
 
 def has_unusual_names(body: Body) -> bool:
@@ -106,18 +106,21 @@ def has_unusual_names(body: Body) -> bool:
     return False
 
 
-def refuse_missing(body: Body, name: str, what: str = "") -> InvalidRequest:
-    """Return the error for a missing required field. It names a similar field of ``body``. ``what``: a description."""
-    near = find_nearest(name, (known for known in body if known not in GOVERNED))
-    hint = "" if near is None else f". Unknown field {near!r}; did you mean '{name}'?"
-    return InvalidRequest(f"Missing required field '{name}'{what and f': {what}'}{hint}", param=name)
+def make_missing_error(body: Body, name: str, subject: str = "") -> InvalidRequest:
+    """Return the error for a missing required field.
+
+    The message names a similar field of ``body``, if there is one, and describes the field as ``subject``.
+    """
+    nearest = find_nearest(name, (field for field in body if field not in GOVERNED))
+    hint = "" if nearest is None else f". Unknown field {nearest!r}; did you mean '{name}'?"
+    return InvalidRequest(f"Missing required field '{name}'{subject and f': {subject}'}{hint}", param=name)
 
 
 def parse_prompt(body: Body, max_chars: int) -> str:
     """Return the required ``prompt``. Raises ``InvalidRequest`` if it is missing, blank or too long."""
     prompt = read_text(body, "prompt")
     if prompt is None:
-        raise refuse_missing(body, "prompt")
+        raise make_missing_error(body, "prompt")
     if not prompt.strip():
         raise InvalidRequest("'prompt' must not be empty", param="prompt")
     if len(prompt) > max_chars:

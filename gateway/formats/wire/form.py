@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
-_SHOWN_NAME = 64
+_MAX_EXCERPT_CHARS = 64
 _CHARSET = "_charset_"
 _INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
@@ -51,8 +51,8 @@ def parse_fields(form: ReceivedForm, kinds: FieldTypes) -> Body:
             body.setdefault(name, []).append(text)
             continue
         if name in body:
-            shown = name[:_SHOWN_NAME]
-            raise InvalidRequest(f"'{shown}' is there more than once", param=shown)
+            excerpt = name[:_MAX_EXCERPT_CHARS]
+            raise InvalidRequest(f"'{excerpt}' is there more than once", param=excerpt)
         value = _parse_value(name, text, kinds)
         if value is not None:
             body[name] = value
@@ -62,9 +62,9 @@ def parse_fields(form: ReceivedForm, kinds: FieldTypes) -> Body:
 def _check_name(name: str) -> None:
     """Raise ``InvalidRequest`` for field names that parsers interpret differently."""
     if not name.isprintable() or "\\" in name or name != name.strip():
-        shown = name[:_SHOWN_NAME]
+        excerpt = name[:_MAX_EXCERPT_CHARS]
         raise InvalidRequest(
-            f"The field name {shown!r} has control characters, a backslash or outer spaces in it", param=shown
+            f"The field name {excerpt!r} has control characters, a backslash or outer spaces in it", param=excerpt
         )
 
 
@@ -90,17 +90,19 @@ def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str
 
 def parse_files(form: ReceivedForm, field: str, maximum: int) -> tuple[Upload, ...]:
     """Return the files of ``field``. Raises ``InvalidRequest`` for more than ``maximum`` or for an empty file."""
-    found = tuple(file for file in form.files if file.field == field)
-    if len(found) > maximum:
+    files = tuple(file for file in form.files if file.field == field)
+    if len(files) > maximum:
         raise InvalidRequest(f"'{field}' takes at most {maximum} file{'s' if maximum > 1 else ''}", param=field)
-    empty = next((file for file in found if not file.size), None)
+    empty = next((file for file in files if not file.size), None)
     if empty is not None:
         raise InvalidRequest(f"'{field}' is an empty file", param=field)
-    return found
+    return files
 
 
 def check_files(form: ReceivedForm, fields: Collection[str]) -> None:
     """Raise ``InvalidRequest`` for a file in a field that takes none."""
-    stray = next((file.field for file in form.files if file.field not in fields), None)
-    if stray is not None:
-        raise InvalidRequest(f"'{stray[:_SHOWN_NAME]}' takes no file", param=stray[:_SHOWN_NAME])
+    unknown_field = next((file.field for file in form.files if file.field not in fields), None)
+    if unknown_field is not None:
+        raise InvalidRequest(
+            f"'{unknown_field[:_MAX_EXCERPT_CHARS]}' takes no file", param=unknown_field[:_MAX_EXCERPT_CHARS]
+        )

@@ -57,12 +57,12 @@ def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
         raise InvalidRequest("The request body must be a JSON object")
     if containers > MAX_DEPTH:
         _check_depth(value)
-    written = orjson.dumps(value) if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else b""
+    canonical = orjson.dumps(value) if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else b""
     # A body that serializes to the same bytes, as most do, has lost no digit and has no duplicate key.
-    if written == raw:
+    if canonical == raw:
         return value
-    if written:
-        _check_duplicates(raw, written)
+    if canonical:
+        _check_duplicates(raw, canonical)
     return cast(dict[str, Any], exact_json.load_exactly(raw, value)) if exact else value
 
 
@@ -71,22 +71,22 @@ def _check_counts(raw: bytes) -> None:
 
     Strings are the odd-numbered pieces between quotes. No step holds the GIL for longer than parsing does.
     """
-    bare = b"".join(map(_strip_escapes, _cut(raw)))
-    if bare.count(b'"') > 2 * MAX_STRINGS:
+    text = b"".join(map(_strip_escapes, _split_pieces(raw)))
+    if text.count(b'"') > 2 * MAX_STRINGS:
         raise InvalidRequest(f"The request body holds more than {MAX_STRINGS} strings and keys")
-    outside = b"".join(bare.split(b'"')[::2])
-    if outside.count(b"{") + outside.count(b"[") > MAX_CONTAINERS:
+    outside_strings = b"".join(text.split(b'"')[::2])
+    if outside_strings.count(b"{") + outside_strings.count(b"[") > MAX_CONTAINERS:
         raise InvalidRequest(f"The request body holds more than {MAX_CONTAINERS} objects and arrays")
-    if outside.count(b",") > MAX_VALUES:
+    if outside_strings.count(b",") > MAX_VALUES:
         raise InvalidRequest(f"The request body holds more than {MAX_VALUES} values")
 
 
-def _cut(raw: bytes) -> Iterator[bytes]:
+def _split_pieces(raw: bytes) -> Iterator[bytes]:
     """Yield ``raw`` in pieces that never end within an escape."""
     start = 0
     while start < len(raw):
-        found = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
-        end = found.end() if found else len(raw)
+        match = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
+        end = match.end() if match else len(raw)
         yield raw[start:end]
         start = end
 
@@ -98,35 +98,37 @@ def _strip_escapes(piece: bytes) -> bytes:
 def _check_depth(value: dict[str, Any]) -> None:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        members = chain.from_iterable(each.values() if type(each) is dict else each for each in level)
+        members = chain.from_iterable(
+            container.values() if type(container) is dict else container for container in level
+        )
         level = [member for member in members if type(member) is dict or type(member) is list]
         if not level:
             return
     raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} deep")
 
 
-def _check_duplicates(raw: bytes, written: bytes) -> None:
-    """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``written``."""
+def _check_duplicates(raw: bytes, canonical: bytes) -> None:
+    """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``canonical``."""
     colons = raw.count(b":")
     if b"\\u003" in raw:  # some colons may be escaped
         escapes = raw.replace(b"\\\\", b"")
         colons += escapes.count(b"\\u003a") + escapes.count(b"\\u003A")
-    if colons != written.count(b":"):
+    if colons != canonical.count(b":"):
         raise InvalidRequest("The request body has a duplicate key", param=_find_duplicate(raw))
 
 
 def _find_duplicate(raw: bytes) -> str | None:
     """Return the first duplicate key of the outermost object; None if the duplicate is nested."""
-    seen: set[str] = set()
+    names: set[str] = set()
     depth = 0
     for match in re.finditer(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[{}\[\]]', raw, re.DOTALL):
         if match.group(1) is None:
             depth += 1 if match.group() in b"{[" else -1
         elif match.group(2) and depth == 1:
             name: str = orjson.loads(match.group(1))
-            if name in seen:
+            if name in names:
                 return name
-            seen.add(name)
+            names.add(name)
     return None
 
 

@@ -41,10 +41,10 @@ class Form:
 
 @frozen(eq=False)
 class Inline:
-    """A file as a string in a JSON body: the text ``before``, followed by the file in base64."""
+    """A file as a string in a JSON body: the text ``prefix``, followed by the file in base64."""
 
     upload: Upload
-    before: str = ""
+    prefix: str = ""
 
 
 @frozen(eq=False)
@@ -63,12 +63,15 @@ def build_data_url(upload: Upload) -> Inline:
     return Inline(upload, f"data:{upload.media_type};base64,")
 
 
-def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
-    """Return the encoded body and its Content-Type. ``mark``, a word that no file contains, goes into the boundary."""
+def build_payload(body: Payload, boundary_mark: str) -> tuple[bytes | Content, str]:
+    """Return the encoded body and its Content-Type.
+
+    ``boundary_mark`` is a word that no file contains. It goes into the boundary of a form.
+    """
     if isinstance(body, RawFile):
         return Content((FilePiece(body.upload),)), _find_type(body.upload)
     if isinstance(body, Form):
-        boundary = _find_boundary(body, mark)
+        boundary = _find_boundary(body, boundary_mark)
         return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
         return orjson.dumps(body), JSON
@@ -83,7 +86,7 @@ def _build_around_files(body: Body) -> Content:
         if not isinstance(value, Inline):
             return exact_json.write_number(value)
         files.append(value.upload)
-        return orjson.Fragment(orjson.dumps(value.before)[:-1] + _PLACEHOLDER + b'"')
+        return orjson.Fragment(orjson.dumps(value.prefix)[:-1] + _PLACEHOLDER + b'"')
 
     try:
         first, *texts = orjson.dumps(body, default=leave_placeholder).split(_PLACEHOLDER)
@@ -95,9 +98,9 @@ def _build_around_files(body: Body) -> Content:
     return Content(tuple(pieces))
 
 
-def _find_boundary(form: Form, mark: str) -> str:
+def _find_boundary(form: Form, boundary_mark: str) -> str:
     """Return a boundary that none of the form's texts contains."""
-    boundary = f"gateway-{mark}"
+    boundary = f"gateway-{boundary_mark}"
     texts = [_write_text(value) for _, value in _list_fields(form)]
     while any(boundary in text for text in texts):
         boundary += "-"
@@ -106,10 +109,10 @@ def _find_boundary(form: Form, mark: str) -> str:
 
 def _list_fields(form: Form) -> Iterator[tuple[str, object]]:
     for name, value in form.fields.items():
-        several = isinstance(value, list)
-        for one in value if several else (value,):
-            if one is not None:
-                yield f"{name}[]" if several else name, one
+        is_list = isinstance(value, list)
+        for member in value if is_list else (value,):
+            if member is not None:
+                yield f"{name}[]" if is_list else name, member
 
 
 def _build_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:

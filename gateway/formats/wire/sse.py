@@ -39,75 +39,77 @@ class EventTooLong(Exception):
 class SseSplitter:
     """Splits a stream into whole events without changing a byte, in time linear in its length.
 
-    ``limit``: maximum bytes of an event. ``waiting``: whether an event is incomplete. ``noise``: total bytes of events
-    without data, counted by the code that parses the events.
+    Attributes:
+        limit: maximum bytes of an event.
+        has_pending: an event is incomplete.
+        noise: total bytes of events without data, counted by the code that parses the events.
     """
 
-    __slots__ = ("_commas", "_containers", "_held", "_lf_only", "_limit", "_lines", "noise", "waiting")
+    __slots__ = ("_buffer", "_commas", "_containers", "_lf_only", "_limit", "_lines", "has_pending", "noise")
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
-        self.waiting = False
+        self.has_pending = False
         self.noise = 0
         self._limit = limit
         self._lf_only = True  # whether every line so far ended in LF
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._lines = self._containers = self._commas = 0
 
     @property
     def held_bytes(self) -> int:
-        return len(self._held)
+        return len(self._buffer)
 
     def split(self, data: bytes) -> list[bytes]:
         """Return the events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
         # Fast path: a piece is usually exactly one event with LF line ends.
-        if data.endswith(_END) and data.find(_END, 0, -1) < 0 and _CR not in data and not self.waiting:
+        if data.endswith(_END) and data.find(_END, 0, -1) < 0 and _CR not in data and not self.has_pending:
             return [data]
         if _CR in data:
             self._lf_only = False
             # Fast path for providers with CRLF line ends, such as Google.
-            if data.endswith(_CRLF_END) and data.count(b"\r") == data.count(b"\n") == 2 and not self.waiting:  # noqa: PLR2004
+            if data.endswith(_CRLF_END) and data.count(b"\r") == data.count(b"\n") == 2 and not self.has_pending:  # noqa: PLR2004
                 return [data]
-        look = 0
-        if self.waiting:
-            look = self._hold(data)
-            if look < 0:
+        search_start = 0
+        if self.has_pending:
+            search_start = self._hold(data)
+            if search_start < 0:
                 return []
             data = self.take()
         events: list[bytes] = []
         start = 0
         if self._lf_only:
-            while (end := data.find(_END, look) + 2) > 1:
+            while (end := data.find(_END, search_start) + 2) > 1:
                 events.append(data[start:end])
-                start = look = end
+                start = search_start = end
         else:
-            for found in _EVENT_END.finditer(data, look):
-                events.append(data[start : found.end()])
-                start = found.end()
+            for match in _EVENT_END.finditer(data, search_start):
+                events.append(data[start : match.end()])
+                start = match.end()
         if start < len(data):
             self._hold(data[start:])
         return events
 
     def take(self) -> bytes:
-        held, self._held = bytes(self._held), bytearray()
-        self.waiting = False
+        data, self._buffer = bytes(self._buffer), bytearray()
+        self.has_pending = False
         self._lines = self._containers = self._commas = 0
-        return held
+        return data
 
     def _hold(self, data: bytes) -> int:
         """Append ``data`` to the incomplete event. Return the offset to search for its end; -1 if still incomplete."""
-        held = self._held
-        look = max(0, len(held) - _LOOK_BACK)
-        held += data
-        self.waiting = True
-        if len(held) > _LARGE_BYTES:
+        buffer = self._buffer
+        search_start = max(0, len(buffer) - _LOOK_BACK)
+        buffer += data
+        self.has_pending = True
+        if len(buffer) > _LARGE_BYTES:
             self._count(data)
         if (
-            held.find(_END, look) >= 0
+            buffer.find(_END, search_start) >= 0
             if self._lf_only
-            else _has_line_end(held[look:]) and _EVENT_END.search(held, look)
+            else _has_line_end(buffer[search_start:]) and _EVENT_END.search(buffer, search_start)
         ):
-            return look
-        if len(held) > self._limit:
+            return search_start
+        if len(buffer) > self._limit:
             raise EventTooLong("The provider sent an event without an end")
         return -1
 
@@ -142,11 +144,11 @@ def has_match(pattern: re.Pattern[bytes], literal: bytes, data: bytes) -> bool:
 
     A regular expression alone would take ten times as long for megabytes, and block all threads meanwhile.
     """
-    at = data.find(literal)
-    while at >= 0:
-        if pattern.match(data, at):
+    position = data.find(literal)
+    while position >= 0:
+        if pattern.match(data, position):
             return True
-        at = data.find(literal, at + 1)
+        position = data.find(literal, position + 1)
     return False
 
 
@@ -160,18 +162,18 @@ def parse_data(event: bytes) -> bytes | None:
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]
     if event.startswith(b"event: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 3 and b"\r" not in event:  # noqa: PLR2004
-        at = event.find(b"\ndata: ")
-        if at > 0:
-            return event[at + 7 : -2]
+        position = event.find(b"\ndata: ")
+        if position > 0:
+            return event[position + 7 : -2]
     if event.startswith(b"data: ") and event.endswith(b"\r\n\r\n") and event.count(b"\n") == event.count(b"\r") == 2:  # noqa: PLR2004
         return event[6:-4]
     if b"data" not in event:
         return None
-    found = []
+    lines = []
     if b"\r" in event:
         event = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     for line in event.split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"data":
-            found.append(value.removeprefix(b" "))
-    return b"\n".join(found) if found else None
+            lines.append(value.removeprefix(b" "))
+    return b"\n".join(lines) if lines else None

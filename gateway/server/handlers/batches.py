@@ -25,7 +25,7 @@ async def get_batches(request: web.Request) -> web.Response:
     limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, PREFIX)
     wanted = BatchFilter(request[CALLER].account.id, PREFIX, after=after)
     found = await request.app[SERVICES].batches.list_batches(wanted, limit + 1)
-    body = build_list([build_batch(batch) for batch in found[:limit]], more=len(found) > limit)
+    body = build_list([build_batch(batch) for batch in found[:limit]], has_more=len(found) > limit)
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
 
 

@@ -83,7 +83,7 @@ async def get_files(request: web.Request) -> web.Response:
     wanted = _read_page(request)
     found = await request.app[SERVICES].files.files.list_files(attrs.evolve(wanted, limit=wanted.limit + 1))
     page = [build_file(file) for file in found[: wanted.limit]]
-    return _answer(request, build_list(page, more=len(found) > len(page)))
+    return _answer(request, build_list(page, has_more=len(found) > len(page)))
 
 
 def _read_page(request: web.Request) -> FileFilter:

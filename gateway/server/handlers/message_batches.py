@@ -35,7 +35,7 @@ async def get_message_batches(request: web.Request) -> web.Response:
     wanted = BatchFilter(request[CALLER].account.id, MESSAGES_PREFIX, after=after, before=before)
     found = list(await request.app[SERVICES].batches.list_batches(wanted, limit + 1))
     page = found[:limit]
-    body = build_page(page if before is None else page[::-1], find_origin(request), more=len(found) > limit)
+    body = build_page(page if before is None else page[::-1], find_origin(request), has_more=len(found) > limit)
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
 
 

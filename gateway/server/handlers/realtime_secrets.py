@@ -19,7 +19,7 @@ from gateway.server.request_body import read_json
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
     """Create a client secret. Settings that are not allowed are refused here, and again when a session begins."""
     caller, services = request[CALLER], request.app[SERVICES]
-    secret_request = parse_secret_request(await read_json(request), flat=flat)
+    secret_request = parse_secret_request(await read_json(request), is_flat=flat)
     if not caller.key.id:
         raise InvalidRequest("A client secret needs an API key", should_retry=False)
     await services.billing.quota.check_rate(caller)

@@ -55,7 +55,7 @@ async def get_videos(request: web.Request) -> web.Response:
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[SERVICES].videos.jobs.store.list_videos(wanted, limit + 1)
     page = _limit_page(found[:limit])
-    return _answer(request, build_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
+    return _answer(request, build_videos(page, partial(find_status_words, request), has_more=len(found) > len(page)))
 
 
 def _limit_page(found: Sequence[VideoJob]) -> Sequence[VideoJob]:

@@ -27,7 +27,7 @@ NESTED = st.recursive(
 def find_fields(body: dict[str, Any]) -> tuple[str | None, str | None]:
     """The fields that are refused, by each of the two checks."""
     found: list[str | None] = []
-    checks: tuple[Callable[[], object], ...] = (lambda: check_fields(body, sized=False), lambda: check_size(body))
+    checks: tuple[Callable[[], object], ...] = (lambda: check_fields(body, has_size=False), lambda: check_size(body))
     for check in checks:
         try:
             check()
@@ -39,7 +39,7 @@ def find_fields(body: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 def test_fields_that_say_nothing_of_it_are_taken() -> None:
-    check_fields(HARMLESS, sized=True)
+    check_fields(HARMLESS, has_size=True)
     check_size(HARMLESS)
 
 
@@ -52,7 +52,7 @@ def test_how_many_is_said_as_n(name: str) -> None:
 def test_how_large_is_said_as_size(name: str) -> None:
     assert find_fields({name: 1024}) == (None, name)
     with pytest.raises(InvalidRequest, match="'size'"):
-        check_fields({"size": "64x64", name: 1024}, sized=True)
+        check_fields({"size": "64x64", name: 1024}, has_size=True)
 
 
 @table_rows("name", ["BATCH_SIZE", "batchSize", "Num-Images", "numberOfImages", "NumImages"])
@@ -65,7 +65,7 @@ def test_a_spelling_hides_no_number(name: str) -> None:
 def test_the_conventions_own_fields_have_one_spelling(name: str) -> None:
     """Servers that take any find two fields of one name, and go by the last."""
     with pytest.raises(InvalidRequest, match=r"Unknown field .*; did you mean") as refused:
-        check_fields({"n": 1, name: 2}, sized=False)
+        check_fields({"n": 1, name: 2}, has_size=False)
     assert refused.value.param == name
 
 
@@ -84,10 +84,10 @@ def test_objects_are_looked_into(body: dict[str, Any], found: tuple[str | None, 
 
 
 def test_a_shape_is_taken_of_models_that_take_no_size() -> None:
-    check_size({"aspect_ratio": "16:9"}, shaped=True)
+    check_size({"aspect_ratio": "16:9"}, needs_shape=True)
     for body in ({"resolution": "2k"}, {"aspectRatio": "16:9"}, {"x": {"aspect_ratio": "16:9"}}):
         with pytest.raises(InvalidRequest):
-            check_size(body, shaped=True)
+            check_size(body, needs_shape=True)
 
 
 @given(st.dictionaries(st.text(max_size=8), NESTED, max_size=4))

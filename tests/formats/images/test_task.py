@@ -10,8 +10,8 @@ from gateway.domain.image import Image
 from gateway.domain.usage import MAX_IMAGES
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.images.task import (
-    LONGEST_WAIT_S,
     MAX_INVALID_POLLS,
+    MAX_WAIT_S,
     ImageTask,
     build_images,
     check_expressible,
@@ -30,7 +30,7 @@ PNG = draw()
 def test_a_task_is_asked_after_less_and_less_often() -> None:
     task = ImageTask("/tasks", 1.0)
     asks = [task.follow("t-1"), *(task.build_poll_request() for _ in range(4))]
-    assert [provider_request.wait_s for provider_request in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
+    assert [provider_request.wait_s for provider_request in asks] == [1.0, 1.5, 2.25, MAX_WAIT_S, MAX_WAIT_S]
     assert {
         (provider_request.method, provider_request.path, provider_request.repeatable, provider_request.body)
         for provider_request in asks
@@ -133,15 +133,15 @@ def test_a_field_of_a_form_is_what_it_reads_as(value: Any, read: Any) -> None:
 )
 def test_what_no_task_has_words_for_is_refused_by_name(call: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        check_expressible(call, takes=False, needs=False)
+        check_expressible(call, takes_image=False, needs_image=False)
     assert refused.value.param == param
 
 
 def test_an_editor_wants_a_image() -> None:
     with pytest.raises(InvalidRequest, match="only edits"):
-        check_expressible(image_call(), takes=True, needs=True)
-    check_expressible(image_call(files=(upload(PNG),)), takes=True, needs=True)
-    check_expressible(image_call(background="opaque", quality="high"), takes=False, needs=False)
+        check_expressible(image_call(), takes_image=True, needs_image=True)
+    check_expressible(image_call(files=(upload(PNG),)), takes_image=True, needs_image=True)
+    check_expressible(image_call(background="opaque", quality="high"), takes_image=False, needs_image=False)
 
 
 def test_a_format_is_one_that_can_be_had() -> None:

@@ -51,7 +51,7 @@ def test_a_transcript_may_be_paid_by_the_second() -> None:
 def test_the_end_of_a_response_tells_its_failure() -> None:
     response = {"id": "r", "status": "failed", "status_details": {"error": {"message": "Broken."}}, "usage": None}
     assert wire.parse_response_end({"response": response}) == wire.ResponseEnd(
-        "r", "failed", None, "Broken.", whole=False
+        "r", "failed", None, "Broken.", is_complete=False
     )
 
 
@@ -75,7 +75,7 @@ def test_no_event_is_a_bug(event: dict[str, Any], kind: str) -> None:
     conversation.note_provider(event)
     conversation.note_output(event, wire.OutputMeter())
     end = wire.parse_response_end(event)
-    conversation.note_end(conversation.mark(event), end, end.usage or wire.estimate_transcript(event, 5))
+    conversation.note_end(conversation.mark_prompt(event), end, end.usage or wire.estimate_transcript(event, 5))
     assert ADDED <= conversation.estimate_prompt(event) <= conversation.bound_prompt(event)
     assert 0 < conversation.find_output_limit(event) <= wire.MAX_ANSWER
     wire.find_cause(event)
@@ -108,7 +108,7 @@ def test_what_a_response_has_used_is_the_next_ones_prompt() -> None:
     conversation = wire.Conversation()
     conversation.note_client(append(SECOND))
     conversation.note_client(ITEM)
-    end(conversation, conversation.mark(CREATE))
+    end(conversation, conversation.mark_prompt(CREATE))
     assert conversation.estimate_prompt() == ADDED + 30
 
 
@@ -128,13 +128,13 @@ def test_a_response_that_has_not_read_the_conversation_does_not_say_its_size(
     conversation.note_client(append(SECOND))
     conversation.note_client(ITEM)
     before = conversation.estimate_prompt()
-    end(conversation, conversation.mark(asked), **response)
+    end(conversation, conversation.mark_prompt(asked), **response)
     assert conversation.estimate_prompt() == before + added
 
 
 def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
     conversation = wire.Conversation()
-    mark = conversation.mark(CREATE)
+    mark = conversation.mark_prompt(CREATE)
     image = {"type": "conversation.item.create", "item": {"content": [{"image_url": "https://up/x.png"}]}}
     for event in (ITEM, append(SECOND), image):
         conversation.note_client(event)
@@ -142,11 +142,11 @@ def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
     end(conversation, mark)
     assert conversation.estimate_prompt() == before + 30
     assert conversation.reads_more
-    begun = conversation.mark(None)  # by the provider: whether it has read the items is not known
+    begun = conversation.mark_prompt(None)  # by the provider: whether it has read the items is not known
     end(conversation, begun)
     assert conversation.estimate_prompt() == before + 30 - 10
     assert conversation.reads_more
-    end(conversation, conversation.mark(CREATE))
+    end(conversation, conversation.mark_prompt(CREATE))
     assert (conversation.estimate_prompt(), conversation.reads_more) == (ADDED + 30, False)
 
 

@@ -36,7 +36,7 @@ def test_every_part_that_names_a_file_is_found_and_nothing_else() -> None:
         ],
         "tools": [{"type": "code_interpreter", "container": {"file_id": ID}}],
     }
-    assert {named.where for named in list_files(body)} == {
+    assert {named.param for named in list_files(body)} == {
         "messages[0].content[0].file.file_id",
         "messages[2].content[0].source.file_id",
         "input[0].content[0].file_id",

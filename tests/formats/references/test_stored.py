@@ -75,7 +75,7 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
 @table_rows(("body", "field", "where"), NAMED, ids=[where for _, _, where in NAMED])
 def test_every_id_is_found_with_its_place(body: dict[str, Any], field: str, where: str) -> None:
     (found,) = list_stored_references(body, items="input" in body)
-    assert (found.field, found.where) == (field, where)
+    assert (found.field, found.param) == (field, where)
     assert found.id == "x" or field == "file_uri"
 
 
@@ -102,7 +102,7 @@ def test_an_item_that_is_hardly_more_than_its_id_names_what_is_kept(
     item: dict[str, Any], reported: bool | None
 ) -> None:
     found = list_stored_references({"model": "m", "input": [{"role": "user", "content": "hi"}, item]}, items=True)
-    assert [(one.id, one.where, one.given) for one in found] == (
+    assert [(one.id, one.param, one.has_content) for one in found] == (
         [] if reported is None else [("x", "input[1]", reported)]
     )
 
@@ -144,9 +144,16 @@ def test_ids_of_an_answer_are_those_that_a_later_request_may_name() -> None:
         None,
         {"id": 5},
     ]
-    assert list_created_ids({"output": output}, kept=True) == ["rs_1", "rs_2", "ci_1", "cntr_1", "msg_1", "mcpr_1"]
-    assert list_created_ids({"output": output}, kept=False) == ["rs_2", "cntr_1", "mcpr_1"]
-    assert list_created_ids({"output": "none"}, kept=True) == []
+    assert list_created_ids({"output": output}, keeps_answer=True) == [
+        "rs_1",
+        "rs_2",
+        "ci_1",
+        "cntr_1",
+        "msg_1",
+        "mcpr_1",
+    ]
+    assert list_created_ids({"output": output}, keeps_answer=False) == ["rs_2", "cntr_1", "mcpr_1"]
+    assert list_created_ids({"output": "none"}, keeps_answer=True) == []
 
 
 @table_rows("item_id", [None, ["msg_1"], {"id": "msg_1"}, 5])
@@ -154,7 +161,7 @@ def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: An
     found = list_stored_references(
         {"input": [{"type": "item_reference", "id": item_id, "item_id": "msg_1"}]}, items=True
     )
-    assert [(one.field, one.where, one.given) for one in found] == [("item_reference", "input[0]", False)]
+    assert [(one.field, one.param, one.has_content) for one in found] == [("item_reference", "input[0]", False)]
 
 
 @table_rows(

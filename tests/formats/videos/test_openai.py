@@ -106,11 +106,11 @@ def test_build_video_shows_nothing_internal() -> None:
 
 def test_build_videos_names_the_ends_of_a_page() -> None:
     other = attrs.evolve(JOB, id="video_2")
-    page = videos.build_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
+    page = videos.build_videos([JOB, other], lambda one: "openai" if one is other else "spec", has_more=True)
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", "video_1", "video_2", True)
     assert page["data"] == [videos.build_video(JOB, "spec"), videos.build_video(other, "openai")]
     empty: dict[str, Any] = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-    assert videos.build_videos([], lambda _: "spec", more=False) == empty
+    assert videos.build_videos([], lambda _: "spec", has_more=False) == empty
 
 
 def test_build_deleted_says_what_is_deleted() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import (
     MAX_MODEL_LENGTH,
+    make_missing_error,
     name_json_type,
     parse_flag,
     parse_integer,
@@ -18,7 +19,6 @@ from gateway.formats.wire.fields import (
     parse_number,
     parse_object,
     read_text,
-    refuse_missing,
 )
 from tests.support.table_rows import table_rows
 
@@ -125,7 +125,7 @@ def test_fields_of_other_servers_are_no_misspelling(name: str) -> None:
     ],
 )
 def test_a_missing_field_is_named_with_the_field_that_misspells_it(body: dict[str, Any], name: str, hint: str) -> None:
-    error = refuse_missing(body, name)
+    error = make_missing_error(body, name)
     assert (error.message, error.param) == (f"Missing required field '{name}'{hint}", name)
 
 

@@ -151,7 +151,7 @@ PLACED = st.recursive(
 def unfold(value: Any) -> Any:
     """The same with its files in it as strings."""
     if isinstance(value, Inline):
-        return value.before + base64.b64encode(data_of(value.upload)).decode()
+        return value.prefix + base64.b64encode(data_of(value.upload)).decode()
     if isinstance(value, dict):
         return {key: unfold(inner) for key, inner in value.items()}
     return [unfold(inner) for inner in value] if isinstance(value, list) else value

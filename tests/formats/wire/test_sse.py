@@ -28,9 +28,9 @@ def test_events_and_what_waits_are_what_came_at_any_cut(data: bytes, marks: list
     events: list[bytes] = []
     for piece in cut(data, marks):
         events += splitter.split(piece)
-    assert splitter.waiting == (b"".join(events) != data)
+    assert splitter.has_pending == (b"".join(events) != data)
     assert b"".join(events) + splitter.take() == data
-    assert not splitter.waiting
+    assert not splitter.has_pending
 
 
 @given(st.lists(LINES, max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 400), max_size=8))
@@ -83,7 +83,7 @@ def test_a_limit_is_the_splitters_own() -> None:
 def test_a_long_event_is_looked_at_once_in_however_many_pieces_it_comes() -> None:
     """Told by what is searched: its size at the most, and a few bytes before each piece."""
     splitter = SseSplitter()
-    held = splitter._held = Counted()
+    held = splitter._buffer = Counted()
     piece = b"x" * 1_000
     for _ in range(2_000):
         splitter.split(piece)

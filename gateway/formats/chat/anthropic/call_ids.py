@@ -30,46 +30,46 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return an unstreamed answer and its usage. Tool call ids that the history has are replaced."""
     usage = parse_passed_answer(raw, inference, secrets)
-    if _CALL not in raw or not (used := find_used_ids(inference)):
+    if _CALL not in raw or not (used_ids := find_used_ids(inference)):
         return raw, usage
     message = exact_json.loads(raw)
-    changed = [_rename(block, used) for block in list_objects(message["content"])]
-    return exact_json.dumps(message) if any(changed) else raw, usage
+    changes = [_rename(block, used_ids) for block in list_objects(message["content"])]
+    return exact_json.dumps(message) if any(changes) else raw, usage
 
 
 def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
     """Return the passthrough of a stream. It checks call ids only if the history has tool calls."""
-    used = find_used_ids(inference)
-    return _UniqueCalls(inference, secrets, used) if used else MessagesPassthrough(inference, secrets)
+    used_ids = find_used_ids(inference)
+    return _UniqueCalls(inference, secrets, used_ids) if used_ids else MessagesPassthrough(inference, secrets)
 
 
 class _UniqueCalls(MessagesPassthrough):
     """Replaces the ids of a stream's tool calls that are in ``used``."""
 
-    __slots__ = ("_used",)
+    __slots__ = ("_used_ids",)
 
-    def __init__(self, inference: InferenceRequest, secrets: Secrets, used: set[str]) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets, used_ids: set[str]) -> None:
         super().__init__(inference, secrets)
-        self._used = used
+        self._used_ids = used_ids
 
     def feed(self, data: bytes) -> bytes:
         return self._feed_slowly(data) if _CALL in data else super().feed(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        passed = super()._judge(event, payload)
-        if not passed or _CALL not in payload:
-            return passed
+        event_passes = super()._judge(event, payload)
+        if not event_passes or _CALL not in payload:
+            return event_passes
         value = as_object(loads_or_none(payload, exact=True))
-        if not _rename(as_object(value.get("content_block")), self._used):
-            return passed
+        if not _rename(as_object(value.get("content_block")), self._used_ids):
+            return event_passes
         return b"event: content_block_start\ndata: " + exact_json.dumps(value) + b"\n\n"
 
 
-def _rename(block: Body, used: set[str]) -> bool:
-    """Give a tool call an id that is not in ``used``, and add the id there. Return whether the id changed."""
-    before = as_text(block.get("id"))
-    if block.get("type") != "tool_use" or not before:
+def _rename(block: Body, used_ids: set[str]) -> bool:
+    """Give a tool call an id that is not in ``used_ids``, and add the id there. Return whether the id changed."""
+    original_id = as_text(block.get("id"))
+    if block.get("type") != "tool_use" or not original_id:
         return False
-    block["id"] = name = find_unused_id(before, used)
-    used.add(name)
-    return name != before
+    block["id"] = name = find_unused_id(original_id, used_ids)
+    used_ids.add(name)
+    return name != original_id

@@ -29,18 +29,21 @@ _DELTAS: Mapping[str, bytes] = {
 class Block:
     """One content block under construction.
 
-    ``start``: the block as written at its start. ``deltas``: those that the writer has not taken yet. ``shown``: the
-    writer has written the start. ``waiting`` and ``kept``: approximate bytes of ``deltas``, and of the block with its
-    ``arguments``.
+    Attributes:
+        start: the block as written at its start.
+        deltas: deltas that the writer has not taken yet.
+        is_started: the writer has written ``start``.
+        pending_bytes: approximate bytes of ``deltas``.
+        kept_bytes: approximate bytes of the block with its ``arguments``.
     """
 
     start: dict[str, Any]
     deltas: list[dict[str, Any]] = attrs.Factory(list)
     arguments: list[str] = attrs.Factory(list)
-    over: bool = False
-    shown: bool = False
-    waiting: int = 0
-    kept: int = 0
+    is_complete: bool = False
+    is_started: bool = False
+    pending_bytes: int = 0
+    kept_bytes: int = 0
 
     @property
     def kind(self) -> object:
@@ -82,7 +85,7 @@ class ContentBlockBuilder:
             case chat.ReasoningSignature(choice=0):
                 self._sign(event.signature)
             case chat.RedactedReasoning(choice=0):
-                self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
+                self._begin(Block({"type": "redacted_thinking", "data": event.data}, is_complete=True))
             case chat.ToolCallStart(choice=0):
                 self._call(event)
             case chat.ToolCallDelta(choice=0) if event.arguments:
@@ -102,28 +105,28 @@ class ContentBlockBuilder:
             return event.text if event.choice == 0 and block.start["type"] == "thinking" else ""
         if type(event) is not chat.ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
             return ""
-        self._keep(block, event.arguments)
+        self._keep_arguments(block, event.arguments)
         return event.arguments
 
     def take(self, block: Block) -> list[dict[str, Any]]:
-        self.held -= block.waiting
-        block.waiting = 0
-        taken, block.deltas = block.deltas, []
-        return taken
+        self.held -= block.pending_bytes
+        block.pending_bytes = 0
+        deltas, block.deltas = block.deltas, []
+        return deltas
 
     def drop(self) -> None:
         block = self.blocks.popleft()
-        self.held -= block.waiting + block.kept
+        self.held -= block.pending_bytes + block.kept_bytes
 
     def close(self) -> None:
         self.head = b""
         for block in self.blocks:
-            block.over = True
+            block.is_complete = True
         self._calls.clear()
 
     def _append(self, block: Block, delta: dict[str, Any], text: str) -> None:
         block.deltas.append(delta)
-        block.waiting += _DELTA_BYTES + len(text)
+        block.pending_bytes += _DELTA_BYTES + len(text)
         self.held += _DELTA_BYTES + len(text)
 
     def _continue_thought(self) -> Block:
@@ -134,45 +137,45 @@ class ContentBlockBuilder:
     def _sign(self, signature: str) -> None:
         block = self._continue_thought()
         self._append(block, {"type": "signature_delta", "signature": signature}, signature)
-        block.over = True
+        block.is_complete = True
         self._signature = signature
 
     def _continue(self, start: dict[str, Any]) -> Block:
         if self.blocks:
             last = self.blocks[-1]
-            if last.kind == start["type"] and not last.over:
+            if last.kind == start["type"] and not last.is_complete:
                 return last
         return self._begin(Block(start))
 
     def _begin(self, block: Block) -> Block:
         if self.blocks:
             last = self.blocks[-1]
-            last.over = last.kind != "tool_use" or _is_whole(last.arguments)
+            last.is_complete = last.kind != "tool_use" or _is_whole(last.arguments)
         self.blocks.append(block)
-        block.kept += _BLOCK_BYTES + len(block.start.get("data", ""))
-        self.held += block.kept
+        block.kept_bytes += _BLOCK_BYTES + len(block.start.get("data", ""))
+        self.held += block.kept_bytes
         return block
 
     def _call(self, event: chat.ToolCallStart) -> None:
         # Gemini signs tool calls, which have no signature here. If the answer has reasoning, a further thinking block
         # carries the call's signature.
-        signed = chat.GEMINI_PREFIX + (event.signature or "")
-        if event.signature and self._signature is not None and signed != self._signature:
-            self._sign(signed)
+        signature = chat.GEMINI_PREFIX + (event.signature or "")
+        if event.signature and self._signature is not None and signature != self._signature:
+            self._sign(signature)
         name = event.id or f"toolu_{self._name}_{event.index}"
         self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
         self.called = True
 
     def _add_arguments(self, event: chat.ToolCallDelta) -> None:
         block = self._calls.get(event.index)
-        if block is not None and not block.over:
-            self._keep(block, event.arguments)
+        if block is not None and not block.is_complete:
+            self._keep_arguments(block, event.arguments)
             self._append(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
 
-    def _keep(self, block: Block, arguments: str) -> None:
+    def _keep_arguments(self, block: Block, arguments: str) -> None:
         if arguments:
             block.arguments.append(arguments)
-            block.kept += _PIECE_BYTES + len(arguments)
+            block.kept_bytes += _PIECE_BYTES + len(arguments)
             self.held += _PIECE_BYTES + len(arguments)
 
 

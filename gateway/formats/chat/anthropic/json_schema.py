@@ -12,7 +12,18 @@ from gateway.formats.chat.model import Json
 
 _SCHEMAS = frozenset({"properties", "$defs", "definitions"})
 _LISTS = frozenset({"anyOf", "allOf", "oneOf"})
-_KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
+_STRICT_KEYWORDS = _SCHEMAS | {
+    "anyOf",
+    "allOf",
+    "items",
+    "type",
+    "$ref",
+    "enum",
+    "const",
+    "description",
+    "title",
+    "required",
+}
 _NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
 """Dropped keywords: they restrict nothing, or this module sets them itself."""
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
@@ -20,24 +31,24 @@ _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostnam
 
 def narrow_schema(schema: Json) -> dict[str, Any]:
     """Return a supported copy of ``schema``, with its unsupported keywords as text in the description."""
-    narrowed: dict[str, Any] = {}
+    narrow: dict[str, Any] = {}
     dropped: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _NOTES:
             continue
         if name == "oneOf" and "anyOf" not in schema:
-            narrowed["anyOf"] = _narrow(name, value)
+            narrow["anyOf"] = _narrow(name, value)
         elif _is_taken(name, value):
-            narrowed[name] = _narrow(name, value)
+            narrow[name] = _narrow(name, value)
         else:
             dropped[name] = value
     if schema.get("type") == "object" or "properties" in schema:
-        narrowed["additionalProperties"] = False
+        narrow["additionalProperties"] = False
     if dropped:
         limits = exact_json.dumps(dropped).decode()
-        described = narrowed.get("description")
-        narrowed["description"] = f"{described}\n\n{limits}" if isinstance(described, str) and described else limits
-    return narrowed
+        description = narrow.get("description")
+        narrow["description"] = f"{description}\n\n{limits}" if isinstance(description, str) and description else limits
+    return narrow
 
 
 def _narrow(name: str, value: Any) -> Any:
@@ -53,4 +64,4 @@ def _is_taken(name: str, value: object) -> bool:
         return isinstance(value, str) and value in _FORMATS
     if name == "minItems":
         return value in (0, 1)
-    return name in _KEPT
+    return name in _STRICT_KEYWORDS

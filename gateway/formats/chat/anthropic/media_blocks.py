@@ -22,7 +22,7 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
             block: dict[str, Any] = {"type": "document", "source": _build_document(part)}
             return block | {"title": part.name} if part.name else block
         case "audio":
-            raise InvalidRequest("This provider accepts text, images and files, but no audio", param=part.where)
+            raise InvalidRequest("This provider accepts text, images and files, but no audio", param=part.param)
 
 
 def takes_media(part: MediaPart) -> bool:
@@ -41,9 +41,9 @@ def _split_data_url(part: MediaPart) -> MediaPart:
             continue
         head, comma, data = text[5:].partition(",")
         if not comma or not head.lower().endswith(";base64"):
-            raise InvalidRequest("A data: URL must hold base64", param=part.where)
+            raise InvalidRequest("A data: URL must hold base64", param=part.param)
         media_type = head.partition(";")[0].lower() or part.media_type
-        return MediaPart(part.kind, media_type=media_type, data=data, name=part.name, where=part.where)
+        return MediaPart(part.kind, media_type=media_type, data=data, name=part.name, param=part.param)
     return part
 
 
@@ -51,8 +51,8 @@ def _build_image(part: MediaPart) -> dict[str, Any]:
     if part.data is None:
         return _build_url(part)
     # The provider rejects an image whose media type does not match its content.
-    stated = "image/jpeg" if part.media_type == "image/jpg" else part.media_type
-    media_type = _sniff(part.data) or stated
+    standard_type = "image/jpeg" if part.media_type == "image/jpg" else part.media_type
+    media_type = _sniff(part.data) or standard_type
     if media_type not in _IMAGES:
         raise InvalidRequest("An image must be PNG, JPEG, GIF or WebP for this provider", param="messages")
     return {"type": "base64", "media_type": media_type, "data": part.data}
@@ -70,14 +70,14 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
         except UnicodeDecodeError:
             text = ""
         if not text.strip():
-            raise InvalidRequest("A text file must hold UTF-8 in base64", param=part.where)
+            raise InvalidRequest("A text file must hold UTF-8 in base64", param=part.param)
         return {"type": "text", "media_type": "text/plain", "data": text}
-    raise InvalidRequest("This provider accepts only PDF and text files", param=part.where)
+    raise InvalidRequest("This provider accepts only PDF and text files", param=part.param)
 
 
 def _build_url(part: MediaPart) -> dict[str, Any]:
     if not part.url:
-        raise InvalidRequest("An image or a file has neither data nor an address", param=part.where)
+        raise InvalidRequest("An image or a file has neither data nor an address", param=part.param)
     return {"type": "url", "url": part.url}
 
 

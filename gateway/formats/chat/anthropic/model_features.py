@@ -19,7 +19,7 @@ Reasoning counts towards ``max_tokens``, so tokens for reasoning are added if th
 MIN_BUDGET = 1_024
 _MAX_OUTPUT = 64_000
 """Maximum output tokens of the newest models with a token budget for reasoning."""
-_LEAST_TOP_P = 0.95
+_MIN_TOP_P = 0.95
 """Lowest ``top_p`` that is allowed together with reasoning."""
 
 _FAMILY = re.compile(r"opus|sonnet|haiku|fable|mythos")
@@ -41,54 +41,54 @@ class ClaudeFeatures:
     family: str | None = None
     version: tuple[int, int] | None = None
 
-    def _since(self, major: int, minor: int) -> bool:
+    def _is_at_least(self, major: int, minor: int) -> bool:
         return self.claude and (self.version is None or self.version >= (major, minor))
 
     @property
-    def adapts(self) -> bool:
-        return self._since(4, 6)
+    def thinks_adaptively(self) -> bool:
+        return self._is_at_least(4, 6)
 
     @property
     def budgets(self) -> bool:
         """Whether the model takes a token budget for reasoning; 4.6 is the last version that does."""
-        return not self._since(4, 7)
+        return not self._is_at_least(4, 7)
 
     @property
     def thinks_by_default(self) -> bool:
-        return self._since(5, 0)
+        return self._is_at_least(5, 0)
 
     @property
     def samples(self) -> bool:
         """Whether the model takes ``temperature``, ``top_p`` and ``top_k``; since 4.7 only defaults are accepted."""
-        return not self._since(4, 7)
+        return not self._is_at_least(4, 7)
 
     @property
     def excludes_top_p(self) -> bool:
-        return self._since(4, 0)
+        return self._is_at_least(4, 0)
 
     @property
     def prefills(self) -> bool:
-        return not self._since(4, 6)
+        return not self._is_at_least(4, 6)
 
     @property
     def takes_system_messages(self) -> bool:
         """Whether the model accepts system messages after the first message; older models answer 400."""
-        return self._since(4, 8)
+        return self._is_at_least(4, 8)
 
     @property
     def structures(self) -> bool:
         """Whether the model supports structured outputs: ``output_config.format`` and strict tools."""
-        return self._since(4, 5)
+        return self._is_at_least(4, 5)
 
     @property
     def forces(self) -> bool:
-        since = {"opus": (5, 5), "sonnet": (5, 5), "fable": (5, 1), "mythos": (5, 1)}.get(self.family or "")
-        return since is None or self.version is None or self.version < since
+        first_versions = {"opus": (5, 5), "sonnet": (5, 5), "fable": (5, 1), "mythos": (5, 1)}.get(self.family or "")
+        return first_versions is None or self.version is None or self.version < first_versions
 
     @property
     def thinks_when_forced(self) -> bool:
         """Whether the model may think before a forced tool call; since 4.8 (langchain-aws, pull request 1141)."""
-        return self._since(4, 8)
+        return self._is_at_least(4, 8)
 
     @property
     def off(self) -> Literal["disabled", "between_tools"] | None:
@@ -128,7 +128,7 @@ def build_thinking(request: ChatRequest, features: ClaudeFeatures, *, may_budget
     if tokens is None and effort is None:
         room = EFFORT_TOKENS["high"] if features.thinks_by_default else 0
         return {"max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS + room}
-    if features.adapts and not (features.budgets and effort is None and may_budget):
+    if features.thinks_adaptively and not (features.budgets and effort is None and may_budget):
         return _build_effort(effort or _find_effort(tokens or 0), request.max_tokens, features)
     budget = tokens if tokens is not None else EFFORT_TOKENS[effort or "high"]
     return _build_budget(budget, request.max_tokens, may_budget=may_budget)
@@ -167,12 +167,12 @@ def _build_effort(effort: Effort, max_tokens: int | None, features: ClaudeFeatur
 
 def _find_effort(tokens: int) -> Effort:
     """Return the highest effort with a budget of at most ``tokens``; "low" if there is none."""
-    found: Effort = "low"
+    nearest: Effort = "low"
     steps: tuple[Effort, ...] = ("medium", "high", "xhigh", "max")
     for effort in steps:
         if EFFORT_TOKENS[effort] <= tokens:
-            found = effort
-    return found
+            nearest = effort
+    return nearest
 
 
 def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bo
         return {}
     temperature, top_p = request.temperature, request.top_p
     if thinks:
-        return {"top_p": top_p} if top_p is not None and top_p >= _LEAST_TOP_P else {}
+        return {"top_p": top_p} if top_p is not None and top_p >= _MIN_TOP_P else {}
     if temperature is not None and features.excludes_top_p:
         top_p = None
     sampling = {

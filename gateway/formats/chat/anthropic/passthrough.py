@@ -33,13 +33,13 @@ class MessagesPassthrough(PassthroughStream):
     ``events``: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
 
-    __slots__ = ("_begun_usage", "_buffer", "_finished", "_inference", "_usage")
+    __slots__ = ("_buffer", "_finished", "_inference", "_start_usage", "_usage")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
         self._buffer = HeadTailBuffer()
-        self._begun_usage: object = None
+        self._start_usage: object = None
         self._finished = False
         self._usage: Usage | None = None
 
@@ -51,13 +51,13 @@ class MessagesPassthrough(PassthroughStream):
             and data.endswith(_END)
             and b'"message_' not in data
             and b'"error"' not in data
-            and not self._splitter.waiting
+            and not self._splitter.has_pending
             and not self.closed
             and (data.isascii() or sse.is_utf8(data))
         ):
             ends = data.count(b"\n\n")
             if data.count(_NEXT_CONTENT) == ends - 1 and data.count(b"event:") == ends:
-                self._begun = True
+                self._started = True
                 self.events += ends
                 self._buffer.feed(data)
                 return data
@@ -82,14 +82,14 @@ class MessagesPassthrough(PassthroughStream):
         self.events += kind not in _SILENT
         if kind == "message_start":
             message = value.get("message")
-            self._begun_usage = message.get("usage") if isinstance(message, dict) else None
+            self._start_usage = message.get("usage") if isinstance(message, dict) else None
         elif kind == "message_delta":
             delta = value.get("delta")
             self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
             if isinstance(delta, dict) and delta.get("container"):
                 note_container(delta, self._inference)
-            used = parse_delta_usage(self._begun_usage, value.get("usage"))
-            self._usage = used.usage if used is not None else self._usage
+            report = parse_delta_usage(self._start_usage, value.get("usage"))
+            self._usage = report.usage if report is not None else self._usage
         elif kind.startswith("content_block_"):
             self._buffer.feed(event)
 
@@ -111,8 +111,8 @@ class MessagesPassthrough(PassthroughStream):
             return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
-        begun = parse_start_usage(self._begun_usage) or Usage(estimate_prompt(self._inference))
-        return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
+        start_usage = parse_start_usage(self._start_usage) or Usage(estimate_prompt(self._inference))
+        return attrs.evolve(start_usage, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
         tail = _parse_sample(self._buffer.tail)

@@ -40,12 +40,12 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
         body["messages"] = messages = _write_system_as_user(messages)
     if inference.body.get("tools"):
         messages = make_ids_unique(messages)
-    passed = [_build_message(message, claude=claude) for message in messages]
-    if any(after is not before for after, before in zip(passed, body["messages"], strict=True)):
-        body["messages"] = passed = [message for message in passed if message["content"]]
+    built = [_build_message(message, claude=claude) for message in messages]
+    if any(new_message is not original for new_message, original in zip(built, body["messages"], strict=True)):
+        body["messages"] = built = [message for message in built if message["content"]]
     if not claude:
         drop_billing_line(body)
-    if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(passed):
+    if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(built):
         del body["thinking"]
     return body
 
@@ -53,38 +53,41 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
 def make_ids_unique(messages: list[Body]) -> list[Body]:
     """Return the messages with every repeated tool call id replaced, in the call and in its result."""
     ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
-    used: set[str] = set()
+    used_ids: set[str] = set()
     if len({name for name in ids if isinstance(name, str)}) == len(ids):
         return messages
-    waiting: dict[str, list[str]] = {}
-    written: list[Body] = []
+    unanswered: dict[str, list[str]] = {}
+    new_messages: list[Body] = []
     for message in messages:
         content = message["content"]
         if isinstance(content, list):
             for block in filter(_is_call, content):
-                waiting.pop(as_text(block.get("id")), None)
-            content = [_make_unique(block, used, waiting) for block in content]
-        written.append(message | {"content": content})
-    return written
+                unanswered.pop(as_text(block.get("id")), None)
+            content = [_make_unique(block, used_ids, unanswered) for block in content]
+        new_messages.append(message | {"content": content})
+    return new_messages
 
 
 def _is_call(block: Body) -> bool:
     return bool(block["type"] == "tool_use")
 
 
-def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> Body:
-    """Return a call with an unused id, or a result with its call's new id; ``waiting``: new ids of calls, by old id."""
+def _make_unique(block: Body, used_ids: set[str], unanswered: dict[str, list[str]]) -> Body:
+    """Return a call with an unused id, or a result with the new id of its call.
+
+    ``unanswered`` maps the old id of a call to the new ids of calls that have no result yet.
+    """
     for kind, field in _ID_FIELDS:
         name = as_text(block.get(field))
         if block["type"] != kind or not name:
             continue
         if kind == "tool_use":
-            found = find_unused_id(name, used)
-            used.add(found)
-            waiting.setdefault(name, []).append(found)
+            unused_id = find_unused_id(name, used_ids)
+            used_ids.add(unused_id)
+            unanswered.setdefault(name, []).append(unused_id)
         else:
-            found = waiting[name].pop(0) if waiting.get(name) else name
-        return block if found == name else block | {field: found}
+            unused_id = unanswered[name].pop(0) if unanswered.get(name) else name
+        return block if unused_id == name else block | {field: unused_id}
     return block
 
 
@@ -105,8 +108,10 @@ def _build_message(message: Body, *, claude: bool) -> Body:
     if not isinstance(content, list):
         return message
     blocks = [_build_block(block, claude=claude) for block in _list_own(content, claude=claude)]
-    same = len(blocks) == len(content) and all(after is before for after, before in zip(blocks, content, strict=True))
-    return message if same else message | {"content": blocks}
+    is_unchanged = len(blocks) == len(content) and all(
+        new_block is original for new_block, original in zip(blocks, content, strict=True)
+    )
+    return message if is_unchanged else message | {"content": blocks}
 
 
 def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
@@ -121,21 +126,23 @@ def _is_own(signature: object, *, claude: bool) -> bool:
 
 
 def _write_system_as_user(messages: list[Body]) -> list[Body]:
-    written: list[Body] = []
-    waiting: list[Body] = []
+    new_messages: list[Body] = []
+    system_blocks: list[Body] = []
     for message in messages:
         role = message["role"]
-        if role == _SYSTEM and written and written[-1]["role"] == "user":
-            written[-1] = written[-1] | {"content": _list_blocks(written[-1]) + _list_blocks(message)}
+        if role == _SYSTEM and new_messages and new_messages[-1]["role"] == "user":
+            new_messages[-1] = new_messages[-1] | {"content": _list_blocks(new_messages[-1]) + _list_blocks(message)}
         elif role == _SYSTEM:
-            waiting += _list_blocks(message)
+            system_blocks += _list_blocks(message)
         else:
-            if waiting and role != "user":
-                written.append({"role": "user", "content": waiting})
-                waiting = []
-            written.append(message | {"content": _list_blocks(message) + waiting} if waiting else message)
-            waiting = []
-    return [*written, {"role": "user", "content": waiting}] if waiting else written
+            if system_blocks and role != "user":
+                new_messages.append({"role": "user", "content": system_blocks})
+                system_blocks = []
+            new_messages.append(
+                message | {"content": _list_blocks(message) + system_blocks} if system_blocks else message
+            )
+            system_blocks = []
+    return [*new_messages, {"role": "user", "content": system_blocks}] if system_blocks else new_messages
 
 
 def _list_blocks(message: Body) -> list[Body]:
@@ -148,10 +155,10 @@ def _list_blocks(message: Body) -> list[Body]:
 def _build_block(block: Body, *, claude: bool) -> Body:
     for kind, field in _ID_FIELDS:
         if block["type"] == kind:
-            original = block.get(field)
-            name = build_call_id(original) if isinstance(original, str) else original
-            named = block if name == original else block | {field: name}
-            return named if claude else _write_references(named)
+            old_name = block.get(field)
+            name = build_call_id(old_name) if isinstance(old_name, str) else old_name
+            renamed_block = block if name == old_name else block | {field: name}
+            return renamed_block if claude else _write_references(renamed_block)
     return block
 
 

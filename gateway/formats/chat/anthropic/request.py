@@ -11,6 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 from gateway.formats.wire.fields import (
     Body,
+    make_missing_error,
     name_json_type,
     parse_flag,
     parse_integer,
@@ -18,7 +19,6 @@ from gateway.formats.wire.fields import (
     parse_model,
     parse_number,
     parse_object,
-    refuse_missing,
 )
 
 PAGE_TOKENS = 3_000
@@ -51,7 +51,7 @@ def parse_messages_inference(body: Body, features: str | None = None) -> Inferen
     model = parse_model(body)
     max_tokens = _check(body)
     if max_tokens is None:
-        raise refuse_missing(body, "max_tokens")
+        raise make_missing_error(body, "max_tokens")
     chars, tokens = _measure_prompt(body)
     return InferenceRequest(
         operation="messages",
@@ -93,8 +93,8 @@ def _check(body: Body) -> int | None:
     parse_integer(body, "top_k", 0, MAX_TOKENS)
     for index, sequence in enumerate(parse_list(body, "stop_sequences") or ()):
         if not isinstance(sequence, str):
-            where = f"stop_sequences[{index}]"
-            raise InvalidRequest(f"'{where}' must be a string, not {name_json_type(sequence)}", param=where)
+            param = f"stop_sequences[{index}]"
+            raise InvalidRequest(f"'{param}' must be a string, not {name_json_type(sequence)}", param=param)
     for index, tool in enumerate(parse_list(body, "tools") or ()):
         if not isinstance(tool, dict):
             raise InvalidRequest(
@@ -108,15 +108,15 @@ def _check(body: Body) -> int | None:
 def _check_messages(body: Body) -> None:
     messages = parse_list(body, "messages")
     if not messages:
-        raise refuse_missing(body, "messages", "at least one message")
+        raise make_missing_error(body, "messages", "at least one message")
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
+        param = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(message)}", param=where)
+            raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(message)}", param=param)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
-            raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
-        _check_content(message.get("content"), f"{where}.content")
+            raise InvalidRequest(f"'{param}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{param}.role")
+        _check_content(message.get("content"), f"{param}.content")
 
 
 def _check_system(system: object) -> None:
@@ -127,27 +127,30 @@ def _check_system(system: object) -> None:
         return
     for index, block in enumerate(system):
         if block["type"] != "text":
-            where = f"system[{index}].type"
-            raise InvalidRequest(f"'{where}' must be 'text'", param=where)
+            param = f"system[{index}].type"
+            raise InvalidRequest(f"'{param}' must be 'text'", param=param)
 
 
-def _check_content(content: object, where: str) -> None:
+def _check_content(content: object, param: str) -> None:
     if isinstance(content, str):
         return
     if not isinstance(content, list):
         raise InvalidRequest(
-            f"'{where}' must be a string or an array of blocks, not {name_json_type(content)}", param=where
+            f"'{param}' must be a string or an array of blocks, not {name_json_type(content)}", param=param
         )
     for index, block in enumerate(content):
-        here = f"{where}[{index}]"
+        block_param = f"{param}[{index}]"
         if not isinstance(block, dict):
-            raise InvalidRequest(f"'{here}' must be an object, not {name_json_type(block)}", param=here)
+            raise InvalidRequest(f"'{block_param}' must be an object, not {name_json_type(block)}", param=block_param)
         kind = block.get("type")
         if not isinstance(kind, str):
-            raise InvalidRequest(f"'{here}.type' must be a string, not {name_json_type(kind)}", param=f"{here}.type")
+            raise InvalidRequest(
+                f"'{block_param}.type' must be a string, not {name_json_type(kind)}", param=f"{block_param}.type"
+            )
         if kind == "text" and not isinstance(block.get("text"), str):
             raise InvalidRequest(
-                f"'{here}.text' must be a string, not {name_json_type(block.get('text'))}", param=f"{here}.text"
+                f"'{block_param}.text' must be a string, not {name_json_type(block.get('text'))}",
+                param=f"{block_param}.text",
             )
 
 

@@ -31,12 +31,12 @@ from gateway.formats.wire.fields import Body, name_json_type
 
 _EFFORTS = frozenset(get_args(chat.Effort))
 _CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
-_OFF = frozenset({"disabled", "between_tools"})
-_OWN_FIELDS = ("thread", "compaction")
+_DISABLED_TYPES = frozenset({"disabled", "between_tools"})
+_ANTHROPIC_FIELDS = ("thread", "compaction")
 """Top-level fields for state that only Anthropic keeps; rejected."""
 _OFFERED_FIELDS = ("mcp_servers", "container")
 """Top-level fields that only serve server tools; dropped like these tools."""
-_STANDARD: tuple[tuple[str, tuple[object, ...]], ...] = (
+_STANDARD_VALUES: tuple[tuple[str, tuple[object, ...]], ...] = (
     ("service_tier", (None, "auto", "standard_only")),
     ("speed", (None, "standard")),
     ("inference_geo", (None, "global")),
@@ -53,15 +53,15 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 
     Adaptive thinking without an effort is dropped: it leaves the decision to the model, like a missing field.
     """
-    for name in _OWN_FIELDS:
+    for name in _ANTHROPIC_FIELDS:
         if body.get(name):
-            raise _only_there(name, f"'{name}'")
+            raise _make_anthropic_only_error(name, f"'{name}'")
     adaptations = Adaptations({name: None for name in _OFFERED_FIELDS if body.get(name)})
-    for name, standard in _STANDARD:
-        if body.get(name) not in standard:
-            raise _only_there(name, f"This '{name}'")
+    for name, standard_values in _STANDARD_VALUES:
+        if body.get(name) not in standard_values:
+            raise _make_anthropic_only_error(name, f"This '{name}'")
     if body.get("max_tokens") == 0:
-        raise _only_there("max_tokens", "'max_tokens' of 0")
+        raise _make_anthropic_only_error("max_tokens", "'max_tokens' of 0")
     messages = _parse_messages(body, adaptations)
     tools = parse_tools(body, adaptations)
     choice, parallel = _parse_tool_choice(body.get("tool_choice") or {})
@@ -85,8 +85,8 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     )
 
 
-def _only_there(param: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
+def _make_anthropic_only_error(param: str, subject: str) -> InvalidRequest:
+    return InvalidRequest(f"{subject} only works with a channel that speaks Anthropic's own language", param=param)
 
 
 def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message, ...]:
@@ -94,141 +94,146 @@ def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message,
     if body.get("system"):
         messages.append(_parse_message(body["system"], "system", "system", adaptations))
     turns = body["messages"]
-    past = max((index for index, message in enumerate(turns) if message["role"] == "assistant"), default=-1)
+    last_answer = max((index for index, message in enumerate(turns) if message["role"] == "assistant"), default=-1)
     for index, message in enumerate(turns):
-        adaptations.is_past = index <= past
-        where = f"messages[{index}].content"
-        messages.append(_parse_message(message["content"], message["role"], where, adaptations))
+        adaptations.is_past = index <= last_answer
+        param = f"messages[{index}].content"
+        messages.append(_parse_message(message["content"], message["role"], param, adaptations))
     return tuple(message for message in messages if message is not None)
 
 
-def _parse_message(content: Any, role: Any, where: str, adaptations: Adaptations) -> chat.Message | None:
+def _parse_message(content: Any, role: Any, param: str, adaptations: Adaptations) -> chat.Message | None:
     if isinstance(content, str):
         return chat.Message(role, (chat.TextPart(content),))
     parts = [
-        part for at, block in enumerate(content) for part in _parse_block(block, role, f"{where}[{at}]", adaptations)
+        part
+        for index, block in enumerate(content)
+        for part in _parse_block(block, role, f"{param}[{index}]", adaptations)
     ]
     return chat.Message(role, tuple(parts)) if parts or not content else None
 
 
-def _parse_block(block: Any, role: str, where: str, adaptations: Adaptations) -> Sequence[chat.Part]:
-    kind = get_text(block, "type", where)
+def _parse_block(block: Any, role: str, param: str, adaptations: Adaptations) -> Sequence[chat.Part]:
+    kind = get_text(block, "type", param)
     if _ROLE_OF.get(kind, role) != role or (role == "system" and kind in _MEDIA):
-        raise InvalidRequest(f"'{where}': a block of type '{kind}' does not belong to the {role}", param=where)
+        raise InvalidRequest(f"'{param}': a block of type '{kind}' does not belong to the {role}", param=param)
     match kind:
         case "thinking":
-            return [chat.ReasoningPart(get_text(block, "thinking", where), find_text(block, "signature"))]
+            return [chat.ReasoningPart(get_text(block, "thinking", param), find_text(block, "signature"))]
         case "redacted_thinking":
-            return [chat.ReasoningPart(redacted=get_text(block, "data", where))]
+            return [chat.ReasoningPart(redacted=get_text(block, "data", param))]
         case "tool_use":
-            return [_parse_tool_use(block, where)]
+            return [_parse_tool_use(block, param)]
         case "tool_result":
-            return [_parse_tool_result(block, where, adaptations)]
-        case "text" if role == "system" and get_text(block, "text", where).startswith(BILLING_LINE):
+            return [_parse_tool_result(block, param, adaptations)]
+        case "text" if role == "system" and get_text(block, "text", param).startswith(BILLING_LINE):
             adaptations.add("x-anthropic-billing-header")
             return []
         case _:
-            return _parse_media(block, where, adaptations)
+            return _parse_media(block, param, adaptations)
 
 
-def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Content]:
+def _parse_media(block: Any, param: str, adaptations: Adaptations) -> list[_Content]:
     """Parse a block that tool results may contain too: text, an image, a document, or a block that becomes text."""
-    kind = get_text(block, "type", where)
+    kind = get_text(block, "type", param)
     match kind:
         case "text":
-            return [chat.TextPart(get_text(block, "text", where), find_cache(block))]
+            return [chat.TextPart(get_text(block, "text", param), find_cache(block))]
         case "image":
-            return [_parse_image(block, where, adaptations)]
+            return [_parse_image(block, param, adaptations)]
         case "document":
-            return _parse_document(block, where, adaptations)
+            return _parse_document(block, param, adaptations)
         case "tool_reference":
             adaptations.add(kind)
-            return [chat.TextPart(describe_tool(get_text(block, "tool_name", where)))]
+            return [chat.TextPart(describe_tool(get_text(block, "tool_name", param)))]
         case "container_upload":
-            return [_replace_file(kind, f"{where}.type", adaptations)]
+            return [_replace_file(kind, f"{param}.type", adaptations)]
         case _:
-            image = _read_image_url(block, where) if kind == "image_url" else None
+            image = _read_image_url(block, param) if kind == "image_url" else None
             return [*adaptations.write(kind, block)] if image is None else [image]
 
 
-def _replace_file(kind: str, where: str, adaptations: Adaptations) -> chat.TextPart:
+def _replace_file(kind: str, param: str, adaptations: Adaptations) -> chat.TextPart:
     """Return a placeholder text for a file of an earlier turn. Raises ``InvalidRequest`` for a file of this turn."""
     if not adaptations.is_past:
-        raise _only_there(where, f"'{where}': a file that is stored at Anthropic ('{kind}')")
+        raise _make_anthropic_only_error(param, f"'{param}': a file that is stored at Anthropic ('{kind}')")
     return adaptations.replace_file(kind)
 
 
-def _read_image_url(block: Body, where: str) -> chat.MediaPart | None:
+def _read_image_url(block: Body, param: str) -> chat.MediaPart | None:
     image = block.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str) or not url[:8].lower().startswith(("http://", "https://", "data:")):
         return None
-    return parse_address(url, f"{where}.image_url", detail=None, cache=find_cache(block))
+    return parse_address(url, f"{param}.image_url", detail=None, cache=find_cache(block))
 
 
-def _parse_image(block: Body, where: str, adaptations: Adaptations) -> _Content:
-    source, kind = _parse_source(block, where)
-    here = f"{where}.source"
+def _parse_image(block: Body, param: str, adaptations: Adaptations) -> _Content:
+    source, kind = _parse_source(block, param)
+    source_param = f"{param}.source"
     if kind == "base64":
         return chat.MediaPart(
             "image",
-            media_type=get_text(source, "media_type", here),
-            data=get_text(source, "data", here),
+            media_type=get_text(source, "media_type", source_param),
+            data=get_text(source, "data", source_param),
             cache=find_cache(block),
         )
     if kind == "url":
-        return chat.MediaPart("image", url=get_text(source, "url", here), cache=find_cache(block))
-    return _replace_file("image", f"{here}.type", adaptations)
+        return chat.MediaPart("image", url=get_text(source, "url", source_param), cache=find_cache(block))
+    return _replace_file("image", f"{source_param}.type", adaptations)
 
 
-def _parse_document(block: Body, where: str, adaptations: Adaptations) -> list[_Content]:
-    source, kind = _parse_source(block, where)
-    here = f"{where}.source"
+def _parse_document(block: Body, param: str, adaptations: Adaptations) -> list[_Content]:
+    source, kind = _parse_source(block, param)
+    source_param = f"{param}.source"
     title, context, cache = find_text(block, "title"), find_text(block, "context"), find_cache(block)
-    before: list[_Content] = [chat.TextPart(context)] if context else []
+    context_parts: list[_Content] = [chat.TextPart(context)] if context else []
     match kind:
         case "base64":
-            media_type, data = get_text(source, "media_type", here), get_text(source, "data", here)
-            return [*before, chat.MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
+            media_type, data = get_text(source, "media_type", source_param), get_text(source, "data", source_param)
+            return [*context_parts, chat.MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
         case "url":
-            url = get_text(source, "url", here)
-            return [*before, chat.MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache)]
+            url = get_text(source, "url", source_param)
+            return [
+                *context_parts,
+                chat.MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache),
+            ]
         case "text":
-            words = get_text(source, "data", here)
-            return [*before, chat.TextPart(f"{title}\n\n{words}" if title else words, cache)]
+            words = get_text(source, "data", source_param)
+            return [*context_parts, chat.TextPart(f"{title}\n\n{words}" if title else words, cache)]
         case "content":
             return [
-                *before,
+                *context_parts,
                 *([chat.TextPart(title)] if title else []),
-                *_parse_media_list(source.get("content"), f"{here}.content", adaptations),
+                *_parse_media_list(source.get("content"), f"{source_param}.content", adaptations),
             ]
         case _:
-            return [*before, _replace_file("document", f"{here}.type", adaptations)]
+            return [*context_parts, _replace_file("document", f"{source_param}.type", adaptations)]
 
 
-def _parse_media_list(content: object, where: str, adaptations: Adaptations) -> list[_Content]:
+def _parse_media_list(content: object, param: str, adaptations: Adaptations) -> list[_Content]:
     if isinstance(content, str):
         return [chat.TextPart(content)]
     if not isinstance(content, list):
         raise InvalidRequest(
-            f"'{where}' must be a string or an array of blocks, not {name_json_type(content)}", param=where
+            f"'{param}' must be a string or an array of blocks, not {name_json_type(content)}", param=param
         )
     parts: list[_Content] = []
     for index, block in enumerate(content):
         # A document contains only texts and images. Rejecting a document within a document bounds the recursion.
-        here = f"{where}[{index}]"
-        if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
-            raise InvalidRequest(f"'{here}': a document holds text and images only", param=here)
-        parts += _parse_media(block, here, adaptations)
+        block_param = f"{param}[{index}]"
+        if isinstance(block, dict) and block.get("type") == "document" and ".source" in param:
+            raise InvalidRequest(f"'{block_param}': a document holds text and images only", param=block_param)
+        parts += _parse_media(block, block_param, adaptations)
     return parts
 
 
-def _parse_tool_use(block: Body, where: str) -> chat.ToolCallPart:
+def _parse_tool_use(block: Body, param: str) -> chat.ToolCallPart:
     """Parse a tool call. Some servers write the arguments as text, or as empty text if there are none."""
     arguments = block.get("input")
     return chat.ToolCallPart(
-        id=get_text(block, "id", where),
-        name=get_text(block, "name", where),
+        id=get_text(block, "id", param),
+        name=get_text(block, "name", param),
         arguments=arguments
         if isinstance(arguments, str)
         else exact_json.dumps({} if arguments is None else arguments).decode(),
@@ -236,11 +241,11 @@ def _parse_tool_use(block: Body, where: str) -> chat.ToolCallPart:
     )
 
 
-def _parse_tool_result(block: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
+def _parse_tool_result(block: Body, param: str, adaptations: Adaptations) -> chat.ToolResultPart:
     content = block.get("content")
     return chat.ToolResultPart(
-        id=get_text(block, "tool_use_id", where),
-        parts=() if content is None else tuple(_parse_media_list(content, f"{where}.content", adaptations)),
+        id=get_text(block, "tool_use_id", param),
+        parts=() if content is None else tuple(_parse_media_list(content, f"{param}.content", adaptations)),
         failed=block.get("is_error") is True,
         cache=find_cache(block),
     )
@@ -262,39 +267,39 @@ def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
     """Return the reasoning tokens and the effort; no effort if reasoning is off."""
     thinking = body.get("thinking") or {}
     kind = get_text(thinking, "type", "thinking") if thinking else None
-    if kind in _OFF:
+    if kind in _DISABLED_TYPES:
         return 0, None
     tokens = None
     if kind == "enabled":
         tokens = parse_count(thinking.get("budget_tokens"))
         if tokens is None:
-            where = "thinking.budget_tokens"
-            raise InvalidRequest(f"'{where}' must be an integer", param=where)
+            param = "thinking.budget_tokens"
+            raise InvalidRequest(f"'{param}' must be an integer", param=param)
     elif kind not in {None, "adaptive"}:
-        raise _only_there("thinking.type", f"'thinking' of type '{kind}'")
+        raise _make_anthropic_only_error("thinking.type", f"'thinking' of type '{kind}'")
     effort = (body.get("output_config") or {}).get("effort")
     if effort is not None and (not isinstance(effort, str) or effort not in _EFFORTS):
-        raise _only_there("output_config.effort", "This effort")
+        raise _make_anthropic_only_error("output_config.effort", "This effort")
     return tokens, cast("chat.Effort | None", effort)
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
     """Parse ``output_config.format``, or the beta's name ``output_format``, which Anthropic still accepts."""
-    where = "output_config.format"
+    param = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
     if form is None:
-        where, form = "output_format", body.get("output_format")
+        param, form = "output_format", body.get("output_format")
     if form is None:
         return None
     if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
-        raise InvalidRequest(f"'{where}' must be an object of type 'json_schema' with a 'schema'", param=where)
+        raise InvalidRequest(f"'{param}' must be an object of type 'json_schema' with a 'schema'", param=param)
     return chat.ResponseFormat("schema", form["schema"])
 
 
-def _parse_source(block: Body, where: str) -> tuple[Body, str]:
+def _parse_source(block: Body, param: str) -> tuple[Body, str]:
     source = block.get("source")
     if not isinstance(source, dict):
         raise InvalidRequest(
-            f"'{where}.source' must be an object, not {name_json_type(source)}", param=f"{where}.source"
+            f"'{param}.source' must be an object, not {name_json_type(source)}", param=f"{param}.source"
         )
-    return source, get_text(source, "type", f"{where}.source")
+    return source, get_text(source, "type", f"{param}.source")

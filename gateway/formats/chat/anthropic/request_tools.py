@@ -30,10 +30,10 @@ def describe_tool(name: str) -> str:
     return f"Tool available: {name}"
 
 
-def _build_schema(commands: str, required: str, **fields: Body) -> Body:
-    action = required.split(maxsplit=1)[0]
+def _build_schema(commands: str, required_field: str, **fields: Body) -> Body:
+    action = required_field.split(maxsplit=1)[0]
     command: Body = {"type": "string", "enum": commands.split()} if commands else _TEXT
-    return {"type": "object", "properties": {action: command, **fields}, "required": required.split()}
+    return {"type": "object", "properties": {action: command, **fields}, "required": required_field.split()}
 
 
 _EDITED: Mapping[str, Body] = {
@@ -77,22 +77,22 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
     """Return the tools of a body, including those added by messages. Raises ``InvalidRequest`` naming the field."""
     tools = {}
-    for where, declared in _list_declared(body):
-        tool = _read_function(declared)
+    for param, tool_body in _list_declared(body):
+        tool = _read_function(tool_body)
         kind = tool.get("type")
-        parsed = _parse_tool(tool, where) if kind is None or kind == "custom" else _parse_typed(tool, where)
+        parsed = _parse_tool(tool, param) if kind is None or kind == "custom" else _parse_typed(tool, param)
         if parsed is None:
             adaptations.add(f"tools.{kind}")
         else:
-            tools[where if where.startswith("tools") else parsed.name] = parsed
+            tools[param if param.startswith("tools") else parsed.name] = parsed
     return tuple(tools.values())
 
 
 def _read_function(tool: Body) -> Body:
     if tool.get("type") != "function":
         return tool
-    nested = tool.get("function")
-    function = nested if isinstance(nested, dict) else tool
+    chat_function = tool.get("function")
+    function = chat_function if isinstance(chat_function, dict) else tool
     schema = function.get("input_schema", function.get("parameters"))
     return {"cache_control": tool.get("cache_control"), **function, "type": None, "input_schema": schema}
 
@@ -100,22 +100,22 @@ def _read_function(tool: Body) -> Body:
 def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
     for index, tool in enumerate(body.get("tools") or ()):
         yield f"tools[{index}]", tool
-    for at, message in enumerate(body["messages"]):
+    for position, message in enumerate(body["messages"]):
         content = message["content"]
         for index, block in enumerate(content if message["role"] == "system" and isinstance(content, list) else ()):
-            added = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
-            defined = added.get("definition") if isinstance(added, dict) else None
-            if isinstance(defined, dict):
-                yield f"messages[{at}].content[{index}].tool.definition", defined
+            tool_field = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
+            definition = tool_field.get("definition") if isinstance(tool_field, dict) else None
+            if isinstance(definition, dict):
+                yield f"messages[{position}].content[{index}].tool.definition", definition
 
 
-def _parse_tool(tool: Body, where: str) -> chat.Tool:
+def _parse_tool(tool: Body, param: str) -> chat.Tool:
     schema, strict = tool.get("input_schema"), tool.get("strict")
     if schema is not None and not isinstance(schema, dict):
-        here = f"{where}.input_schema"
-        raise InvalidRequest(f"'{here}' must be an object, not {name_json_type(schema)}", param=here)
+        schema_param = f"{param}.input_schema"
+        raise InvalidRequest(f"'{schema_param}' must be an object, not {name_json_type(schema)}", param=schema_param)
     return chat.Tool(
-        name=get_text(tool, "name", where),
+        name=get_text(tool, "name", param),
         description=find_text(tool, "description"),
         schema=schema,
         strict=strict if isinstance(strict, bool) else None,
@@ -123,24 +123,24 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
     )
 
 
-def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
-    known = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", where)))
-    if known is None:
+def _parse_typed(tool: Body, param: str) -> chat.Tool | None:
+    client_tool = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", param)))
+    if client_tool is None:
         return None
-    description, schema = known
+    description, schema = client_tool
     width, height = tool.get("display_width_px"), tool.get("display_height_px")
     if type(width) is int and type(height) is int:
         description += f" The screen has {width} x {height} pixels."
-    return chat.Tool(get_text(tool, "name", where), description, schema, cache=find_cache(tool))
+    return chat.Tool(get_text(tool, "name", param), description, schema, cache=find_cache(tool))
 
 
-def get_text(holder: Any, name: str, where: str) -> str:
+def get_text(holder: Any, name: str, param: str) -> str:
     """Return the string in the field ``name`` of a block. Raises ``InvalidRequest`` if there is none."""
     if not isinstance(holder, dict):
-        raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(holder)}", param=where)
+        raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(holder)}", param=param)
     value = holder.get(name)
     if not isinstance(value, str):
-        raise InvalidRequest(f"'{where}.{name}' must be a string, not {name_json_type(value)}", param=f"{where}.{name}")
+        raise InvalidRequest(f"'{param}.{name}' must be a string, not {name_json_type(value)}", param=f"{param}.{name}")
     return value
 
 
@@ -152,5 +152,5 @@ def find_text(holder: Body, name: str) -> str | None:
 
 def find_cache(block: Body) -> chat.Json | None:
     """Return the cache control of a block or a tool; None if it has none."""
-    mark = block.get("cache_control")
-    return mark if isinstance(mark, dict) else None
+    cache_control = block.get("cache_control")
+    return cache_control if isinstance(cache_control, dict) else None

@@ -22,17 +22,17 @@ from gateway.formats.chat.anthropic.model_features import (
     build_thinking,
     parse_claude_features,
 )
-from gateway.formats.chat.valid_chat import OPENING, ChatRules, describe_format, parse_arguments
+from gateway.formats.chat.valid_chat import OPENING_TEXT, ChatRules, describe_format, parse_arguments
 
 Body = dict[str, Any]
 Block = dict[str, Any]
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _RULES = ChatRules(
     re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False, takes_media=takes_media
 )
-_KEPT_OF_ID = 40
+_ID_PREFIX_CHARS = 40
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
@@ -57,12 +57,12 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     features = parse_claude_features(model)
     system, sent_messages = _split_system(request)
     _check_last(sent_messages, model, features)
-    forced = _is_forced(request)
-    if forced and not features.forces:
+    is_forced = _is_forced(request)
+    if is_forced and not features.forces:
         raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
-    may_budget = not forced and not misses_thought(sent_messages)
+    may_budget = not is_forced and not misses_thought(sent_messages)
     thinking = build_thinking(request, features, may_budget=may_budget)
-    if forced and features.adapts and not features.thinks_when_forced:
+    if is_forced and features.thinks_adaptively and not features.thinks_when_forced:
         thinking.pop("thinking", None)
     thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
     body: Body = {"model": model, **thinking, "messages": sent_messages}
@@ -85,16 +85,16 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
     """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message."""
     messages = [message for message in request.messages if _has_content(message)]
-    others = [message for message in messages if message.role != "system"]
-    if messages and messages[-1].role == "system" and (not others or others[-1].role != "user"):
+    turns = [message for message in messages if message.role != "system"]
+    if messages and messages[-1].role == "system" and (not turns or turns[-1].role != "user"):
         messages[-1] = chat.Message("user", messages[-1].parts)
-        others.append(messages[-1])
-    if not others:
+        turns.append(messages[-1])
+    if not turns:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
     system = _build_system(message for message in messages if message.role == "system")
     if request.format is not None and request.format.schema is None:
         system.append(_write_text(chat.TextPart(describe_format(request.format))))
-    return system, _build_messages(others)
+    return system, _build_messages(turns)
 
 
 def _has_content(message: chat.Message) -> bool:
@@ -107,8 +107,8 @@ def _is_supported(part: chat.Part) -> bool:
         case chat.TextPart():
             return bool(part.text.strip())  # the API rejects an empty or blank text
         case chat.ReasoningPart():
-            own = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
-            return bool(own or part.redacted)
+            is_claude_signature = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
+            return bool(is_claude_signature or part.redacted)
         case _:
             return True
 
@@ -126,17 +126,17 @@ def _build_system(messages: Iterable[chat.Message]) -> list[Block]:
 def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
     sent_messages: list[Body] = []
     if messages[0].role == "assistant":
-        sent_messages.append({"role": "user", "content": [_write_text(chat.TextPart(OPENING))]})
+        sent_messages.append({"role": "user", "content": [_write_text(chat.TextPart(OPENING_TEXT))]})
     for message in messages:
         blocks = [_build_part(part, message.role) for part in message.parts if _is_supported(part)]
         if sent_messages and sent_messages[-1]["role"] == message.role:
             sent_messages[-1]["content"] += blocks
         else:
             sent_messages.append({"role": message.role, "content": blocks})
-    for sent in sent_messages:
-        content = sent["content"]
+    for chat_message in sent_messages:
+        content = chat_message["content"]
         content.sort(key=lambda block: block["type"] != "tool_result")  # the API requires results first
-        sent["content"] = _shorten(content)
+        chat_message["content"] = _shorten(content)
     return sent_messages
 
 
@@ -147,10 +147,10 @@ def _shorten(blocks: list[Block]) -> list[Block] | str:
     return blocks
 
 
-def _build_thought(thought: chat.ReasoningPart) -> Block:
-    if thought.redacted is not None:
-        return {"type": "redacted_thinking", "data": thought.redacted}
-    return {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
+def _build_thought(reasoning: chat.ReasoningPart) -> Block:
+    if reasoning.redacted is not None:
+        return {"type": "redacted_thinking", "data": reasoning.redacted}
+    return {"type": "thinking", "thinking": reasoning.text, "signature": reasoning.signature}
 
 
 def _build_part(part: chat.Part, role: str) -> Block:
@@ -188,11 +188,11 @@ def _build_result(result: chat.ToolResultPart) -> Block:
     return _add_cache_control(block, result.cache)
 
 
-def build_call_id(original: str) -> str:
+def build_call_id(call_id: str) -> str:
     """Return a tool call id with only characters that the API accepts. Different ids stay different."""
-    if _ID.fullmatch(original):
-        return original
-    return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
+    if _ID.fullmatch(call_id):
+        return call_id
+    return f"{_INVALID_ID_CHARS.sub('_', call_id)[:_ID_PREFIX_CHARS]}_{_digest(call_id)}"
 
 
 def _digest(text: str) -> str:
@@ -217,12 +217,12 @@ def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures)
 
 def misses_thought(sent_messages: list[Body]) -> bool:
     """Return whether the current turn calls a tool without reasoning; with a token budget the API rejects this."""
-    for sent in reversed(sent_messages):
-        content = sent["content"]
+    for message in reversed(sent_messages):
+        content = message["content"]
         kinds = [block["type"] for block in content] if isinstance(content, list) else ["text"]
-        if sent["role"] == "assistant":
+        if message["role"] == "assistant":
             return "tool_use" in kinds and kinds[0] not in {"thinking", "redacted_thinking"}
-        if sent["role"] == "user" and "tool_result" not in kinds:
+        if message["role"] == "user" and "tool_result" not in kinds:
             return False
     return False
 
@@ -230,12 +230,12 @@ def misses_thought(sent_messages: list[Body]) -> bool:
 def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
     strict = bool(tool.strict) and features.structures
     schema = tool.schema or {"type": "object", "properties": {}}
-    written: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
+    declaration: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
     if tool.description:
-        written["description"] = tool.description
+        declaration["description"] = tool.description
     if strict:
-        written["strict"] = True
-    return _add_cache_control(written, tool.cache)
+        declaration["strict"] = True
+    return _add_cache_control(declaration, tool.cache)
 
 
 def _is_forced(request: chat.ChatRequest) -> bool:
@@ -249,18 +249,18 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
         if _is_forced(request):
             raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
         return {}
-    written: Body = {"type": "auto"}
+    choice_body: Body = {"type": "auto"}
     if isinstance(choice, chat.ForcedTool):
-        written = {"type": "tool", "name": choice.name}
+        choice_body = {"type": "tool", "name": choice.name}
     elif choice is not None:
-        written = {"type": _CHOICES[choice]}
-    if request.parallel_tools is False and written["type"] != "none":
-        written["disable_parallel_tool_use"] = True
-    return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
+        choice_body = {"type": _CHOICES[choice]}
+    if request.parallel_tools is False and choice_body["type"] != "none":
+        choice_body["disable_parallel_tool_use"] = True
+    return {"tool_choice": choice_body} if choice is not None or len(choice_body) > 1 else {}
 
 
 def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
     if form is None or form.schema is None:
         return {}
-    written = {"type": "json_schema", "schema": narrow_schema(form.schema)}
-    return {"output_config": {**thinking.get("output_config", {}), "format": written}}
+    format_body = {"type": "json_schema", "schema": narrow_schema(form.schema)}
+    return {"output_config": {**thinking.get("output_config", {}), "format": format_body}}

@@ -21,7 +21,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import NO_REASON, Secrets
 from gateway.formats.usage.prompt_tokens import fill_counts
 
-_PRICED_PLACE = "us"
+_PRICED_REGION = "us"
 """The ``inference_geo`` value with a surcharge: 10 % for inference in the United States."""
 _REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
@@ -48,17 +48,30 @@ def parse_usage(raw: object) -> Usage | None:
     """Parse a usage object; None if it is missing or has an implausible count."""
     if not isinstance(raw, Mapping):
         return None
-    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS)
+    uncached_count, cached_count, written_count = (
+        parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS
+    )
     completion = parse_count(raw.get("output_tokens"))
-    if fresh is None or cached is None or written is None or completion is None or raw.get("input_tokens") is None:
+    if (
+        uncached_count is None
+        or cached_count is None
+        or written_count is None
+        or completion is None
+        or raw.get("input_tokens") is None
+    ):
         return None
-    prompt = parse_count(fresh + cached + written)
+    prompt = parse_count(uncached_count + cached_count + written_count)
     if prompt is None:
         return None
-    lasting = raw.get("cache_creation")
-    long = parse_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
+    cache_creation = raw.get("cache_creation")
+    long = parse_count(cache_creation.get("ephemeral_1h_input_tokens")) if isinstance(cache_creation, Mapping) else None
     usage = Usage(
-        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
+        prompt,
+        completion,
+        cached_count,
+        "upstream",
+        written_tokens=written_count,
+        written_long_tokens=min(long or 0, written_count),
     )
     return attach_details(usage, _find_details(raw))
 
@@ -69,18 +82,18 @@ def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
     Sources: docs.claude.com, "Web search tool", "Service tiers", "Fast mode" (``speed``), "Data residency"
     (``inference_geo``).
     """
-    found: dict[str, Any] = {}
-    used = raw.get("server_tool_use")
-    if isinstance(used, Mapping) and (count := parse_count(used.get("web_search_requests"))):
-        found["searches"] = count
-    speed, tier, place = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
+    details: dict[str, Any] = {}
+    tool_use = raw.get("server_tool_use")
+    if isinstance(tool_use, Mapping) and (count := parse_count(tool_use.get("web_search_requests"))):
+        details["searches"] = count
+    speed, tier, region = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
     if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
-        found["tier"] = served
-    if place == _PRICED_PLACE:
-        found["tier"] = f"{found['tier']}+{place}" if "tier" in found else place
+        details["tier"] = served
+    if region == _PRICED_REGION:
+        details["tier"] = f"{details['tier']}+{region}" if "tier" in details else region
     if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
-        found["cost_nanos"] = cost
-    return found
+        details["cost_nanos"] = cost
+    return details
 
 
 def parse_start_usage(raw: object) -> Usage | None:
@@ -89,7 +102,7 @@ def parse_start_usage(raw: object) -> Usage | None:
     return usage if usage is not None and usage.prompt_tokens else None
 
 
-def parse_delta_usage(begun: object, raw: object) -> chat.UsageReport | None:
+def parse_delta_usage(start_usage: object, raw: object) -> chat.UsageReport | None:
     """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
 
     Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0.
@@ -99,8 +112,8 @@ def parse_delta_usage(begun: object, raw: object) -> chat.UsageReport | None:
     counts = {name: value for name, value in raw.items() if value is not None}
     if not any(counts.get(name) for name in _PROMPT_COUNTS):
         counts = {name: value for name, value in counts.items() if name not in _PROMPT_COUNTS}
-    before = begun if isinstance(begun, Mapping) else {}
-    return _parse_report({**before, "output_tokens": None, **counts})
+    start_fields = start_usage if isinstance(start_usage, Mapping) else {}
+    return _parse_report({**start_fields, "output_tokens": None, **counts})
 
 
 def _parse_report(raw: Mapping[str, Any]) -> chat.UsageReport | None:
@@ -124,28 +137,31 @@ def build_usage(usage: Usage) -> dict[str, Any]:
 
 def build_cache_creation(usage: Usage) -> dict[str, Any]:
     """Build the details of cache writes, for an unstreamed message or ``message_start``."""
-    long = usage.written_long_tokens
-    short = max(usage.written_tokens - long, 0)
-    return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
+    long_tokens = usage.written_long_tokens
+    short_tokens = max(usage.written_tokens - long_tokens, 0)
+    return {"cache_creation": {"ephemeral_5m_input_tokens": short_tokens, "ephemeral_1h_input_tokens": long_tokens}}
 
 
-def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
+def build_reasoning(report: chat.UsageReport) -> dict[str, Any]:
     """Build the details with the completion's reasoning tokens; an empty dict if unknown."""
-    return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
+    return {"output_tokens_details": {"thinking_tokens": report.reasoning_tokens}} if report.reasoning_tokens else {}
 
 
 # Finish reasons.
 
 
-def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
-    """Parse ``stop_reason`` and ``stop_sequence``. A missing reason is ``tool_calls`` if ``called``, else ``stop``."""
+def parse_finish(reason: object, sequence: object, *, calls_tools: bool = False) -> chat.ChoiceFinished:
+    """Parse ``stop_reason`` and ``stop_sequence``.
+
+    A missing reason is ``tool_calls`` if the message ``calls_tools``, otherwise ``stop``.
+    """
     if not isinstance(reason, str):
-        return chat.ChoiceFinished("tool_calls" if called else "stop")
+        return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
     stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
     return chat.ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
 
 
-def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
+def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> dict[str, Any]:
     """Build ``stop_reason`` and ``stop_sequence``.
 
     After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers report ``stop``.
@@ -153,7 +169,7 @@ def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
     reason: chat.Reason = "stop" if finished is None else finished.reason
-    if reason == "stop" and called:
+    if reason == "stop" and calls_tools:
         reason = "tool_calls"
     return {"stop_reason": _STOPS[reason], "stop_sequence": None}
 
@@ -166,8 +182,8 @@ def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallSt
     name = block.get("name")
     if not isinstance(name, str) or not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
-    made = f"toolu_{message_id.removeprefix(ID_PREFIX)}_{index}"
-    return chat.ToolCallStart(index, read_text(block, "id") or made, name)
+    call_id = f"toolu_{message_id.removeprefix(ID_PREFIX)}_{index}"
+    return chat.ToolCallStart(index, read_text(block, "id") or call_id, name)
 
 
 def parse_arguments(block: chat.Json) -> str:
@@ -217,10 +233,10 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
         events += parse_text_block(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
             events.append(chat.ReasoningSignature(signature))
-    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
+    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), calls_tools=calls > 0))
     usage = value.get("usage")
-    used = _parse_report(usage) if isinstance(usage, dict) else None
-    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
+    report = _parse_report(usage) if isinstance(usage, dict) else None
+    return [*events, report, chat.ENDED] if report is not None else [*events, chat.ENDED]
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
@@ -251,8 +267,10 @@ def extract_text(part: object) -> str:
     """Return the text of a block or a delta, for an estimate; encrypted reasoning counts half of its base64."""
     if not isinstance(part, dict):
         return ""
-    sealed = read_text(part, "data")
-    text = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
+    redacted = read_text(part, "data")
+    text = (
+        "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + redacted[: len(redacted) // 2]
+    )
     try:
         return text + (parse_arguments(part) if part.get("input") else "")
     except ProviderBadResponse:
@@ -285,10 +303,10 @@ def build_count_answer(tokens: int) -> bytes:
 # Building of messages.
 
 
-def build_id(original: str, message_id: str) -> str:
+def build_id(provider_id: str, message_id: str) -> str:
     """Return the id of a message: the provider's if it begins with "msg_", else ``message_id`` with that prefix."""
-    if original.startswith(ID_PREFIX):
-        return original
+    if provider_id.startswith(ID_PREFIX):
+        return provider_id
     return message_id if message_id.startswith(ID_PREFIX) else ID_PREFIX + message_id
 
 
@@ -310,7 +328,7 @@ def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -
     """Build an unstreamed message from events. Raises the error in a ``StreamError``, if there is one."""
     builder = ContentBlockBuilder(message_id)
     finished: chat.ChoiceFinished | None = None
-    used = chat.UsageReport(Usage())
+    report = chat.UsageReport(Usage())
     original_id = ""
     for event in events:
         match event:
@@ -319,15 +337,15 @@ def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -
             case chat.ChoiceFinished():
                 finished = event if event.choice == 0 else finished
             case chat.UsageReport():
-                used = event
+                report = event
             case chat.StreamError():
                 raise event.error
             case _:
                 builder.add_event(event)
-    usage = build_usage(used.usage) | build_cache_creation(used.usage) | build_reasoning(used)
+    usage = build_usage(report.usage) | build_cache_creation(report.usage) | build_reasoning(report)
     message = build_message(build_id(original_id, message_id), model, usage)
     message["content"] = [_build_block(block) for block in builder.blocks]
-    return exact_json.dumps(message | build_finish(finished, called=builder.called))
+    return exact_json.dumps(message | build_finish(finished, calls_tools=builder.called))
 
 
 def _build_block(block: Block) -> dict[str, Any]:

@@ -77,14 +77,23 @@ class MessagesStreamParser:
     """Parses a provider's stream into events. ``answer_id``: used in generated tool call ids; see ``StreamParser``."""
 
     __slots__ = (
-        "_begun", "_begun_usage", "_calls", "_closed", "_error", "_finished", "_id", "_open", "_secrets", "_splitter"
+        "_calls",
+        "_closed",
+        "_error",
+        "_finished",
+        "_id",
+        "_open",
+        "_secrets",
+        "_splitter",
+        "_start_usage",
+        "_started"
     )  # fmt: skip
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
-        self._begun = False
-        self._begun_usage: object = None
+        self._started = False
+        self._start_usage: object = None
         self._id = answer_id
         self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
@@ -156,15 +165,15 @@ class MessagesStreamParser:
 
     def _begin(self, value: chat.Json) -> list[chat.Event]:
         message = value.get("message")
-        if self._begun or not isinstance(message, dict):
+        if self._started or not isinstance(message, dict):
             return []
-        self._begun = True
-        self._begun_usage = message.get("usage")
+        self._started = True
+        self._start_usage = message.get("usage")
         message_id = response.read_text(message, "id")
         self._id = message_id or self._id
         return [
             chat.MessageStart(
-                message_id, response.read_text(message, "model"), usage=response.parse_start_usage(self._begun_usage)
+                message_id, response.read_text(message, "model"), usage=response.parse_start_usage(self._start_usage)
             )
         ]
 
@@ -172,17 +181,17 @@ class MessagesStreamParser:
         block = value.get("content_block")
         if not isinstance(block, dict):
             return []
-        opened = _OpenBlock(block.get("type"), signature=response.read_text(block, "signature"))
-        before = self._stop(_index(value))  # a block that was never stopped
-        self._open[_index(value)] = opened
+        open_block = _OpenBlock(block.get("type"), signature=response.read_text(block, "signature"))
+        stop_events = self._stop(_index(value))  # a block that was never stopped
+        self._open[_index(value)] = open_block
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
-        if opened.kind != "tool_use":
-            return before + response.parse_text_block(block)
-        opened.call = self._calls
-        opened.arguments = response.parse_arguments(block)
+        if open_block.kind != "tool_use":
+            return stop_events + response.parse_text_block(block)
+        open_block.call = self._calls
+        open_block.arguments = response.parse_arguments(block)
         self._calls += 1
-        return [*before, response.parse_tool(block, opened.call, self._id)]
+        return [*stop_events, response.parse_tool(block, open_block.call, self._id)]
 
     def _change(self, value: chat.Json) -> list[chat.Event]:
         delta = value.get("delta")
@@ -193,43 +202,43 @@ class MessagesStreamParser:
             return [chat.TextDelta(text)] if (text := response.read_text(delta, "text")) else []
         if kind == "thinking_delta":
             return [chat.ReasoningDelta(text)] if (text := response.read_text(delta, "thinking")) else []
-        opened = self._open.get(_index(value))
-        if opened is None:
+        block = self._open.get(_index(value))
+        if block is None:
             return []
-        if kind == "input_json_delta" and opened.call >= 0 and (text := response.read_text(delta, "partial_json")):
-            opened.arguments = ""  # deltas replace the arguments from the block's start
-            return [chat.ToolCallDelta(opened.call, text)]
+        if kind == "input_json_delta" and block.call >= 0 and (text := response.read_text(delta, "partial_json")):
+            block.arguments = ""  # deltas replace the arguments from the block's start
+            return [chat.ToolCallDelta(block.call, text)]
         if kind == "signature_delta":
-            opened.signature = response.read_text(delta, "signature")
+            block.signature = response.read_text(delta, "signature")
         return []
 
     def _stop(self, index: int) -> list[chat.Event]:
         """Close a block and return its last event: a tool call's arguments if no delta had any, or a signature."""
-        opened = self._open.pop(index, None)
-        if opened is None:
+        block = self._open.pop(index, None)
+        if block is None:
             return []
-        if opened.call >= 0 and opened.arguments:
-            return [chat.ToolCallDelta(opened.call, opened.arguments)]
-        return [chat.ReasoningSignature(opened.signature)] if opened.kind == "thinking" and opened.signature else []
+        if block.call >= 0 and block.arguments:
+            return [chat.ToolCallDelta(block.call, block.arguments)]
+        return [chat.ReasoningSignature(block.signature)] if block.kind == "thinking" and block.signature else []
 
     def _close_message(self, value: chat.Json) -> list[chat.Event]:
         events: list[chat.Event] = []
         delta = value.get("delta")
         if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
             events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
-        used = response.parse_delta_usage(self._begun_usage, value.get("usage"))
-        return [*events, used] if used is not None else events
+        report = response.parse_delta_usage(self._start_usage, value.get("usage"))
+        return [*events, report] if report is not None else events
 
     def _finish_with(self, reason: object, sequence: object) -> list[chat.Event]:
         self._finished = True
-        return [*self._flush_open(), response.parse_finish(reason, sequence, called=self._calls > 0)]
+        return [*self._flush_open(), response.parse_finish(reason, sequence, calls_tools=self._calls > 0)]
 
     def _flush_open(self) -> list[chat.Event]:
         """Return the last events of unstopped blocks. The blocks stay open, so ``finish`` can detect a cut stream."""
         events: list[chat.Event] = []
-        for index, opened in list(self._open.items()):
+        for index, block in list(self._open.items()):
             events += self._stop(index)
-            self._open[index] = attrs.evolve(opened, arguments="", signature="")
+            self._open[index] = attrs.evolve(block, arguments="", signature="")
         return events
 
     def _end(self) -> list[chat.Event]:
@@ -262,16 +271,16 @@ class MessagesStreamSerializer:
     ``message_id``: the message's id if the provider's id lacks "msg_".
     """
 
-    __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")
+    __slots__ = ("_builder", "_finished", "_index", "_message_id", "_model", "_report", "_started")
 
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
         self._message_id = message_id
         self._builder = ContentBlockBuilder(message_id)
-        self._begun = False
+        self._started = False
         self._index = 0
         self._finished: chat.ChoiceFinished | None = None
-        self._used: chat.UsageReport | None = None
+        self._report: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
@@ -283,30 +292,30 @@ class MessagesStreamSerializer:
         return self._write_slowly(event)
 
     def _write_slowly(self, event: chat.Event) -> bytes:
-        written = b""
+        output = b""
         match event:
             case chat.MessageStart():
-                written = self._begin(event)
+                output = self._begin(event)
             case chat.UsageReport():
-                self._used = event
+                self._report = event
             case chat.StreamEnd():
-                written = self._end()
+                output = self._end()
             case chat.StreamError():
                 pass
             case chat.ChoiceFinished():
                 if event.choice == 0 and self._finished is None:
-                    written = self._finish(event)
+                    output = self._finish(event)
             case _ if self._finished is None:
                 self._builder.add_event(event)
-                written = self._build_blocks()
+                output = self._build_blocks()
                 if self._builder.held > MAX_HELD:
                     raise _too_much()
-        return written if self._begun or not written else self._begin() + written
+        return output if self._started or not output else self._begin() + output
 
     def _begin(self, event: chat.MessageStart | None = None) -> bytes:
-        if self._begun:
+        if self._started:
             return b""
-        self._begun = True
+        self._started = True
         usage = (event.usage if event is not None else None) or Usage()
         name = response.build_id(event.id if event is not None else "", self._message_id)
         message = response.build_message(
@@ -315,27 +324,27 @@ class MessagesStreamSerializer:
         return build_event("message_start", {"message": message})
 
     def _build_blocks(self) -> bytes:
-        written = []
+        events = []
         blocks = self._builder.blocks
         while blocks:
-            written += self._build_block(blocks[0])
-            if not blocks[0].over:
+            events += self._build_block(blocks[0])
+            if not blocks[0].is_complete:
                 break
-            written.append(build_event("content_block_stop", {"index": self._index}))
+            events.append(build_event("content_block_stop", {"index": self._index}))
             self._builder.drop()
             self._index += 1
-        return b"".join(written)
+        return b"".join(events)
 
     def _build_block(self, block: Block) -> list[bytes]:
-        written = []
-        if not block.shown:
-            block.shown = True
-            written.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
+        events = []
+        if not block.is_started:
+            block.is_started = True
+            events.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
         for delta in self._builder.take(block):
-            written.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
-        if not block.over:
+            events.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+        if not block.is_complete:
             self._builder.show(self._index)
-        return written
+        return events
 
     def _finish(self, event: chat.ChoiceFinished) -> bytes:
         self._finished = event
@@ -345,14 +354,20 @@ class MessagesStreamSerializer:
     def _end(self) -> bytes:
         self._builder.close()
         blocks = self._build_blocks()
-        delta = response.build_finish(self._finished, called=self._builder.called)
-        return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
+        delta = response.build_finish(self._finished, calls_tools=self._builder.called)
+        return (
+            blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._report)}) + STOP_EVENT
+        )
 
 
 def _too_much() -> ProviderBadResponse:
     return ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
 
-def _build_totals(used: chat.UsageReport | None) -> Mapping[str, Any]:
+def _build_totals(report: chat.UsageReport | None) -> Mapping[str, Any]:
     """Build the usage of ``message_delta``; without counts the client keeps those from ``message_start``."""
-    return {"output_tokens": 0} if used is None else response.build_usage(used.usage) | response.build_reasoning(used)
+    return (
+        {"output_tokens": 0}
+        if report is None
+        else response.build_usage(report.usage) | response.build_reasoning(report)
+    )

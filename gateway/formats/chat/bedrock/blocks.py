@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.anthropic.request_writer import build_call_id
-from gateway.formats.chat.valid_chat import OPENING
+from gateway.formats.chat.valid_chat import OPENING_TEXT
 
 Body = dict[str, Any]
 
@@ -19,20 +19,20 @@ NO_RESULT = "(no output)"
 """The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
 (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
 _MAX_DOCUMENT_NAME = 150
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
+_FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 _BLANKS = re.compile(r" {2,}")
 
 
-def build_cache_point(block: Body, *, allowed: bool) -> list[Body]:
+def build_cache_point(block: Body, *, is_allowed: bool) -> list[Body]:
     """Return the cache point, which ends the cached part, for a ``block`` with cache control; else an empty list."""
     control = block.get("cache_control")
-    if not allowed or not isinstance(control, dict):
+    if not is_allowed or not isinstance(control, dict):
         return []
     ttl = {"ttl": control["ttl"]} if control.get("ttl") == "1h" else {}
     return [{"cachePoint": {"type": "default"} | ttl}]
 
 
-def _fit(name: str) -> str:
+def _fit_name(name: str) -> str:
     """Return a tool call id of permitted length. A digest at the end of a shortened id keeps ids distinct."""
     return name if len(name) <= MAX_NAME else build_call_id(f":{name}")
 
@@ -53,17 +53,17 @@ class BlockWriter:
         """Build a message. A text is added to a message that has a document but no text, as the API requires."""
         content = self.build_blocks(turn["content"])
         if any("document" in block for block in content) and not any("text" in block for block in content):
-            content.append({"text": OPENING})
+            content.append({"text": OPENING_TEXT})
         return {"role": turn["role"], "content": content}
 
     def build_blocks(self, content: str | list[Body]) -> list[Body]:
         """Build blocks, each followed by its cache point. Raises ``InvalidRequest`` for an image or file by URL."""
         if isinstance(content, str):
             return [{"text": content}]
-        written: list[Body] = []
+        body: list[Body] = []
         for block in content:
-            written += [self._build_block(block), *build_cache_point(block, allowed=self.caches)]
-        return written
+            body += [self._build_block(block), *build_cache_point(block, is_allowed=self.caches)]
+        return body
 
     def _build_block(self, block: Body) -> Body:
         match block["type"]:
@@ -82,12 +82,12 @@ class BlockWriter:
     def _build_call(self, block: Body) -> Body:
         name = block["name"]
         self.called[name] = None
-        return {"toolUse": {"toolUseId": _fit(block["id"]), "name": name, "input": block["input"]}}
+        return {"toolUse": {"toolUseId": _fit_name(block["id"]), "name": name, "input": block["input"]}}
 
     def _build_result(self, block: Body) -> Body:
         content = block.get("content", [])
         parts = [{"text": content}] if isinstance(content, str) else [self._build_block(part) for part in content]
-        result: Body = {"toolUseId": _fit(block["tool_use_id"]), "content": parts or [{"text": NO_RESULT}]}
+        result: Body = {"toolUseId": _fit_name(block["tool_use_id"]), "content": parts or [{"text": NO_RESULT}]}
         if block.get("is_error") and self.caches:
             result["status"] = "error"
         return {"toolResult": result}
@@ -105,12 +105,12 @@ class BlockWriter:
         return {"document": document}
 
     def _find_name(self, title: str | None) -> str:
-        plain = _BLANKS.sub(" ", _FORBIDDEN.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
-        name = plain or "document"
+        plain_name = _BLANKS.sub(" ", _FORBIDDEN_CHARS.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
+        name = plain_name or "document"
         number = 1
         while name in self._documents:
             number += 1
-            name = f"{plain or 'document'} {number}"
+            name = f"{plain_name or 'document'} {number}"
         self._documents.add(name)
         return name
 

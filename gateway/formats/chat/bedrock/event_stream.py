@@ -23,8 +23,8 @@ _FRAME_BYTES = _PRELUDE.size + _CRC.size
 _TEXT = 7
 _FIXED_BYTES: Mapping[int, int] = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Size of a header's value by its type: flags, integers, a time, a UUID. Types 6 and 7 have a length prefix."""
-_SIZED = frozenset({6, _TEXT})
-_CUT = "The provider sent an event whose headers cannot be read"
+_SIZED_TYPES = frozenset({6, _TEXT})
+_BROKEN_HEADERS = "The provider sent an event whose headers cannot be read"
 
 
 @frozen
@@ -39,34 +39,34 @@ class EventMessage:
 class EventStreamSplitter:
     """Splits a stream into whole messages. ``noise``: total bytes of messages that do not belong to an answer."""
 
-    __slots__ = ("_held", "_length", "noise")
+    __slots__ = ("_buffer", "_length", "noise")
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._length = 0  # length of the incomplete message; 0 if its prelude is incomplete
         self.noise = 0
 
     @property
     def held_bytes(self) -> int:
-        return len(self._held)
+        return len(self._buffer)
 
     def split(self, data: bytes) -> Iterator[EventMessage]:
         """Yield the messages that ``data`` completes. Raises ``ProviderBadResponse`` for an invalid message."""
-        held = self._held
-        held += data
-        while self._length or len(held) >= _PRELUDE.size:
-            self._length = self._length or _parse_length(held)
-            if len(held) < self._length:
+        buffer = self._buffer
+        buffer += data
+        while self._length or len(buffer) >= _PRELUDE.size:
+            self._length = self._length or _parse_length(buffer)
+            if len(buffer) < self._length:
                 return
-            message = bytes(held[: self._length])
-            del held[: self._length]
+            message = bytes(buffer[: self._length])
+            del buffer[: self._length]
             self._length = 0
             yield _parse_message(message)
 
 
-def _parse_length(held: bytearray) -> int:
-    total, of_headers, checksum = _PRELUDE.unpack_from(held)
-    if crc32(held[:8]) != checksum:
+def _parse_length(buffer: bytearray) -> int:
+    total, of_headers, checksum = _PRELUDE.unpack_from(buffer)
+    if crc32(buffer[:8]) != checksum:
         raise ProviderBadResponse("The provider sent an event whose beginning has a wrong checksum", phase="stream")
     if not _FRAME_BYTES + of_headers <= total <= MAX_MESSAGE_BYTES or of_headers > MAX_HEADER_BYTES:
         raise ProviderBadResponse("The provider sent an event of an impossible length", phase="stream")
@@ -81,23 +81,23 @@ def _parse_message(message: bytes) -> EventMessage:
     try:
         headers = dict(_parse_headers(message[_PRELUDE.size : begin]))
     except (IndexError, UnicodeDecodeError):
-        raise ProviderBadResponse(_CUT, phase="stream") from None
+        raise ProviderBadResponse(_BROKEN_HEADERS, phase="stream") from None
     return EventMessage(headers, message[begin:end], len(message))
 
 
 def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
     """Yield the headers with text values. Raises ``IndexError``, ``UnicodeDecodeError`` or ``ProviderBadResponse``."""
-    at = 0
-    while at < len(raw):
-        name_end = at + 1 + raw[at]
-        name, kind, at = raw[at + 1 : name_end], raw[name_end], name_end + 1
-        if kind in _SIZED:
-            size = raw[at] << 8 | raw[at + 1]
-            at += 2
+    position = 0
+    while position < len(raw):
+        name_end = position + 1 + raw[position]
+        name, kind, position = raw[position + 1 : name_end], raw[name_end], name_end + 1
+        if kind in _SIZED_TYPES:
+            size = raw[position] << 8 | raw[position + 1]
+            position += 2
         else:
             size = _FIXED_BYTES.get(kind, len(raw))
-        if at + size > len(raw):
-            raise ProviderBadResponse(_CUT, phase="stream")
+        if position + size > len(raw):
+            raise ProviderBadResponse(_BROKEN_HEADERS, phase="stream")
         if kind == _TEXT:
-            yield name.decode(), raw[at : at + size].decode()
-        at += size
+            yield name.decode(), raw[position : position + size].decode()
+        position += size

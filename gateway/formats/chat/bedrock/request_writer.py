@@ -48,32 +48,32 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
         system.append({"text": _NO_TOOLS})
     if system:
         body["system"] = system
-    inference = {theirs: message[ours] for ours, theirs in _SAMPLING.items() if ours in message}
+    inference = {vendor_name: message[name] for name, vendor_name in _SAMPLING.items() if name in message}
     if claude or request.max_tokens is not None:  # other models have a default; Anthropic's writer always sets a number
         inference["maxTokens"] = message["max_tokens"]
-    more = _build_claude(message) if claude else _build_reasoning(request, model, inference)
+    extra_fields = _build_claude(message) if claude else _build_reasoning(request, model, inference)
     if (top_k := message.get("top_k")) is not None:
-        more |= _build_top_k(top_k, model)
+        extra_fields |= _build_top_k(top_k, model)
     if inference:
         body["inferenceConfig"] = inference
-    if more:
-        body["additionalModelRequestFields"] = more
+    if extra_fields:
+        body["additionalModelRequestFields"] = extra_fields
     return body | _build_tools(request, message, writer) | _build_format(request, message)
 
 
 def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
     """Remove the parts that only Claude supports: reasoning of earlier turns, the reasoning budget and the effort."""
     messages = tuple(
-        attrs.evolve(one, parts=tuple(part for part in one.parts if not isinstance(part, chat.ReasoningPart)))
-        for one in request.messages
+        attrs.evolve(message, parts=tuple(part for part in message.parts if not isinstance(part, chat.ReasoningPart)))
+        for message in request.messages
     )
     return attrs.evolve(request, messages=messages, thinking_tokens=None, effort=None)
 
 
 def _build_claude(message: Body) -> Body:
-    more: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
+    extra_fields: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
     effort = as_object(message.get("output_config")).get("effort")
-    return more | ({"output_config": {"effort": effort}} if effort else {})
+    return extra_fields | ({"output_config": {"effort": effort}} if effort else {})
 
 
 def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> Body:
@@ -118,7 +118,7 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
     """Build ``toolConfig``, which the API also requires if only earlier turns used tools."""
     tools: list[Body] = []
     for tool in as_list(message.get("tools")):
-        tools += [_build_tool(tool), *build_cache_point(tool, allowed=writer.caches)]
+        tools += [_build_tool(tool), *build_cache_point(tool, is_allowed=writer.caches)]
     choice = as_object(message.get("tool_choice"))
     if choice.get("type") == "none":
         if not writer.called:
@@ -128,8 +128,8 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
         tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
     if not tools:
         return {}
-    forced = "type" in choice and request.tool_choice is not None
-    return {"toolConfig": {"tools": tools} | ({"toolChoice": _build_choice(choice)} if forced else {})}
+    is_forced = "type" in choice and request.tool_choice is not None
+    return {"toolConfig": {"tools": tools} | ({"toolChoice": _build_choice(choice)} if is_forced else {})}
 
 
 def _build_tool(tool: Body) -> Body:

@@ -34,28 +34,35 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
     """Parse a usage object; None if it is missing or has an implausible count. ``tier``: the answer's service tier."""
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
-    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS)
+    uncached_count, cached_count, written_count = (
+        parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS
+    )
     completion = parse_count(raw.get("outputTokens"))
-    if fresh is None or cached is None or written is None or completion is None:
+    if uncached_count is None or cached_count is None or written_count is None or completion is None:
         return None
-    prompt = parse_count(fresh + cached + written)
+    prompt = parse_count(uncached_count + cached_count + written_count)
     if prompt is None:
         return None
-    lasting = sum(
+    long_tokens = sum(
         parse_count(detail.get("inputTokens")) or 0
         for detail in list_objects(raw.get("cacheDetails"))
         if detail.get("ttl") == "1h"
     )
     usage = Usage(
-        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(lasting, written)
+        prompt,
+        completion,
+        cached_count,
+        "upstream",
+        written_tokens=written_count,
+        written_long_tokens=min(long_tokens, written_count),
     )
     return chat.UsageReport(attach_tier(usage, as_object(tier).get("type")))
 
 
-def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
-    """Parse ``stopReason``. If the reason is missing, ``called`` decides between ``tool_calls`` and ``stop``."""
+def parse_finish(reason: object, *, calls_tools: bool) -> chat.ChoiceFinished:
+    """Parse ``stopReason``. If the reason is missing, ``calls_tools`` decides between ``tool_calls`` and ``stop``."""
     if not isinstance(reason, str):
-        return chat.ChoiceFinished("tool_calls" if called else "stop")
+        return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
     return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
 
 
@@ -92,26 +99,26 @@ def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()
             calls += 1
         else:
             events += _parse_block(block)
-    events.append(parse_finish(value.get("stopReason"), called=calls > 0))
-    used = parse_usage(value.get("usage"), value.get("serviceTier"))
-    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
+    events.append(parse_finish(value.get("stopReason"), calls_tools=calls > 0))
+    report = parse_usage(value.get("usage"), value.get("serviceTier"))
+    return [*events, report, chat.ENDED] if report is not None else [*events, chat.ENDED]
 
 
 def _parse_block(block: chat.Json) -> list[chat.Event]:
     if text := as_text(block.get("text")):
         return [chat.TextDelta(text)]
-    cited = list_objects(as_object(block.get("citationsContent")).get("content"))
-    if cited:
-        return [chat.TextDelta(text) for part in cited if (text := as_text(part.get("text")))]
+    citations = list_objects(as_object(block.get("citationsContent")).get("content"))
+    if citations:
+        return [chat.TextDelta(text) for part in citations if (text := as_text(part.get("text")))]
     reasoning = as_object(block.get("reasoningContent"))
-    shown = as_object(reasoning.get("reasoningText"))
+    reasoning_text = as_object(reasoning.get("reasoningText"))
     events: list[chat.Event] = []
-    if text := as_text(shown.get("text")):
+    if text := as_text(reasoning_text.get("text")):
         events.append(chat.ReasoningDelta(text))
-    if signature := as_text(shown.get("signature")):
+    if signature := as_text(reasoning_text.get("signature")):
         events.append(chat.ReasoningSignature(signature))
-    if sealed := as_text(reasoning.get("redactedContent")):
-        events.append(chat.RedactedReasoning(sealed))
+    if redacted := as_text(reasoning.get("redactedContent")):
+        events.append(chat.RedactedReasoning(redacted))
     return events or parse_image(block)
 
 

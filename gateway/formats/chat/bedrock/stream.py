@@ -29,7 +29,7 @@ _STATUSES: Mapping[str, int] = {
     "serviceUnavailableException": 503,
 }
 """HTTP statuses for exceptions in a stream. The model's own exception has 424 at AWS, but is no client error."""
-_FAILED = 502
+_FAILED_STATUS = 502
 
 
 @attrs.define
@@ -44,7 +44,6 @@ class ConverseStreamParser:
     """Parses a provider's stream into events, with the given answer id and model name; see ``StreamParser``."""
 
     __slots__ = (
-        "_begun",
         "_calls",
         "_closed",
         "_error",
@@ -54,6 +53,7 @@ class ConverseStreamParser:
         "_open",
         "_secrets",
         "_splitter",
+        "_started",
     )
     media_type = MEDIA_TYPE
 
@@ -64,7 +64,7 @@ class ConverseStreamParser:
         self._splitter = EventStreamSplitter()
         self._open: dict[int, _Open] = {}
         self._calls = 0
-        self._begun = False
+        self._started = False
         self._finished = False
         self._closed = False
         self._error: ProviderError | None = None
@@ -119,7 +119,7 @@ class ConverseStreamParser:
         headers = message.headers
         if kind == "exception":
             name = headers.get(":exception-type", "")
-            error = parse_worded_error(_STATUSES.get(name, _FAILED), message.payload, self._secrets)
+            error = parse_worded_error(_STATUSES.get(name, _FAILED_STATUS), message.payload, self._secrets)
         else:
             reason = mask(headers.get(":error-message") or headers.get(":error-code") or "", self._secrets)
             error = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
@@ -146,59 +146,59 @@ class ConverseStreamParser:
         return events
 
     def _begin(self) -> list[chat.Event]:
-        if self._begun:
+        if self._started:
             return []
-        self._begun = True
+        self._started = True
         return [chat.MessageStart(self._id, self._model)]
 
     def _start(self, value: chat.Json) -> list[chat.Event]:
-        before = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
-        opened = self._find_open(value)
+        earlier_events = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
+        block = self._find_open(value)
         use = as_object(value.get("start")).get("toolUse")
         if not isinstance(use, dict):
-            return before
-        opened.call = self._calls
+            return earlier_events
+        block.call = self._calls
         self._calls += 1
-        return [*before, parse_tool(use, opened.call, self._id)]
+        return [*earlier_events, parse_tool(use, block.call, self._id)]
 
     def _find_open(self, value: chat.Json) -> _Open:
         """Return the block of an event; open it if necessary, because only tool calls have a start event."""
-        opened = self._open.setdefault(_index(value), _Open())
+        block = self._open.setdefault(_index(value), _Open())
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
-        return opened
+        return block
 
     def _change(self, value: chat.Json) -> list[chat.Event]:
-        begun = self._begin()
+        start_events = self._begin()
         delta = as_object(value.get("delta"))
-        opened = self._find_open(value)
+        block = self._find_open(value)
         if text := as_text(delta.get("text")):
-            return [*begun, chat.TextDelta(text)]
-        if opened.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
-            return [*begun, chat.ToolCallDelta(opened.call, text)]
+            return [*start_events, chat.TextDelta(text)]
+        if block.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
+            return [*start_events, chat.ToolCallDelta(block.call, text)]
         reasoning = as_object(delta.get("reasoningContent"))
-        opened.signature += as_text(reasoning.get("signature"))
+        block.signature += as_text(reasoning.get("signature"))
         if text := as_text(reasoning.get("text")):
-            return [*begun, chat.ReasoningDelta(text)]
-        if sealed := as_text(reasoning.get("redactedContent")):
-            return [*begun, chat.RedactedReasoning(sealed)]
-        return [*begun, *parse_image(delta)]
+            return [*start_events, chat.ReasoningDelta(text)]
+        if redacted := as_text(reasoning.get("redactedContent")):
+            return [*start_events, chat.RedactedReasoning(redacted)]
+        return [*start_events, *parse_image(delta)]
 
     def _stop(self, index: int) -> list[chat.Event]:
-        opened = self._open.pop(index, None)
-        return [chat.ReasoningSignature(opened.signature)] if opened is not None and opened.signature else []
+        block = self._open.pop(index, None)
+        return [chat.ReasoningSignature(block.signature)] if block is not None and block.signature else []
 
     def _stop_message(self, value: chat.Json) -> list[chat.Event]:
         if self._finished:
             return []
         self._finished = True
-        signed = [event for index in list(self._open) for event in self._stop(index)]
-        return [*self._begin(), *signed, parse_finish(value.get("stopReason"), called=self._calls > 0)]
+        signature_events = [event for index in list(self._open) for event in self._stop(index)]
+        return [*self._begin(), *signature_events, parse_finish(value.get("stopReason"), calls_tools=self._calls > 0)]
 
     def _end(self, value: chat.Json) -> list[chat.Event]:
         """Return the usage, and end the stream if the message has stopped."""
-        used: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
-        events: list[chat.Event] = [used] if used is not None else []
+        report: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
+        events: list[chat.Event] = [report] if report is not None else []
         if self._finished:
             self._closed = True
             events.append(chat.ENDED)

@@ -11,12 +11,12 @@ from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import PLAIN_NAMES, Body
 from gateway.wording import fold_name
 
-_OWN_DATA = frozenset(
+_CALLER_DATA = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
      "headers", "partMetadata"},
 )  # fmt: skip
 """Fields whose values are the client's own data, left unchanged."""
-_OWN_NAMES = frozenset({"properties", "defs", "$defs"})
+_CALLER_NAMES = frozenset({"properties", "defs", "$defs"})
 """Fields whose keys are the client's own names: the properties and definitions of a schema."""
 _ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
 _GOVERNED = frozenset(
@@ -24,7 +24,7 @@ _GOVERNED = frozenset(
      "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
 )  # fmt: skip
 """Fields by which the gateway routes, bounds and charges a request."""
-_FOLDED = {fold_name(name): name for name in _GOVERNED}
+_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED}
 
 
 def unify_names(body: Body) -> Body:
@@ -36,28 +36,28 @@ def unify_names(body: Body) -> Body:
     return _unify(body, "")
 
 
-def _unify(value: Body, where: str) -> Body:
+def _unify(value: Body, param: str) -> Body:
     unified: Body = {}
-    for given, item in value.items():
-        name = _build_camel(given) if "_" in given else given
+    for spelling, item in value.items():
+        name = _build_camel(spelling) if "_" in spelling else spelling
         if name in unified:
-            raise InvalidRequest(f"'{where}{name}' is given in two spellings", param=f"{where}{name}")
+            raise InvalidRequest(f"'{param}{name}' is given in two spellings", param=f"{param}{name}")
         if name not in _GOVERNED and name not in PLAIN_NAMES:
-            _check_spelling(given, where)
-        unified[name] = _unify_value(name, item, f"{where}{name}")
+            _check_spelling(spelling, param)
+        unified[name] = _unify_value(name, item, f"{param}{name}")
     return unified
 
 
-def _unify_value(name: str, value: Any, where: str) -> Any:
-    if name in _OWN_DATA:
+def _unify_value(name: str, value: Any, param: str) -> Any:
+    if name in _CALLER_DATA:
         return value
     if isinstance(value, dict):
-        if name in _OWN_NAMES:
-            return {key: _unify_value("", item, f"{where}.{key}") for key, item in value.items()}
-        unified = _unify(value, f"{where}.")
+        if name in _CALLER_NAMES:
+            return {key: _unify_value("", item, f"{param}.{key}") for key, item in value.items()}
+        unified = _unify(value, f"{param}.")
         return [unified] if name in _ARRAYS else unified
     if isinstance(value, list):
-        return [_unify_value("", item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [_unify_value("", item, f"{param}[{index}]") for index, item in enumerate(value)]
     return value
 
 
@@ -66,7 +66,7 @@ def _build_camel(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest) if first else name
 
 
-def _check_spelling(name: str, where: str) -> None:
-    meant = _FOLDED.get(fold_name(name))
-    if meant is not None:
-        raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{meant}'?", param=f"{where}{name}")
+def _check_spelling(name: str, param: str) -> None:
+    known_name = _FOLDED_NAMES.get(fold_name(name))
+    if known_name is not None:
+        raise InvalidRequest(f"Unknown field '{param}{name}'; did you mean '{known_name}'?", param=f"{param}{name}")

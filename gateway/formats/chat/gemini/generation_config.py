@@ -15,7 +15,7 @@ MAX_STOPS = 5
 Version = tuple[int, int]
 
 _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
-_LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
+_LATEST_ALIAS = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _NEWEST: Version = (999, 0)
 _LAST_PREFILLED: Version = (3, 1)
 _LEVELS: Version = (3, 0)
@@ -33,10 +33,10 @@ _SEED_RANGE = 2**31
 def parse_version(model: str) -> Version | None:
     """Return the version in a Gemini model's name; None if the name has none."""
     name = model.removeprefix("models/")
-    if _LATEST.fullmatch(name):
+    if _LATEST_ALIAS.fullmatch(name):
         return _NEWEST
-    found = _NAME.match(name)
-    return (int(found[1]), int(found[2] or 0)) if found else None
+    match = _NAME.match(name)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def requires_signatures(model: str) -> bool:
@@ -91,13 +91,13 @@ def _fold_seed(seed: int | None) -> int | None:
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 
-def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
-    if wanted is None:
+def _build_format(response_format: ResponseFormat | None) -> dict[str, Any]:
+    if response_format is None:
         return {}
-    written: dict[str, Any] = {"responseMimeType": "application/json"}
-    if wanted.schema is not None:
-        written["responseJsonSchema"] = build_schema(wanted.schema, param="response_format")
-    return written
+    config: dict[str, Any] = {"responseMimeType": "application/json"}
+    if response_format.schema is not None:
+        config["responseJsonSchema"] = build_schema(response_format.schema, param="response_format")
+    return config
 
 
 def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
     """
     effort = _find_effort(request)
     version = parse_version(model)
-    if effort is None or version is None or any(mark in model for mark in _NO_CHOICE):
+    if effort is None or version is None or any(marker in model for marker in _NO_CHOICE):
         return None
     if version >= _LEVELS:
         thinking: dict[str, Any] = {"thinkingLevel": _find_level(effort, model, version)}
@@ -132,8 +132,8 @@ def _find_effort(request: ChatRequest) -> Effort | None:
 
 def _find_level(effort: Effort, model: str, version: Version) -> str:
     if effort in {"none", "minimal"}:
-        small = "flash-lite" in model or ("flash" in model and version <= _LAST_MINIMAL_FLASH)
-        return "MINIMAL" if small else "LOW"
+        is_small = "flash-lite" in model or ("flash" in model and version <= _LAST_MINIMAL_FLASH)
+        return "MINIMAL" if is_small else "LOW"
     return {"low": "LOW", "medium": "MEDIUM"}.get(effort, "HIGH")
 
 

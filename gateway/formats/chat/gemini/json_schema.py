@@ -11,13 +11,13 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.json_values import MAX_DEPTH
 
-_PLAIN = frozenset(
+_PLAIN_KEYWORDS = frozenset(
     {"$id", "$anchor", "$ref", "type", "format", "title", "description", "enum", "minItems", "maxItems", "minimum",
      "maximum", "required", "propertyOrdering"},
 )  # fmt: skip
-_ONE = frozenset({"items", "additionalProperties"})
-_MANY = frozenset({"anyOf", "oneOf", "prefixItems"})
-_NAMED = frozenset({"properties", "$defs"})
+_SCHEMA_KEYWORDS = frozenset({"items", "additionalProperties"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "prefixItems"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "$defs"})
 _OLD_REF = "#/definitions/"
 _NEW_REF = "#/$defs/"
 
@@ -37,17 +37,17 @@ def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
         raise InvalidRequest(f"A JSON Schema is nested more than {MAX_DEPTH} deep", param=param)
     if isinstance(schema.get("$ref"), str):
         return _build_ref(schema, param, depth)
-    written: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in _respell(schema).items():
-        if name in _PLAIN:
-            written[name] = value
-        elif name in _ONE:
-            written[name] = _build_any(value, param, depth)
-        elif name in _MANY and isinstance(value, list):
-            written[name] = [_build_any(item, param, depth) for item in value]
-        elif name in _NAMED and isinstance(value, dict):
-            written[name] = {key: _build_any(item, param, depth) for key, item in value.items()}
-    return written
+        if name in _PLAIN_KEYWORDS:
+            result[name] = value
+        elif name in _SCHEMA_KEYWORDS:
+            result[name] = _build_any(value, param, depth)
+        elif name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+            result[name] = [_build_any(item, param, depth) for item in value]
+        elif name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            result[name] = {key: _build_any(item, param, depth) for key, item in value.items()}
+    return result
 
 
 def _build_any(value: object, param: str, depth: int) -> Any:
@@ -60,46 +60,46 @@ def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, A
     target: str = schema["$ref"]
     if target.startswith(_OLD_REF):
         target = _NEW_REF + target.removeprefix(_OLD_REF)
-    written: dict[str, Any] = {"$ref": target}
+    result: dict[str, Any] = {"$ref": target}
     if defs := _find_definitions(schema):
-        written["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}
+        result["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}
     description = schema.get("description")
     if isinstance(description, str) and not defs:
-        return {"description": description, "anyOf": [written]}
-    return written
+        return {"description": description, "anyOf": [result]}
+    return result
 
 
 def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
-    merged = _merge(schema)
-    if defs := _find_definitions(merged):
-        merged["$defs"] = defs
-    if "const" in merged and "enum" not in merged:
-        merged["enum"] = [merged["const"]]
-    if merged.get("nullable") is True and isinstance(merged.get("type"), str):
-        merged["type"] = [merged["type"], "null"]
+    joint_schema = _merge(schema)
+    if defs := _find_definitions(joint_schema):
+        joint_schema["$defs"] = defs
+    if "const" in joint_schema and "enum" not in joint_schema:
+        joint_schema["enum"] = [joint_schema["const"]]
+    if joint_schema.get("nullable") is True and isinstance(joint_schema.get("type"), str):
+        joint_schema["type"] = [joint_schema["type"], "null"]
     for name, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-        bound = merged.get(name)
+        bound = joint_schema.get(name)
         if isinstance(bound, int | float) and not isinstance(bound, bool):  # a boolean in draft 4
-            merged.setdefault(inclusive, bound + step if merged.get("type") == "integer" else bound)
-    return merged
+            joint_schema.setdefault(inclusive, bound + step if joint_schema.get("type") == "integer" else bound)
+    return joint_schema
 
 
 def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``allOf`` into one schema. A reference is kept only if it is the only member of ``allOf``."""
     members = schema.get("allOf")
-    merged: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for member in [*(members if isinstance(members, list) else ()), schema]:
         if not isinstance(member, Mapping) or (member is not schema and "$ref" in member):
             continue
-        properties, required = merged.get("properties"), merged.get("required")
-        merged |= member
+        properties, required_names = result.get("properties"), result.get("required")
+        result |= member
         if isinstance(properties, dict) and isinstance(member.get("properties"), dict):
-            merged["properties"] = properties | member["properties"]
-        if isinstance(required, list) and isinstance(member.get("required"), list):
-            merged["required"] = _join_names(required, member["required"])
+            result["properties"] = properties | member["properties"]
+        if isinstance(required_names, list) and isinstance(member.get("required"), list):
+            result["required"] = _join_names(required_names, member["required"])
     if isinstance(members, list) and len(members) == 1 and isinstance(members[0], dict) and "$ref" in members[0]:
-        merged.setdefault("anyOf", members)
-    return merged
+        result.setdefault("anyOf", members)
+    return result
 
 
 def _join_names(*lists: list[Any]) -> list[str]:

@@ -14,14 +14,18 @@ _IMPOSSIBLE = -9999.0
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
     """Parse the ``logprobsResult`` of a candidate; empty if missing or not as documented."""
     result = as_object(value)
-    chosen, steps = list_objects(result.get("chosenCandidates")), list_objects(result.get("topCandidates"))
+    candidates, steps = list_objects(result.get("chosenCandidates")), list_objects(result.get("topCandidates"))
     tokens = []
-    nothing: dict[str, Any] = {}
-    for one, step in zip_longest(chosen, steps[: len(chosen)], fillvalue=nothing):
+    empty_candidate: dict[str, Any] = {}
+    for chosen, step in zip_longest(candidates, steps[: len(candidates)], fillvalue=empty_candidate):
         top = [_parse_token(candidate) for candidate in list_objects(step.get("candidates"))]
-        token = _parse_token(one)
+        token = _parse_token(chosen)
         if token is not None:
-            tokens.append(TokenLogprob(token.token, token.logprob, tuple(each for each in top if each is not None)))
+            tokens.append(
+                TokenLogprob(
+                    token.token, token.logprob, tuple(alternative for alternative in top if alternative is not None)
+                )
+            )
     return tuple(tokens)
 
 
@@ -37,10 +41,10 @@ def build_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
     """Build a ``logprobsResult`` without token ids, because no other format has them."""
     tokens = tuple(tokens)
     return {
-        "topCandidates": [{"candidates": [_build_token(candidate) for candidate in one.top]} for one in tokens],
-        "chosenCandidates": [_build_token(one) for one in tokens],
+        "topCandidates": [{"candidates": [_build_token(candidate) for candidate in token.top]} for token in tokens],
+        "chosenCandidates": [_build_token(token) for token in tokens],
     }
 
 
-def _build_token(one: TokenLogprob) -> dict[str, Any]:
-    return {"token": one.token, "logProbability": one.logprob}
+def _build_token(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logProbability": token.logprob}

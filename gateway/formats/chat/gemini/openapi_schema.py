@@ -6,43 +6,43 @@ Type names are in upper case, ``nullable`` is a flag, and 64-bit integers may be
 from collections.abc import Mapping
 from typing import Any
 
-_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_NAMED = frozenset({"properties", "$defs"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "$defs"})
 _COUNTS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"})
-_DROPPED = frozenset({"nullable", "propertyOrdering", "example"})
-_RENAMED = {"defs": "$defs", "ref": "$ref"}
+_DROPPED_KEYWORDS = frozenset({"nullable", "propertyOrdering", "example"})
+_RENAMED_KEYWORDS = {"defs": "$defs", "ref": "$ref"}
 
 
 def build_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Convert ``schema`` into JSON Schema, preserving the order of ``properties`` and ``required``."""
-    written: dict[str, Any] = {}
-    for given, value in schema.items():
-        name = _RENAMED.get(given, given)
-        if name in _DROPPED or (name == "format" and value == "enum"):
+    json_schema: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        name = _RENAMED_KEYWORDS.get(keyword, keyword)
+        if name in _DROPPED_KEYWORDS or (name == "format" and value == "enum"):
             continue
         if name == "type" and isinstance(value, str):
             if value != "TYPE_UNSPECIFIED":
-                written[name] = value.lower()
+                json_schema[name] = value.lower()
         elif name in _COUNTS and isinstance(value, str) and value.isdecimal():
-            written[name] = int(value)
-        elif name in _MANY and isinstance(value, list):
-            written[name] = [_build_inner(item) for item in value]
-        elif name in _NAMED and isinstance(value, dict):
-            written[name] = {key: _build_inner(item) for key, item in value.items()}
+            json_schema[name] = int(value)
+        elif name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+            json_schema[name] = [_build_inner(item) for item in value]
+        elif name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            json_schema[name] = {key: _build_inner(item) for key, item in value.items()}
         else:
-            written[name] = _build_inner(value) if name in {"items", "additionalProperties"} else value
-    return _allow_null(written) if schema.get("nullable") is True else written
+            json_schema[name] = _build_inner(value) if name in {"items", "additionalProperties"} else value
+    return _allow_null(json_schema) if schema.get("nullable") is True else json_schema
 
 
 def _build_inner(value: Any) -> Any:
     return build_json_schema(value) if isinstance(value, dict) else value
 
 
-def _allow_null(written: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(written.get("enum"), list) and None not in written["enum"]:
-        written["enum"] = [*written["enum"], None]
-    if isinstance(written.get("type"), str):
-        return written | {"type": [written["type"], "null"]}
-    if isinstance(written.get("anyOf"), list):
-        return written | {"anyOf": [*written["anyOf"], {"type": "null"}]}
-    return written
+def _allow_null(json_schema: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(json_schema.get("enum"), list) and None not in json_schema["enum"]:
+        json_schema["enum"] = [*json_schema["enum"], None]
+    if isinstance(json_schema.get("type"), str):
+        return json_schema | {"type": [json_schema["type"], "null"]}
+    if isinstance(json_schema.get("anyOf"), list):
+        return json_schema | {"anyOf": [*json_schema["anyOf"], {"type": "null"}]}
+    return json_schema

@@ -23,45 +23,45 @@ from gateway.formats.wire import sse
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.frozen import frozen
 
-_BEGIN = b'data: {"'
+_EVENT_START = b'data: {"'
 _ENDS = (b"}\r\n\r\n", b"}\n\n")
 _SAMPLE_BYTES = 512 * 1024
-_CUT = "The provider's stream ended before it was complete"
+_INCOMPLETE_STREAM = "The provider's stream ended before it was complete"
 _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 
 
 class GenerateContentPassthrough(PassthroughStream):
     """Forwards complete events unchanged, except errors. The last event waits until the request is settled."""
 
-    __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
+    __slots__ = ("_buffer", "_finished", "_has_several", "_inference", "_last", "_search_chunk", "_usage")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
-        self._several = inference.choices > 1
+        self._has_several = inference.choices > 1
         self._buffer = HeadTailBuffer()
         self._finished: dict[int, bool] = {}
         self._last = b""
         self._usage: Usage | None = None
-        self._searched: Mapping[str, Any] = {}
+        self._search_chunk: Mapping[str, Any] = {}
 
     def feed(self, data: bytes) -> bytes:
         # Fast path: a typical piece consists of complete events in the middle of an answer and needs no parsing.
         if (
-            data.startswith(_BEGIN)
+            data.startswith(_EVENT_START)
             and data.endswith(_ENDS)
             and b'"finishReason"' not in data
             and b'"error"' not in data
             and b'"promptFeedback"' not in data
-            and not self._splitter.waiting
+            and not self._splitter.has_pending
             and not self.closed
-            and not self._several
+            and not self._has_several
             and not self._last
             and (data.isascii() or sse.is_utf8(data))
         ):
             ends = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
-            if data.count(_BEGIN) == ends == data.count(b"data:"):
-                self._begun = True
+            if data.count(_EVENT_START) == ends == data.count(b"data:"):
+                self._started = True
                 self.events += ends
                 self._buffer.feed(data)
                 return data
@@ -80,19 +80,19 @@ class GenerateContentPassthrough(PassthroughStream):
         chunk = as_object(value)
         self.events += 1
         self._buffer.feed(event)
-        blocked = is_blocked(chunk)
+        is_block = is_blocked(chunk)
         for candidate in list_objects(chunk.get("candidates")):
             if "groundingMetadata" in candidate:
-                self._searched = chunk
+                self._search_chunk = chunk
             index = candidate.get("index")
             number = index if type(index) is int else 0
             reason = as_text(candidate.get("finishReason"))
             self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED
-        before, self._last = self._last, b""
-        if blocked or self._complete:
+        previous, self._last = self._last, b""
+        if is_block or self._is_complete:
             self._last, self._usage = event, _parse_usage(chunk)
-            return before
-        return before + event
+            return previous
+        return previous + event
 
     def _find_error(self, value: object) -> bool:
         error = parse_error_value(value, self._secrets)
@@ -101,7 +101,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return error is not None
 
     @property
-    def _complete(self) -> bool:
+    def _is_complete(self) -> bool:
         return bool(self._finished) and all(self._finished.values())
 
     def finish(self) -> bytes:
@@ -111,21 +111,21 @@ class GenerateContentPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take()
-        written = b""
+        output = b""
         if rest.strip():
             if loads_or_none(sse.parse_data(rest) or rest) is None:
-                raise ProviderBadResponse(_CUT, phase="stream")
-            written = self._pass(rest + b"\n\n")
+                raise ProviderBadResponse(_INCOMPLETE_STREAM, phase="stream")
+            output = self._pass(rest + b"\n\n")
             if self.error is not None:
                 raise self.error
         if not self._last:
-            raise ProviderBadResponse(_CUT, phase="stream")
+            raise ProviderBadResponse(_INCOMPLETE_STREAM, phase="stream")
         self.ended = True
-        return written + self._last
+        return output + self._last
 
     def parse_usage(self) -> Usage:
         """Return the provider's latest counts, else an estimate. In a broken stream they may not cover all text."""
-        return attach_searches(self._count(), self._searched) if self._searched else self._count()
+        return attach_searches(self._count(), self._search_chunk) if self._search_chunk else self._count()
 
     def _count(self) -> Usage:
         if not self.events:
@@ -135,8 +135,8 @@ class GenerateContentPassthrough(PassthroughStream):
         tail = _parse_sample(self._buffer.tail)
         if self._last and (usage := self._usage or tail.usage) is not None:
             return fill_counts(usage, self._inference, lambda: self._estimate_completion(tail))
-        begun = tail.usage or Usage(estimate_prompt(self._inference))
-        return attrs.evolve(begun, completion_tokens=self._estimate_completion(tail), source="estimate")
+        start_usage = tail.usage or Usage(estimate_prompt(self._inference))
+        return attrs.evolve(start_usage, completion_tokens=self._estimate_completion(tail), source="estimate")
 
     def _estimate_completion(self, tail: "_Sample") -> int:
         if self._buffer.whole:

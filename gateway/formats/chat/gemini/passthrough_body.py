@@ -25,12 +25,12 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
 def _build_content(content: Body, *, signs: bool) -> Body:
     if content.get("role") != "model":
         return content
-    given: list[Body] = content["parts"]
+    original_parts: list[Body] = content["parts"]
     parts = [
         {name: value for name, value in part.items() if name != "thoughtSignature"}
         if is_foreign(part.get("thoughtSignature"))
         else part
-        for part in given
+        for part in original_parts
         if not (part.get("thought") is True and is_foreign(part.get("thoughtSignature")))
     ]
     if signs:
@@ -38,5 +38,7 @@ def _build_content(content: Body, *, signs: bool) -> Body:
             if part.get("functionCall"):  # only the first call of a turn needs a signature
                 parts[index] = {"thoughtSignature": NO_SIGNATURE} | part
                 break
-    same = len(parts) == len(given) and all(after is before for after, before in zip(parts, given, strict=True))
-    return content if same else content | {"parts": parts}
+    is_unchanged = len(parts) == len(original_parts) and all(
+        new_part is original for new_part, original in zip(parts, original_parts, strict=True)
+    )
+    return content if is_unchanged else content | {"parts": parts}

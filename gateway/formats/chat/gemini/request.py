@@ -71,9 +71,9 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 def check_body(body: Body) -> Body:
     """Check a body with unified names. Return its ``generationConfig``; empty if there is none."""
     body.pop("model", None)  # the path names it
-    stray = next((name for name in body if name in _MISPLACED), None)
-    if stray is not None:
-        raise InvalidRequest(f"'{stray}' belongs into '{CONFIG}'", param=stray)
+    misplaced = next((name for name in body if name in _MISPLACED), None)
+    if misplaced is not None:
+        raise InvalidRequest(f"'{misplaced}' belongs into '{CONFIG}'", param=misplaced)
     contents = parse_list(body, "contents")
     if not contents:
         raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")
@@ -93,18 +93,18 @@ def check_body(body: Body) -> Body:
 
 def _check_config(config: Body) -> Body:
     _unify_integers(config, "topK", "maxOutputTokens", "candidateCount", "seed")
-    named = {f"{CONFIG}.{name}": value for name, value in config.items()}
+    config_fields = {f"{CONFIG}.{name}": value for name, value in config.items()}
     for name, low, high in _INTEGERS:
-        parse_integer(named, f"{CONFIG}.{name}", low, high)
+        parse_integer(config_fields, f"{CONFIG}.{name}", low, high)
     for name, minimum, maximum in _NUMBERS:
-        parse_number(named, f"{CONFIG}.{name}", minimum, maximum)
+        parse_number(config_fields, f"{CONFIG}.{name}", minimum, maximum)
     for name in ("stopSequences", "responseModalities"):
-        where = f"{CONFIG}.{name}"
-        for index, item in enumerate(parse_list(named, where) or ()):
-            _check_text(item, f"{where}[{index}]")
+        param = f"{CONFIG}.{name}"
+        for index, item in enumerate(parse_list(config_fields, param) or ()):
+            _check_text(item, f"{param}[{index}]")
     for name in ("responseSchema", "responseJsonSchema", "thinkingConfig"):
-        parse_object(named, f"{CONFIG}.{name}")
-    read_text(named, f"{CONFIG}.responseMimeType")
+        parse_object(config_fields, f"{CONFIG}.{name}")
+    read_text(config_fields, f"{CONFIG}.responseMimeType")
     thinking_config: Body = config.get("thinkingConfig") or {}
     _unify_integers(thinking_config, "thinkingBudget")
     thinking = {f"{CONFIG}.thinkingConfig.{name}": value for name, value in thinking_config.items()}
@@ -121,26 +121,26 @@ def _unify_integers(fields: Body, *names: str) -> None:
             fields[name] = int(value)
 
 
-def check_content(content: object, where: str, *, roles: bool = True) -> None:
-    """Raise ``InvalidRequest`` unless ``content``, found at ``where``, is valid. ``roles``: check its role."""
-    fields = check_object(content, where)
+def check_content(content: object, param: str, *, roles: bool = True) -> None:
+    """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid. ``roles``: check its role."""
+    fields = check_object(content, param)
     role = fields.get("role")
     if roles and role not in _ROLES:
-        raise InvalidRequest(f"'{where}.role' must be user or model", param=f"{where}.role")
+        raise InvalidRequest(f"'{param}.role' must be user or model", param=f"{param}.role")
     parts = fields.get("parts")
     if not parts and parts in (None, []) and fields.get("role") == "model":  # the client sends an empty answer back
         fields["parts"] = []
         return
     if not isinstance(parts, list) or not parts:
-        raise InvalidRequest(f"'{where}.parts' must be an array of at least one part", param=f"{where}.parts")
+        raise InvalidRequest(f"'{param}.parts' must be an array of at least one part", param=f"{param}.parts")
     for index, part in enumerate(parts):
-        _check_part(part, f"{where}.parts[{index}]")
+        _check_part(part, f"{param}.parts[{index}]")
 
 
-def _check_part(part: object, where: str) -> None:
-    fields = check_object(part, where)
+def _check_part(part: object, param: str) -> None:
+    fields = check_object(part, param)
     if fields.get("text") is not None:
-        _check_text(fields["text"], f"{where}.text")
+        _check_text(fields["text"], f"{param}.text")
     for name, texts, objects in (
         ("inlineData", ("mimeType", "data"), ()),
         ("fileData", ("fileUri",), ()),
@@ -149,49 +149,49 @@ def _check_part(part: object, where: str) -> None:
     ):
         if fields.get(name) is None:
             continue
-        inner = check_object(fields[name], f"{where}.{name}")
+        inner = check_object(fields[name], f"{param}.{name}")
         for text in texts:
-            _check_text(inner.get(text), f"{where}.{name}.{text}")
-        for inside in objects:
-            if inner.get(inside) is not None:
-                check_object(inner[inside], f"{where}.{name}.{inside}")
+            _check_text(inner.get(text), f"{param}.{name}.{text}")
+        for item in objects:
+            if inner.get(item) is not None:
+                check_object(inner[item], f"{param}.{name}.{item}")
         if name == "functionResponse":
-            _check_result_parts(inner, f"{where}.{name}")
+            _check_result_parts(inner, f"{param}.{name}")
 
 
-def _check_result_parts(response: Body, where: str) -> None:
+def _check_result_parts(response: Body, param: str) -> None:
     parts = response.get("parts")
     if parts is not None and not isinstance(parts, list):
-        raise InvalidRequest(f"'{where}.parts' must be an array, not {name_json_type(parts)}", param=f"{where}.parts")
+        raise InvalidRequest(f"'{param}.parts' must be an array, not {name_json_type(parts)}", param=f"{param}.parts")
     for index, part in enumerate(parts or ()):
-        _check_part(part, f"{where}.parts[{index}]")
+        _check_part(part, f"{param}.parts[{index}]")
 
 
-def _check_tool(tool: object, where: str) -> None:
-    fields = check_object(tool, where)
+def _check_tool(tool: object, param: str) -> None:
+    fields = check_object(tool, param)
     declarations = fields.get("functionDeclarations")
     if declarations is not None and not isinstance(declarations, list):
-        here = f"{where}.functionDeclarations"
-        raise InvalidRequest(f"'{here}' must be an array, not {name_json_type(declarations)}", param=here)
+        list_param = f"{param}.functionDeclarations"
+        raise InvalidRequest(f"'{list_param}' must be an array, not {name_json_type(declarations)}", param=list_param)
     for index, declaration in enumerate(declarations or ()):
-        here = f"{where}.functionDeclarations[{index}]"
-        inner = check_object(declaration, here)
-        _check_text(inner.get("name"), f"{here}.name")
+        list_param = f"{param}.functionDeclarations[{index}]"
+        inner = check_object(declaration, list_param)
+        _check_text(inner.get("name"), f"{list_param}.name")
         for name in ("parameters", "parametersJsonSchema"):
             if inner.get(name) is not None:
-                check_object(inner[name], f"{here}.{name}")
+                check_object(inner[name], f"{list_param}.{name}")
 
 
-def check_object(value: object, where: str) -> Body:
-    """Return ``value`` if it is an object. Raises ``InvalidRequest`` naming ``where`` otherwise."""
+def check_object(value: object, param: str) -> Body:
+    """Return ``value`` if it is an object. Raises ``InvalidRequest`` naming ``param`` otherwise."""
     if isinstance(value, dict):
         return value
-    raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(value)}", param=where)
+    raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(value)}", param=param)
 
 
-def _check_text(value: object, where: str) -> None:
+def _check_text(value: object, param: str) -> None:
     if not isinstance(value, str):
-        raise InvalidRequest(f"'{where}' must be a string, not {name_json_type(value)}", param=where)
+        raise InvalidRequest(f"'{param}' must be a string, not {name_json_type(value)}", param=param)
 
 
 def measure_prompt(body: Body) -> Size:

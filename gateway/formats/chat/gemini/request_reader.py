@@ -26,12 +26,12 @@ _MODES: dict[str, chat.ToolChoice | None] = {
 _LEVELS: dict[str, chat.Effort | None] = {
     "THINKING_LEVEL_UNSPECIFIED": None, "MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high",
 }  # fmt: skip
-_OWN_CONFIG = ("speechConfig", "imageConfig", "audioTranscriptionConfig", "responseFormat", "translationConfig")
-_OWN = ("cachedContent", "continuationToken")
+_GOOGLE_CONFIG = ("speechConfig", "imageConfig", "audioTranscriptionConfig", "responseFormat", "translationConfig")
+_GOOGLE_FIELDS = ("cachedContent", "continuationToken")
 _STANDARD_TIERS = frozenset({"", "unspecified", "standard"})
 _MAX_TOP = 20
 _JSON = "application/json"
-_PLAIN = frozenset({None, "", "text/plain"})
+_PLAIN_TYPES = frozenset({None, "", "text/plain"})
 _PARTS = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
 _OF_USER = _PARTS - {"functionCall"}
 _OF_RESULT = _OF_USER - {"functionResponse"}
@@ -74,35 +74,35 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 
 
 def _check_only_google(body: Body, config: Body) -> None:
-    for name in _OWN:
+    for name in _GOOGLE_FIELDS:
         if body.get(name):
-            raise _only_there(name, f"'{name}'")
+            raise _make_google_only_error(name, f"'{name}'")
     if (read_text(body, "serviceTier") or "").lower() not in _STANDARD_TIERS:
-        raise _only_there("serviceTier", "A 'serviceTier' of another price")
-    for name in _OWN_CONFIG:
+        raise _make_google_only_error("serviceTier", "A 'serviceTier' of another price")
+    for name in _GOOGLE_CONFIG:
         if config.get(name):
-            raise _only_there(f"{CONFIG}.{name}", f"'{CONFIG}.{name}'")
+            raise _make_google_only_error(f"{CONFIG}.{name}", f"'{CONFIG}.{name}'")
     for index, modality in enumerate(config.get("responseModalities") or ()):
         if modality.upper() != "TEXT":
-            where = f"{CONFIG}.responseModalities[{index}]"
-            raise _only_there(where, f"'{where}' other than TEXT")
+            param = f"{CONFIG}.responseModalities[{index}]"
+            raise _make_google_only_error(param, f"'{param}' other than TEXT")
 
 
 def _parse_top_logprobs(config: Body) -> int | None:
-    wanted, top = config.get("responseLogprobs"), config.get("logprobs")
-    if wanted is not None and not isinstance(wanted, bool):
+    is_requested, top = config.get("responseLogprobs"), config.get("logprobs")
+    if is_requested is not None and not isinstance(is_requested, bool):
         raise InvalidRequest(f"'{CONFIG}.responseLogprobs' must be true or false", param=f"{CONFIG}.responseLogprobs")
     if top is not None and not (type(top) is int and 0 <= top <= _MAX_TOP):
         raise InvalidRequest(f"'{CONFIG}.logprobs' must be from 0 to {_MAX_TOP}", param=f"{CONFIG}.logprobs")
-    if wanted:
+    if is_requested:
         return top or 0
     if top:
         raise InvalidRequest(f"'{CONFIG}.logprobs' requires '{CONFIG}.responseLogprobs'", param=f"{CONFIG}.logprobs")
     return None
 
 
-def _only_there(param: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{what} only works with a channel that speaks Gemini's own format", param=param)
+def _make_google_only_error(param: str, subject: str) -> InvalidRequest:
+    return InvalidRequest(f"{subject} only works with a channel that speaks Gemini's own format", param=param)
 
 
 # Messages.
@@ -111,17 +111,17 @@ def _only_there(param: str, what: str) -> InvalidRequest:
 def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message, ...]:
     messages: list[chat.Message] = []
     contents = body["contents"]
-    past = max((index for index, content in enumerate(contents) if content.get("role") == "model"), default=-1)
+    last_answer = max((index for index, content in enumerate(contents) if content.get("role") == "model"), default=-1)
     if body.get("systemInstruction") is not None:
         messages.append(chat.Message("system", _parse_system(body["systemInstruction"]["parts"])))
     calls = _Calls()
     for index, content in enumerate(contents):
-        where = f"contents[{index}].parts"
-        adaptations.is_past = index <= past
+        param = f"contents[{index}].parts"
+        adaptations.is_past = index <= last_answer
         if content.get("role") != "model":
-            messages.append(chat.Message("user", tuple(_parse_user(content["parts"], where, calls, adaptations))))
+            messages.append(chat.Message("user", tuple(_parse_user(content["parts"], param, calls, adaptations))))
             continue
-        parts = _parse_model(content["parts"], where, calls, adaptations)
+        parts = _parse_model(content["parts"], param, calls, adaptations)
         if messages and messages[-1].role == "assistant":  # the client sends a streamed answer back in pieces
             messages[-1] = chat.Message("assistant", _join([*messages[-1].parts, *parts]))
         else:
@@ -130,28 +130,28 @@ def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message,
 
 
 def _parse_system(parts: list[Body]) -> tuple[chat.Part, ...]:
-    written: list[chat.Part] = []
+    text_parts: list[chat.Part] = []
     for index, part in enumerate(parts):
         if not isinstance(part.get("text"), str):
-            where = f"systemInstruction.parts[{index}].text"
-            raise InvalidRequest(f"'{where}' must be a string: instructions are text", param=where)
-        written.append(chat.TextPart(part["text"]))
-    return tuple(written)
+            param = f"systemInstruction.parts[{index}].text"
+            raise InvalidRequest(f"'{param}' must be a string: instructions are text", param=param)
+        text_parts.append(chat.TextPart(part["text"]))
+    return tuple(text_parts)
 
 
 @attrs.define
 class _Calls:
     """The id and name of each function call that has no result yet, and the number of all calls so far."""
 
-    waiting: list[tuple[str, str]] = attrs.Factory(list)
+    unanswered: list[tuple[str, str]] = attrs.Factory(list)
     count: int = 0
 
     def add(self, call: Body) -> str:
         """Record a call and return its id. Ids are optional in Gemini's format, so a missing one is generated."""
-        made = call.get("id")
-        name = made if isinstance(made, str) and made else f"call_{self.count}"
+        call_id = call.get("id")
+        name = call_id if isinstance(call_id, str) and call_id else f"call_{self.count}"
         self.count += 1
-        self.waiting.append((name, call["name"]))
+        self.unanswered.append((name, call["name"]))
         return name
 
     def find(self, response: Body) -> str:
@@ -159,73 +159,75 @@ class _Calls:
 
         A response without a matching call gets a new id; ``valid_chat.py`` converts such a response into text.
         """
-        given = response.get("id")
-        for index, (call_id, name) in enumerate(self.waiting):
-            if call_id == given or (not given and name == response["name"]):
-                del self.waiting[index]
+        given_id = response.get("id")
+        for index, (call_id, name) in enumerate(self.unanswered):
+            if call_id == given_id or (not given_id and name == response["name"]):
+                del self.unanswered[index]
                 return call_id
-        if isinstance(given, str) and given:
-            return given
+        if isinstance(given_id, str) and given_id:
+            return given_id
         self.count += 1
         return f"call_{self.count - 1}"
 
 
-def _parse_user(parts: list[Body], where: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
-    written: list[chat.Part] = []
+def _parse_user(parts: list[Body], param: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
+    parsed_parts: list[chat.Part] = []
     for index, part in enumerate(parts):
-        here = f"{where}[{index}]"
-        if adaptations.is_past and (other := _find_other(part, _OF_USER)) is not None:
-            written += _write_other(part, other, adaptations)
+        part_param = f"{param}[{index}]"
+        if adaptations.is_past and (other_kind := _find_other(part, _OF_USER)) is not None:
+            parsed_parts += _write_other(part, other_kind, adaptations)
             continue
-        kind = _find_kind(part, here)
+        kind = _find_kind(part, part_param)
         if kind == "functionCall":
-            raise InvalidRequest(f"'{here}': a function call belongs to the role 'model'", param=here)
+            raise InvalidRequest(f"'{part_param}': a function call belongs to the role 'model'", param=part_param)
         if kind == "functionResponse":
-            written.append(_parse_result(part[kind], f"{here}.{kind}", calls, adaptations))
+            parsed_parts.append(_parse_result(part[kind], f"{part_param}.{kind}", calls, adaptations))
         elif part.get("thought") is True:
             adaptations.add("thought")
         else:
-            written.append(_parse_content(part, kind, here, adaptations))
-    return written
+            parsed_parts.append(_parse_content(part, kind, part_param, adaptations))
+    return parsed_parts
 
 
-def _parse_model(parts: list[Body], where: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
-    written: list[chat.Part] = []
+def _parse_model(parts: list[Body], param: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
+    parsed_parts: list[chat.Part] = []
     for index, part in enumerate(parts):
-        here = f"{where}[{index}]"
+        part_param = f"{param}[{index}]"
         signature = part.get("thoughtSignature")
-        foreign = isinstance(signature, str) and is_foreign(signature)
-        if isinstance(signature, str) and foreign:
-            signed, redacted = parse_foreign(signature)
-            written.append(chat.ReasoningPart("", signed, redacted))
-        own = signature if isinstance(signature, str) and signature and not foreign else None
+        is_other_vendor = isinstance(signature, str) and is_foreign(signature)
+        if isinstance(signature, str) and is_other_vendor:
+            foreign_signature, redacted = parse_foreign(signature)
+            parsed_parts.append(chat.ReasoningPart("", foreign_signature, redacted))
+        google_signature = signature if isinstance(signature, str) and signature and not is_other_vendor else None
         if part.get("thought") is True and not part.get("functionCall"):
-            thought = part.get("text") or ""
-            if foreign:
-                written[-1] = attrs.evolve(cast("chat.ReasoningPart", written[-1]), text=thought)
-            elif thought or own:
-                written.append(chat.ReasoningPart(thought, own and chat.GEMINI_PREFIX + own))
+            text = part.get("text") or ""
+            if is_other_vendor:
+                parsed_parts[-1] = attrs.evolve(cast("chat.ReasoningPart", parsed_parts[-1]), text=text)
+            elif text or google_signature:
+                parsed_parts.append(
+                    chat.ReasoningPart(text, google_signature and chat.GEMINI_PREFIX + google_signature)
+                )
             continue
-        if (other := _find_other(part, _OF_MODEL)) is not None:  # such as code that Google executed
-            written += _write_other(part, other, adaptations)
+        if (other_kind := _find_other(part, _OF_MODEL)) is not None:  # such as code that Google executed
+            parsed_parts += _write_other(part, other_kind, adaptations)
             continue
-        kind = _find_kind(part, here)
+        kind = _find_kind(part, part_param)
         if kind == "functionCall":
             call = part[kind]
             arguments = exact_json.dumps(call.get("args") or {}).decode()
-            written.append(chat.ToolCallPart(calls.add(call), call["name"], arguments, own))
+            parsed_parts.append(chat.ToolCallPart(calls.add(call), call["name"], arguments, google_signature))
         else:
-            written.append(_parse_content(part, kind, here, adaptations))
-    return written
+            parsed_parts.append(_parse_content(part, kind, part_param, adaptations))
+    return parsed_parts
 
 
 def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
     """Join consecutive texts, and consecutive reasoning up to a signature, because streams deliver both in pieces."""
-    joined: list[chat.Part] = []
+    joint_parts: list[chat.Part] = []
     for part in parts:
-        last = joined[-1] if joined else None
+        last = joint_parts[-1] if joint_parts else None
         if isinstance(part, chat.TextPart) and isinstance(last, chat.TextPart):
-            joined[-1] = chat.TextPart(last.text + part.text)
+            joint_parts[-1] = chat.TextPart(last.text + part.text)
         elif (
             isinstance(part, chat.ReasoningPart)
             and isinstance(last, chat.ReasoningPart)
@@ -233,10 +235,10 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
             and last.redacted is None
             and last.signature is None
         ):
-            joined[-1] = chat.ReasoningPart(last.text + part.text, part.signature)
+            joint_parts[-1] = chat.ReasoningPart(last.text + part.text, part.signature)
         elif part != chat.TextPart(""):
-            joined.append(part)
-    return tuple(joined) or (chat.TextPart(""),)
+            joint_parts.append(part)
+    return tuple(joint_parts) or (chat.TextPart(""),)
 
 
 def _find_other(part: Body, kinds: frozenset[str] = _PARTS) -> str | None:
@@ -248,31 +250,35 @@ def _write_other(part: Body, kind: str, adaptations: Adaptations) -> list[chat.T
     return adaptations.write(kind, inner if isinstance(inner, dict) else {kind: inner})
 
 
-def _find_kind(part: Body, where: str) -> str:
-    stray = _find_other(part)
-    if stray is not None:
-        raise _only_there(f"{where}.{stray}", f"'{where}.{stray}'")
+def _find_kind(part: Body, param: str) -> str:
+    other_kind = _find_other(part)
+    if other_kind is not None:
+        raise _make_google_only_error(f"{param}.{other_kind}", f"'{param}.{other_kind}'")
     return next((name for name in part if name in _PARTS and part[name] is not None), "text")
 
 
-def _parse_content(part: Body, kind: str, where: str, adaptations: Adaptations) -> chat.TextPart | chat.MediaPart:
+def _parse_content(part: Body, kind: str, param: str, adaptations: Adaptations) -> chat.TextPart | chat.MediaPart:
     if kind == "text":
         return chat.TextPart(part.get("text") or "")
     inner = part[kind]
     if kind == "inlineData":
         return _parse_inline(inner)
     address, media_type = inner["fileUri"], inner.get("mimeType")
-    known = media_type if isinstance(media_type, str) and media_type else guess_type(address.partition("?")[0])[0]
-    film = known is None or known.startswith("video/")  # Google accepts the URL of a YouTube video without a type
-    stored = not address.startswith(("http://", "https://")) or "/v1beta/files/" in address
-    if (film or stored) and adaptations.is_past:
+    known_type = media_type if isinstance(media_type, str) and media_type else guess_type(address.partition("?")[0])[0]
+    film = known_type is None or known_type.startswith(
+        "video/"
+    )  # Google accepts the URL of a YouTube video without a type
+    is_stored = not address.startswith(("http://", "https://")) or "/v1beta/files/" in address
+    if (film or is_stored) and adaptations.is_past:
         return adaptations.replace_file(kind)
-    if stored:
-        raise _only_there(f"{where}.{kind}.fileUri", f"'{where}.{kind}.fileUri' of a file that is stored at Google")
-    if known is None or film:
-        what = f"'{where}.{kind}' of a video" if known else f"'{where}.{kind}' without a 'mimeType'"
-        raise _only_there(f"{where}.{kind}", what)
-    return chat.MediaPart(_find_media(known), media_type=known, url=address)
+    if is_stored:
+        raise _make_google_only_error(
+            f"{param}.{kind}.fileUri", f"'{param}.{kind}.fileUri' of a file that is stored at Google"
+        )
+    if known_type is None or film:
+        subject = f"'{param}.{kind}' of a video" if known_type else f"'{param}.{kind}' without a 'mimeType'"
+        raise _make_google_only_error(f"{param}.{kind}", subject)
+    return chat.MediaPart(_find_media(known_type), media_type=known_type, url=address)
 
 
 def _parse_inline(inner: Body) -> chat.MediaPart:
@@ -290,21 +296,21 @@ def _find_media(media_type: str) -> Any:
     return kind if kind in {"image", "audio"} else "file"
 
 
-def _parse_result(response: Body, where: str, calls: _Calls, adaptations: Adaptations) -> chat.ToolResultPart:
+def _parse_result(response: Body, param: str, calls: _Calls, adaptations: Adaptations) -> chat.ToolResultPart:
     value: Body = response.get("response") or {}
     failed = value.keys() == {"error"}
-    inside = next(iter(value.values())) if len(value) == 1 and (failed or value.keys() <= _RESULTS) else value
-    text = inside if isinstance(inside, str) else exact_json.dumps(inside).decode()
+    output = next(iter(value.values())) if len(value) == 1 and (failed or value.keys() <= _RESULTS) else value
+    text = output if isinstance(output, str) else exact_json.dumps(output).decode()
     parts: list[chat.TextPart | chat.MediaPart] = [chat.TextPart(text)]
     for index, part in enumerate(response.get("parts") or ()):
-        here = f"{where}.parts[{index}]"
-        other = _find_other(part, _OF_RESULT)
-        if adaptations.is_past and other is not None:
-            parts += _write_other(part, other, adaptations)
-        elif other is not None:
-            raise _only_there(f"{here}.{other}", f"'{here}.{other}'")
+        part_param = f"{param}.parts[{index}]"
+        other_kind = _find_other(part, _OF_RESULT)
+        if adaptations.is_past and other_kind is not None:
+            parts += _write_other(part, other_kind, adaptations)
+        elif other_kind is not None:
+            raise _make_google_only_error(f"{part_param}.{other_kind}", f"'{part_param}.{other_kind}'")
         else:
-            parts.append(_parse_content(part, _find_kind(part, here), here, adaptations))
+            parts.append(_parse_content(part, _find_kind(part, part_param), part_param, adaptations))
     return chat.ToolResultPart(calls.find(response), tuple(parts), failed)
 
 
@@ -312,13 +318,13 @@ def _parse_result(response: Body, where: str, calls: _Calls, adaptations: Adapta
 
 
 def _parse_tools(tools: list[Body], adaptations: Adaptations) -> list[chat.Tool]:
-    written = []
+    chat_tools = []
     for tool in tools:
         for name, value in tool.items():
             if name != "functionDeclarations" and value is not None:
                 adaptations.add(f"{LEFT_OUT}{name}")
-        written += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
-    return written
+        chat_tools += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
+    return chat_tools
 
 
 def _parse_tool(declaration: Body) -> chat.Tool:
@@ -330,30 +336,32 @@ def _parse_tool(declaration: Body) -> chat.Tool:
 
 
 def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolChoice | None, tuple[chat.Tool, ...]]:
-    where = "toolConfig.functionCallingConfig"
+    param = "toolConfig.functionCallingConfig"
     calling: Body = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     mode = calling.get("mode") or "MODE_UNSPECIFIED"
     if not isinstance(mode, str) or mode.upper() not in _MODES:
-        raise InvalidRequest(f"'{where}.mode' must be AUTO, ANY, NONE or VALIDATED", param=f"{where}.mode")
+        raise InvalidRequest(f"'{param}.mode' must be AUTO, ANY, NONE or VALIDATED", param=f"{param}.mode")
     choice = _MODES[mode.upper()]
-    allowed = calling.get("allowedFunctionNames")
-    if not allowed or choice in {None, "none"}:
+    allowed_names = calling.get("allowedFunctionNames")
+    if not allowed_names or choice in {None, "none"}:
         return choice, tools
     names = {tool.name for tool in tools}
-    if not isinstance(allowed, list) or not all(isinstance(name, str) and name in names for name in allowed):
-        here = f"{where}.allowedFunctionNames"
-        raise InvalidRequest(f"'{here}' must be names of declared functions", param=here)
-    if len(allowed) == 1 and choice == "required":
-        return chat.ForcedTool(allowed[0]), tools
-    return choice, tuple(tool for tool in tools if tool.name in allowed)
+    if not isinstance(allowed_names, list) or not all(
+        isinstance(name, str) and name in names for name in allowed_names
+    ):
+        names_param = f"{param}.allowedFunctionNames"
+        raise InvalidRequest(f"'{names_param}' must be names of declared functions", param=names_param)
+    if len(allowed_names) == 1 and choice == "required":
+        return chat.ForcedTool(allowed_names[0]), tools
+    return choice, tuple(tool for tool in tools if tool.name in allowed_names)
 
 
 def _parse_thinking(thinking: Body) -> tuple[int | None, chat.Effort | None]:
     budget = thinking.get("thinkingBudget")
     level = thinking.get("thinkingLevel")
     if level and level.upper() not in _LEVELS:
-        where = f"{CONFIG}.thinkingConfig.thinkingLevel"
-        raise InvalidRequest(f"'{where}' must be MINIMAL, LOW, MEDIUM or HIGH", param=where)
+        param = f"{CONFIG}.thinkingConfig.thinkingLevel"
+        raise InvalidRequest(f"'{param}' must be MINIMAL, LOW, MEDIUM or HIGH", param=param)
     tokens = None if budget is None or budget < 0 else budget  # -1: the model decides
     return tokens, _LEVELS[level.upper()] if level else None
 
@@ -363,9 +371,9 @@ def _parse_format(config: Body) -> chat.ResponseFormat | None:
     schema = config.get("responseJsonSchema")
     if schema is None and config.get("responseSchema") is not None:
         schema = build_json_schema(config["responseSchema"])
-    if media_type not in _PLAIN and media_type != _JSON:
-        where = f"{CONFIG}.responseMimeType"
-        raise _only_there(where, f"'{where}' other than {_JSON} or text/plain")
+    if media_type not in _PLAIN_TYPES and media_type != _JSON:
+        param = f"{CONFIG}.responseMimeType"
+        raise _make_google_only_error(param, f"'{param}' other than {_JSON} or text/plain")
     if schema is not None:
         return chat.ResponseFormat("schema", schema)
     return chat.ResponseFormat("json") if media_type == _JSON else None

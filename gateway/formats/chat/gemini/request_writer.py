@@ -24,7 +24,7 @@ from gateway.formats.chat.gemini.generation_config import (
 )
 from gateway.formats.chat.gemini.json_schema import build_schema
 from gateway.formats.chat.openai.chat import parse_answer_object
-from gateway.formats.chat.valid_chat import OPENING, ChatRules, parse_arguments
+from gateway.formats.chat.valid_chat import OPENING_TEXT, ChatRules, parse_arguments
 from gateway.formats.errors.openai import Secrets
 
 NO_SIGNATURE = "skip_thought_signature_validator"
@@ -80,7 +80,7 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
     if not contents and not instructions:
         raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
     if contents and contents[0]["role"] == "model":  # "multiturn requests alternate", and begin with the user
-        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING_TEXT}]})
     body: Json = {"contents": contents}
     if not contents:  # at least one content is required, so instructions without messages become one
         body["contents"] = [{"role": "user", "parts": instructions}]
@@ -95,20 +95,20 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
 
 def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
     """Turn a final system message into a user message: Gemini rejects requests that end with the model's message."""
-    spoken = [message.role for message in messages if message.role != "system"]
-    if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
+    roles = [message.role for message in messages if message.role != "system"]
+    if roles and roles[-1] == "assistant" and messages[-1].role == "system":
         return [*messages[:-1], chat.Message("user", messages[-1].parts)]
     return messages
 
 
 def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
-    written = []
+    parts = []
     for part in (part for message in messages if message.role == "system" for part in message.parts):
         if not isinstance(part, chat.TextPart):
             raise InvalidRequest("Gemini takes only text as instructions", param="messages")
         if part.text:
-            written.append({"text": part.text})
-    return written
+            parts.append({"text": part.text})
+    return parts
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
@@ -128,7 +128,7 @@ def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
     if signs:
         for content in contents:
             _sign_first_call(content["parts"])
-    return [apart for content in contents for apart in _split_tool_results(content)]
+    return [new_content for content in contents for new_content in _split_tool_results(content)]
 
 
 def _split_tool_results(content: Json) -> Iterable[Json]:
@@ -138,8 +138,8 @@ def _split_tool_results(content: Json) -> Iterable[Json]:
     endpoints; envoyproxy/ai-gateway, pull request 2686).
     """
     answers = [part for part in content["parts"] if "functionResponse" in part]
-    others = [part for part in content["parts"] if "functionResponse" not in part]
-    return [content | {"parts": parts} for parts in (answers, others) if parts]
+    other_parts = [part for part in content["parts"] if "functionResponse" not in part]
+    return [content | {"parts": parts} for parts in (answers, other_parts) if parts]
 
 
 def _sign_first_call(parts: list[Json]) -> None:
@@ -151,28 +151,28 @@ def _sign_first_call(parts: list[Json]) -> None:
 
 def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
     """Build parts. ``names``: tool names by the ids of all calls so far, to which new calls are added."""
-    written: list[Json] = []
-    thought: str | None = None  # the signature of the reasoning before the next call
+    json_parts: list[Json] = []
+    signature: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
         match part:
             case chat.TextPart():
-                written += [{"text": part.text}] if part.text else []
+                json_parts += [{"text": part.text}] if part.text else []
             case chat.MediaPart():
-                written.append(_build_media(part))
+                json_parts.append(_build_media(part))
             case chat.ReasoningPart():
-                thought = _find_signature(part) or thought
+                signature = _find_signature(part) or signature
             case chat.ToolCallPart():
                 names[part.id] = part.name
-                written.append(_build_call(part, part.signature or thought))
-                thought = None
+                json_parts.append(_build_call(part, part.signature or signature))
+                signature = None
             case chat.ToolResultPart():
-                written += _build_result(part, names, modern=modern)
-    return written
+                json_parts += _build_result(part, names, modern=modern)
+    return json_parts
 
 
-def _find_signature(thought: chat.ReasoningPart) -> str | None:
+def _find_signature(reasoning: chat.ReasoningPart) -> str | None:
     """Return a signature of reasoning if it is Gemini's; None otherwise, because Gemini rejects others."""
-    signature = thought.signature or ""
+    signature = reasoning.signature or ""
     return signature.removeprefix(chat.GEMINI_PREFIX) if signature.startswith(chat.GEMINI_PREFIX) else None
 
 
@@ -191,26 +191,26 @@ def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, mode
         "name": names[result.id],
         "response": {"error" if result.failed else "output": text},
     }
-    inside: list[Json] = []
-    behind: list[Json] = []
+    inner_parts: list[Json] = []
+    later_parts: list[Json] = []
     for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):
-        fits = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
-        (inside if fits else behind).append(media)
-    if inside:
-        response["parts"] = inside
-    return [{"functionResponse": response}, *behind]
+        fits_inside = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
+        (inner_parts if fits_inside else later_parts).append(media)
+    if inner_parts:
+        response["parts"] = inner_parts
+    return [{"functionResponse": response}, *later_parts]
 
 
 def _build_media(media: chat.MediaPart) -> Json:
     if media.data is not None:
         if not media.media_type:
-            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param=media.where)
+            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param=media.param)
         return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
     if media.url is None:
-        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param=media.where)
+        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param=media.param)
     scheme, path = _split_url(media.url)
     if scheme not in {"http", "https"}:
-        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param=media.where)
+        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param=media.param)
     media_type = media.media_type or _TYPES.get(path.rpartition(".")[2].lower())
     return {"fileData": {"fileUri": media.url} | ({"mimeType": media_type} if media_type else {})}
 
@@ -225,13 +225,13 @@ def _split_url(url: str) -> tuple[str, str]:
 
 def _build_tool(tool: chat.Tool) -> Json:
     """Build a function declaration. A function without parameters gets no schema: Gemini rejects an empty object."""
-    written: Json = {"name": tool.name}
+    declaration: Json = {"name": tool.name}
     if tool.description:
-        written["description"] = tool.description
+        declaration["description"] = tool.description
     schema = build_schema(tool.schema, param="tools") if tool.schema else {}
     if schema.keys() & {"properties", "$ref", "anyOf", "oneOf"} and schema.get("properties") != {}:
-        written["parametersJsonSchema"] = schema
-    return written
+        declaration["parametersJsonSchema"] = schema
+    return declaration
 
 
 def _build_choice(request: chat.ChatRequest) -> Json | None:

@@ -35,11 +35,11 @@ _MODEL_FAILED = frozenset(
 equivalent reason, "stop" would present a partial answer as complete, and a retry may succeed.
 """
 _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
-_USUAL = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
-_PLACED = frozenset({"content", "index"})
+_USUAL_FIELDS = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
+_PLAIN_CANDIDATE = frozenset({"content", "index"})
 """Fields of a candidate in a chunk that has only a text: the content and the candidate's index."""
 _CALL = b'"functionCall"'
-_CUT = "The provider's stream ended before it was complete"
+_INCOMPLETE_STREAM = "The provider's stream ended before it was complete"
 
 
 class GenerateContentParser:
@@ -48,12 +48,12 @@ class GenerateContentParser:
     ``answer_id`` and ``model`` are used if Gemini reports none.
     """
 
-    __slots__ = ("_answer", "_begun", "_closed", "_splitter")
+    __slots__ = ("_answer", "_closed", "_splitter", "_started")
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
         self._answer = _Answer(answer_id, model, secrets, "stream")
         self._splitter = sse.SseSplitter()
-        self._begun = False
+        self._started = False
         self._closed = False
 
     def feed(self, data: bytes) -> list[chat.Event]:
@@ -91,8 +91,8 @@ class GenerateContentParser:
         return self._answer.take_usage()
 
     def _read(self, event: bytes, *, last: bool = False) -> Iterable[chat.Event]:
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             event = event.removeprefix(sse.BOM)
         payload = sse.parse_data(event)
         if payload:
@@ -115,7 +115,7 @@ class GenerateContentParser:
             value = exact_json.loads(text)
         except orjson.JSONDecodeError:
             if last:
-                raise ProviderBadResponse(_CUT, phase="stream") from None
+                raise ProviderBadResponse(_INCOMPLETE_STREAM, phase="stream") from None
             return
         if parse_error_value(value) is not None:
             yield from self._answer.read(value)
@@ -125,7 +125,7 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) 
     try:
         return exact_json.load_refused(payload, error)
     except orjson.JSONDecodeError:
-        message = _CUT if last else "The provider's stream has an event that is not JSON"
+        message = _INCOMPLETE_STREAM if last else "The provider's stream has an event that is not JSON"
         raise ProviderBadResponse(message, phase="stream") from None
 
 
@@ -154,7 +154,17 @@ class _Candidate:
 class _Answer:
     """Converts the chunks of one answer into events. ``phase``: the phase that errors report."""
 
-    __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_searched", "_secrets", "_silent")
+    __slots__ = (
+        "_candidates",
+        "_id",
+        "_metadata",
+        "_model",
+        "_phase",
+        "_search_chunk",
+        "_secrets",
+        "_silent",
+        "_started",
+    )
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets, phase: str) -> None:
         self._id = answer_id
@@ -162,10 +172,10 @@ class _Answer:
         self._secrets = secrets
         self._phase = phase
         self._candidates: dict[int, _Candidate] = {}
-        self._begun = False
+        self._started = False
         self._silent = True  # no content so far, not even reasoning
-        self._searched: dict[str, Any] = {}  # the last chunk with searches
-        self._counted: object = None  # the last usage metadata, not parsed yet
+        self._search_chunk: dict[str, Any] = {}  # the last chunk with searches
+        self._metadata: object = None  # the last usage metadata, not parsed yet
 
     def read(self, value: object) -> Iterator[chat.Event]:
         """Yield the events of a chunk or an unstreamed answer. Raises ``ProviderError``."""
@@ -176,22 +186,22 @@ class _Answer:
             raise self._error("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
-        if not self._begun:
-            self._begun = True
-            used = parse_usage_metadata(metadata)
+        if not self._started:
+            self._started = True
+            usage_report = parse_usage_metadata(metadata)
             yield chat.MessageStart(
                 _text(value.get("responseId")) or self._id,
                 _text(value.get("modelVersion")) or self._model,
-                usage=used.usage if used else None,
+                usage=usage_report.usage if usage_report else None,
             )
         for candidate in self._list(value.get("candidates")):
-            found = self._object(candidate)
-            if "groundingMetadata" in found:
-                self._searched = value
-            yield from self._parse_candidate(found)
-        if has_completion(metadata) or (metadata is not None and self._silent and self._stopped):
-            self._counted = metadata
-        if self._stopped and (report := self.take_usage()) is not None:
+            events = self._object(candidate)
+            if "groundingMetadata" in events:
+                self._search_chunk = value
+            yield from self._parse_candidate(events)
+        if has_completion(metadata) or (metadata is not None and self._silent and self._has_stopped):
+            self._metadata = metadata
+        if self._has_stopped and (report := self.take_usage()) is not None:
             yield report
 
     def read_text(self, value: object) -> chat.TextDelta | chat.ReasoningDelta | None:
@@ -199,30 +209,30 @@ class _Answer:
 
         The usage is stored unparsed: each chunk repeats the totals so far, so only the last one matters.
         """
-        if type(value) is not dict or not value.keys() <= _USUAL:
+        if type(value) is not dict or not value.keys() <= _USUAL_FIELDS:
             return None
-        found = _find_only_text(value.get("candidates"))
-        if found is None:
+        delta = _find_only_text(value.get("candidates"))
+        if delta is None:
             return None
-        index, text, thought = found
+        index, text, is_thought = delta
         candidate = self._candidates.get(index)
-        if candidate is None or candidate.thinking is not thought or not (thought or candidate.has_content):
+        if candidate is None or candidate.thinking is not is_thought or not (is_thought or candidate.has_content):
             return None
         metadata = value.get("usageMetadata")
         if has_completion(metadata):
-            self._counted = metadata
-        return chat.ReasoningDelta(text, index) if thought else chat.TextDelta(text, index)
+            self._metadata = metadata
+        return chat.ReasoningDelta(text, index) if is_thought else chat.TextDelta(text, index)
 
     def take_usage(self) -> chat.UsageReport | None:
-        counted, self._counted = self._counted, None
-        report = parse_usage_metadata(counted)
-        if report is None or not self._searched:
+        metadata, self._metadata = self._metadata, None
+        report = parse_usage_metadata(metadata)
+        if report is None or not self._search_chunk:
             return report
-        return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
+        return attrs.evolve(report, usage=attach_searches(report.usage, self._search_chunk))
 
     def finish(self) -> list[chat.Event]:
-        if self._phase == "stream" and not self._stopped:
-            raise self._error(_CUT)
+        if self._phase == "stream" and not self._has_stopped:
+            raise self._error(_INCOMPLETE_STREAM)
         if not self._candidates:
             raise self._error("The provider's answer has no candidates")
         finished = [
@@ -233,7 +243,7 @@ class _Answer:
         return [*finished, chat.ENDED] if report is None else [report, *finished, chat.ENDED]
 
     @property
-    def _stopped(self) -> bool:
+    def _has_stopped(self) -> bool:
         return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
 
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
@@ -346,17 +356,17 @@ def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:
     if type(candidates) is not list or len(candidates) != 1:
         return None
     candidate = candidates[0]
-    if type(candidate) is not dict or not candidate.keys() <= _PLACED:
+    if type(candidate) is not dict or not candidate.keys() <= _PLAIN_CANDIDATE:
         return None
     content = candidate.get("content")
     parts = content.get("parts") if type(content) is dict else None
     if type(parts) is not list or len(parts) != 1 or type(part := parts[0]) is not dict:
         return None
-    thought = part.get("thought") is True
+    is_thought = part.get("thought") is True
     index, text = candidate.get("index", 0), part.get("text")
-    if len(part) != 1 + thought or type(text) is not str or not text or type(index) is not int:
+    if len(part) != 1 + is_thought or type(text) is not str or not text or type(index) is not int:
         return None
-    return index, text, thought
+    return index, text, is_thought
 
 
 def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[chat.Event]:

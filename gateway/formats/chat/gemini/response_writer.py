@@ -41,7 +41,7 @@ _PIECE_BYTES = 64
 _CALL_BYTES = 1_024
 _REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _TEXT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
-_THOUGHT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
+_THOUGHT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
 """Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
 _MALFORMED = "MALFORMED_FUNCTION_CALL"
 Json = dict[str, Any]
@@ -65,17 +65,20 @@ class _WrittenCandidate:
         A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
         answer was cut off.
         """
-        parts, broken = [], []
+        parts, broken_calls = [], []
         for call in self.calls.values():
             part = _build_call(call)
             if part is None:
-                broken.append(call.start.name)
+                broken_calls.append(call.start.name)
             else:
                 parts.append(part)
-        ended: Json = {"finishReason": _REASONS[self.reason or "stop"]}
-        if broken and ended["finishReason"] == "STOP":
-            ended = {"finishReason": _MALFORMED, "finishMessage": f"Malformed function call: {', '.join(broken)}"}
-        return parts, ended | self.take_logprobs()
+        ending: Json = {"finishReason": _REASONS[self.reason or "stop"]}
+        if broken_calls and ending["finishReason"] == "STOP":
+            ending = {
+                "finishReason": _MALFORMED,
+                "finishMessage": f"Malformed function call: {', '.join(broken_calls)}",
+            }
+        return parts, ending | self.take_logprobs()
 
     def take_logprobs(self) -> Json:
         tokens, self.logprobs = self.logprobs, ()
@@ -117,37 +120,37 @@ def _build_signature(signature: str) -> str:
 
 def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
     """Build the usage metadata; like Gemini, omit cached and reasoning tokens if there are none."""
-    written: Json = {
+    metadata: Json = {
         "promptTokenCount": usage.prompt_tokens,
         "candidatesTokenCount": max(usage.completion_tokens - reasoning_tokens, 0),
         "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
     }
     if usage.cached_tokens:
-        written["cachedContentTokenCount"] = usage.cached_tokens
+        metadata["cachedContentTokenCount"] = usage.cached_tokens
     if reasoning_tokens:
-        written["thoughtsTokenCount"] = reasoning_tokens
-    return written
+        metadata["thoughtsTokenCount"] = reasoning_tokens
+    return metadata
 
 
 class GenerateContentSerializer:
     """Writes events as a stream of this format. Function calls are sent complete, with at most ``MAX_HELD`` bytes."""
 
-    __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
+    __slots__ = ("_candidates", "_held_bytes", "_identity", "_logprobs", "_report", "_tail")
 
     def __init__(self, model: str, answer_id: str) -> None:
         self._identity = {"modelVersion": model, "responseId": answer_id}
         self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
         self._candidates: dict[int, _WrittenCandidate] = {}
-        self._held = 0
+        self._held_bytes = 0
         self._logprobs = False  # the answer has log probabilities
-        self._used: UsageReport | None = None
+        self._report: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         # Hot path for nearly every event of a stream.
         if type(event) is TextDelta and event.text and not self._logprobs:
             return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
         if type(event) is ReasoningDelta and event.text:
-            return _THOUGHT % (orjson.dumps(event.text), event.choice, self._tail)
+            return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
         match event:
             case ToolCallStart() | ToolCallDelta():
                 self._hold(event)
@@ -155,7 +158,7 @@ class GenerateContentSerializer:
                 candidate = self._candidates.setdefault(event.choice, _WrittenCandidate())
                 candidate.reason = candidate.reason or event.reason
             case UsageReport():
-                self._used = event
+                self._report = event
             case LogprobsReport():
                 self._candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
                 self._logprobs = True
@@ -167,27 +170,29 @@ class GenerateContentSerializer:
         return b""
 
     def _build_part_chunk(self, part: Json, choice: int) -> bytes:
-        more = self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
-        return self._build_chunk([_build_candidate([part], choice) | more])
+        logprobs_field = (
+            self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
+        )
+        return self._build_chunk([_build_candidate([part], choice) | logprobs_field])
 
     def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
-        self._held += _note_call(self._candidates, event)
-        if self._held > MAX_HELD:
+        self._held_bytes += _note_call(self._candidates, event)
+        if self._held_bytes > MAX_HELD:
             raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
     def _end(self) -> bytes:
         candidates = []
         for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
-            parts, ended = candidate.build_end()
+            parts, ending = candidate.build_end()
             # Google's SDK treats a content without parts as a broken answer; Gemini, too, ends with an empty text.
-            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ended)
-        more: Json = {}
-        if self._used is not None:
-            more["usageMetadata"] = build_usage_metadata(self._used.usage, self._used.reasoning_tokens)
-        return self._build_chunk(candidates, more)
+            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ending)
+        chunk_fields: Json = {}
+        if self._report is not None:
+            chunk_fields["usageMetadata"] = build_usage_metadata(self._report.usage, self._report.reasoning_tokens)
+        return self._build_chunk(candidates, chunk_fields)
 
-    def _build_chunk(self, candidates: list[Json], more: Json | None = None) -> bytes:
-        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(more or {}), **self._identity})
+    def _build_chunk(self, candidates: list[Json], extra_fields: Json | None = None) -> bytes:
+        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(extra_fields or {}), **self._identity})
 
 
 def _build_candidate(parts: list[Json], index: int) -> Json:
@@ -208,7 +213,7 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
     """Build a whole answer from events. Raises the error of a ``StreamError``."""
     candidates: dict[int, _WrittenCandidate] = {}
     contents: dict[int, list[Json]] = {}
-    used: UsageReport | None = None
+    report: UsageReport | None = None
     for event in events:
         match event:
             case ToolCallStart() | ToolCallDelta():
@@ -216,21 +221,21 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
             case ChoiceFinished():
                 candidates.setdefault(event.choice, _WrittenCandidate()).reason = event.reason
             case UsageReport():
-                used = event
+                report = event
             case LogprobsReport():
                 candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
             case StreamError():
                 raise event.error
             case _ if (part := _build_part(event)) is not None:
                 _append(contents.setdefault(getattr(event, "choice", 0), []), part)
-    written = []
+    candidate_bodies = []
     for index in sorted(candidates.keys() | contents.keys()) or [0]:
-        calls, ended = candidates.get(index, _WrittenCandidate()).build_end()
+        calls, ending = candidates.get(index, _WrittenCandidate()).build_end()
         parts = [_finish(part) for part in contents.get(index, [])] + calls
-        written.append(_build_candidate(parts or [{"text": ""}], index) | ended)
-    answer: Json = {"candidates": written}
-    if used is not None:
-        answer["usageMetadata"] = build_usage_metadata(used.usage, used.reasoning_tokens)
+        candidate_bodies.append(_build_candidate(parts or [{"text": ""}], index) | ending)
+    answer: Json = {"candidates": candidate_bodies}
+    if report is not None:
+        answer["usageMetadata"] = build_usage_metadata(report.usage, report.reasoning_tokens)
     return exact_json.dumps({**answer, "modelVersion": model, "responseId": answer_id})
 
 

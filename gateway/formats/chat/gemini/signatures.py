@@ -7,16 +7,16 @@ encoded as base64 after a prefix, which distinguishes it from Gemini's own.
 import base64
 import binascii
 
-_SIGNED = b"gateway:s"
+_SIGNED_PREFIX = b"gateway:s"
 _REDACTED = b"gateway:r"
-_PREFIXES = tuple(base64.b64encode(mark).decode() for mark in (_SIGNED, _REDACTED))
+_PREFIXES = tuple(base64.b64encode(prefix).decode() for prefix in (_SIGNED_PREFIX, _REDACTED))
 """Base64 of the prefixes. Each prefix has nine bytes, so that its base64 has no padding and begins the whole base64."""
-_STANDARD = str.maketrans("-_", "+/")
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
 def build_foreign(signature: str) -> str:
     """Return another provider's signature as a thought signature."""
-    return base64.b64encode(_SIGNED + signature.encode()).decode()
+    return base64.b64encode(_SIGNED_PREFIX + signature.encode()).decode()
 
 
 def build_redacted(data: str) -> str:
@@ -31,13 +31,13 @@ def is_foreign(signature: object) -> bool:
 
 def parse_foreign(signature: str) -> tuple[str | None, str | None]:
     """Return another provider's signature and its encrypted reasoning, of which one is None."""
-    text = signature.translate(_STANDARD).rstrip("=")
+    text = signature.translate(_STANDARD_ALPHABET).rstrip("=")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
     except (binascii.Error, ValueError):
         return None, None
-    if raw.startswith(_SIGNED.decode()):
-        return raw[len(_SIGNED) :], None
+    if raw.startswith(_SIGNED_PREFIX.decode()):
+        return raw[len(_SIGNED_PREFIX) :], None
     if raw.startswith(_REDACTED.decode()):
         return None, raw[len(_REDACTED) :]
     return None, None

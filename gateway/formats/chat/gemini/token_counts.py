@@ -18,7 +18,7 @@ from gateway.formats.chat.valid_chat import make_valid
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.fields import Body, parse_model, parse_object
 
-_INNER = "generateContentRequest"
+_INNER_FIELD = "generateContentRequest"
 _COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
@@ -26,19 +26,19 @@ def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
     """Check a body for ``:countTokens`` and return the request, which reserves no tokens. Raises ``InvalidRequest``."""
     model = parse_model({"model": model})
     body = unify_names(body)
-    inner = parse_object(body, _INNER)
+    inner = parse_object(body, _INNER_FIELD)
     if inner is not None and body.get("contents") is not None:
-        raise InvalidRequest(f"'contents' and '{_INNER}' exclude each other", param="contents")
-    requested = body if inner is None else inner
-    check_body(requested)
+        raise InvalidRequest(f"'contents' and '{_INNER_FIELD}' exclude each other", param="contents")
+    request_body = body if inner is None else inner
+    check_body(request_body)
     return InferenceRequest(
-        operation="count_content_tokens", model=model, body=requested, prompt_chars=measure_prompt(requested)[0]
+        operation="count_content_tokens", model=model, body=request_body, prompt_chars=measure_prompt(request_body)[0]
     )
 
 
 def build_gemini_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Gemini as a nested request: ``contents`` alone would leave out instructions and tools."""
-    return {_INNER: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(inference, model)}}
+    return {_INNER_FIELD: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(inference, model)}}
 
 
 def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
@@ -50,8 +50,8 @@ def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
 def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Anthropic. Raises ``InvalidRequest``."""
     valid = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
-    written = anthropic_writer.build_body(valid.request, model, stream=False)
-    return {name: written[name] for name in _COUNTED_BY_ANTHROPIC if name in written}
+    anthropic_body = anthropic_writer.build_body(valid.request, model, stream=False)
+    return {name: anthropic_body[name] for name in _COUNTED_BY_ANTHROPIC if name in anthropic_body}
 
 
 def convert_anthropic_answer(raw: bytes, secrets: Secrets = ()) -> bytes:

@@ -26,11 +26,13 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
     counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
     if None in counts:
         return None
-    requested, found, answered, thought = (count or 0 for count in counts)
-    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
-    prompt = requested + found
-    usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return UsageReport(attach_details(usage, _find_details(raw)), thought)
+    prompt_count, tool_prompt_count, answer_count, thoughts_count = (count or 0 for count in counts)
+    cached_count = parse_count(raw.get("cachedContentTokenCount")) or 0
+    prompt = prompt_count + tool_prompt_count
+    usage = Usage(
+        prompt, answer_count + thoughts_count, min(cached_count, prompt), "upstream", reasoning_tokens=thoughts_count
+    )
+    return UsageReport(attach_details(usage, _find_details(raw)), thoughts_count)
 
 
 def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,8 +53,8 @@ def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
     """Return ``usage`` with the searches listed in an answer or in its last chunk."""
     queries = 0
     for candidate in list_objects(answer.get("candidates")):
-        requested = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
-        queries += len(requested) if isinstance(requested, list) else 0
+        search_queries = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
+        queries += len(search_queries) if isinstance(search_queries, list) else 0
     if not queries:
         return usage
     by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)

@@ -18,8 +18,8 @@ from gateway.formats.errors.openai import Secrets, build_reported, mask, parse_e
 from gateway.formats.errors.vendor import find_failure
 from gateway.formats.stream import PassthroughStream
 from gateway.formats.stream_tail import (
-    DONE,
-    NOTHING,
+    DONE_MARK,
+    EMPTY_TAIL,
     HeadTailBuffer,
     find_last_usage,
     parse_choice,
@@ -34,6 +34,7 @@ from gateway.formats.wire.fields import (
     MAX_CHOICES,
     MAX_TEMPERATURE,
     Body,
+    make_missing_error,
     name_json_type,
     parse_flag,
     parse_integer,
@@ -42,7 +43,6 @@ from gateway.formats.wire.fields import (
     parse_number,
     parse_object,
     read_text,
-    refuse_missing,
 )
 from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
 
@@ -64,16 +64,16 @@ _NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
     ("seed", parse_integer, -math.inf, math.inf),
 )
 """Numeric fields in the order of their checks, each with its parser and range."""
-_CHUNK_BEGINS = (b"data: {", b"data:{")
+_CHUNK_STARTS = (b"data: {", b"data:{")
 _CHUNK_END = b"}\n\n"
 """The end of a complete chunk. A different end may mean that a proxy cut the chunk."""
 _LAST_LINE = -2
 """The offset from the end of a chunk at which its two closing line breaks begin."""
 _CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
-_LONGEST_BEGINNING = 512
-_MOST_SHOWN = 2_048
+_MAX_BEGINNING = 512
+_MAX_EXCERPT_CHARS = 2_048
 _MARKUP = re.compile(r"<(?:script|style)\b.*?(?:</(?:script|style)>|\Z)|<[^>]*>?", re.DOTALL | re.IGNORECASE)
-_UNKNOWN: tuple[()] = ()
+_UNKNOWN_FIELDS: tuple[()] = ()
 """The value of ``_beginning`` while no beginning is known or an event is incomplete: ``startswith(())`` is false."""
 # Some servers write "error": null or "choices": [] into every chunk. The patterns match only real errors and usage
 # frames, so that other chunks need no parsing.
@@ -95,7 +95,7 @@ _SCALARS = frozenset(
     },
 )  # fmt: skip
 """Scalar fields, which need no measuring: other checks reject lists and objects in them."""
-_BESIDE_PROMPT = _NO_PROMPT | _SCALARS
+_UNCOUNTED_FIELDS = _NO_PROMPT | _SCALARS
 _TEXT_PARTS = frozenset({"text", "refusal"})
 _CONTAINERS = (list, dict)
 
@@ -106,7 +106,7 @@ Size = tuple[int, int]
 def parse_chat_inference(body: Body) -> InferenceRequest:
     """Check the fields that the gateway uses, and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
-    prompt_chars, max_prompt_tokens, plain = measure_prompt(body)
+    prompt_chars, max_prompt_tokens, is_plain = measure_prompt(body)
     stream, include_usage = parse_stream(body) if "stream" in body or "stream_options" in body else (False, False)
     for name, read, low, high in _NUMBERS:
         if name in body:
@@ -127,7 +127,7 @@ def parse_chat_inference(body: Body) -> InferenceRequest:
         max_prompt_tokens,
         bound_output(body),
         None if _ANY_AFFINITY_FIELD.isdisjoint(body) else find_affinity_key(body),
-        plain=plain,
+        plain=is_plain,
     )
     return attrs.evolve(inference, sounds=True) if "modalities" in body and "audio" in body else inference
 
@@ -166,7 +166,7 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
     messages = body.get("messages")
     if not messages or not isinstance(messages, list):
         parse_list(body, "messages")
-        raise refuse_missing(body, "messages", "at least one message")
+        raise make_missing_error(body, "messages", "at least one message")
     text, texts = None, []
     try:  # fast path: most messages have only a role and a text, and a function call for each would dominate
         for message in messages:
@@ -179,24 +179,24 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
         pass  # ``_measure_messages`` raises the error that names the message
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
     tokens += MESSAGE_TOKENS * (1 + len(messages))
-    known = _BESIDE_PROMPT.issuperset(body)
-    if not known:
+    has_only_known = _UNCOUNTED_FIELDS.issuperset(body)
+    if not has_only_known:
         for name, value in body.items():
             if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
                 tokens += bound_json(value)
-    return chars, tokens, known and text is not None and "audio" not in body
+    return chars, tokens, has_only_known and text is not None and "audio" not in body
 
 
 def _measure_messages(messages: list[Any]) -> Size:
     chars = tokens = 0
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            where = f"messages[{index}]"
-            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(message)}", param=where)
+            param = f"messages[{index}]"
+            raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(message)}", param=param)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
-            where = f"messages[{index}].role"
-            raise InvalidRequest(f"'{where}' must be one of {', '.join(sorted(_ROLES))}", param=where)
+            param = f"messages[{index}].role"
+            raise InvalidRequest(f"'{param}' must be one of {', '.join(sorted(_ROLES))}", param=param)
         more_chars, more_tokens = _measure_content(message.get("content"), f"messages[{index}].content")
         chars += more_chars
         tokens += more_tokens
@@ -206,19 +206,19 @@ def _measure_messages(messages: list[Any]) -> Size:
     return chars, tokens
 
 
-def _measure_content(content: object, where: str) -> Size:
+def _measure_content(content: object, param: str) -> Size:
     if isinstance(content, str):
         return len(content), bound_text(content)
     if content is None:
         return 0, 0
     if not isinstance(content, list):
         raise InvalidRequest(
-            f"'{where}' must be a string or an array of parts, not {name_json_type(content)}", param=where
+            f"'{param}' must be a string or an array of parts, not {name_json_type(content)}", param=param
         )
     chars = tokens = 0
     for index, part in enumerate(content):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise InvalidRequest(f"'{where}[{index}]' must be an object with a 'type'", param=f"{where}[{index}]")
+            raise InvalidRequest(f"'{param}[{index}]' must be an object with a 'type'", param=f"{param}[{index}]")
         text = part.get("text")
         chars += len(text) if isinstance(text, str) else 0
         texts = [text for name in _TEXT_PARTS if isinstance(text := part.get(name), str)]
@@ -250,7 +250,7 @@ class ChatPassthrough(PassthroughStream):
     ``note_repaired``: called after a tool call was changed.
     """
 
-    __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_repairer", "_strip", "note_repaired")
+    __slots__ = ("_beginning", "_buffer", "_has_empty_chunk", "_inference", "_repairer", "_strip", "note_repaired")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
@@ -258,8 +258,12 @@ class ChatPassthrough(PassthroughStream):
         self._strip = not inference.include_usage
         self._repairer: CallRepairer | None = None
         self.note_repaired: Callable[[], None] = _ignore
-        self._hollow = False  # a chunk without a choice came before any with one; without choices there is no answer
-        self._beginning: bytes | tuple[()] = _UNKNOWN  # the checked beginning of the last chunk, up to its first choice
+        self._has_empty_chunk = (
+            False  # a chunk without a choice came before any with one; without choices there is no answer
+        )
+        self._beginning: bytes | tuple[()] = (
+            _UNKNOWN_FIELDS  # the checked beginning of the last chunk, up to its first choice
+        )
         self._buffer = HeadTailBuffer()
 
     def feed(self, data: bytes) -> bytes:
@@ -293,9 +297,9 @@ class ChatPassthrough(PassthroughStream):
     def _feed_chunks(self, data: bytes) -> bytes:
         """Forward a piece that has a new beginning or several events; check it event by event if necessary."""
         if (
-            data.startswith(_CHUNK_BEGINS)
+            data.startswith(_CHUNK_STARTS)
             and data.endswith(_CHUNK_END)
-            and not self._splitter.waiting
+            and not self._splitter.has_pending
             and not self.closed
             and "\ufffd" not in (text := data.decode(errors="replace"))
             and "[DONE]" not in text
@@ -310,18 +314,18 @@ class ChatPassthrough(PassthroughStream):
             and not ((self._strip or not self.events) and ("[]" in text or "[ ]" in text))
             and (ends := data.count(b"\n\n")) == data.count(_CHUNK_END)
         ):
-            self._begun = True
+            self._started = True
             self.events += ends
             if not data.startswith(self._beginning):
-                found = _CHOICE.search(data, 0, _LONGEST_BEGINNING)
-                beginning = data[: found.end()] if found else b"\n"
-                self._beginning = _UNKNOWN if b"\n" in beginning or b"\r" in beginning else beginning
+                match = _CHOICE.search(data, 0, _MAX_BEGINNING)
+                beginning = data[: match.end()] if match else b"\n"
+                self._beginning = _UNKNOWN_FIELDS if b"\n" in beginning or b"\r" in beginning else beginning
             return data
-        self._beginning = _UNKNOWN
+        self._beginning = _UNKNOWN_FIELDS
         return self._feed_slowly(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             self.ended = True
             return event
         # The substring test comes first because it is fast even in images of several megabytes.
@@ -335,53 +339,53 @@ class ChatPassthrough(PassthroughStream):
         if self.events or not no_choice:
             self.events += 1
         else:
-            self._hollow = True
+            self._has_empty_chunk = True
         if no_choice and self._strip and b'"usage"' in payload and _is_usage_frame(payload):
             return b""
-        called = _CALLS in payload or _SPACED_CALLS in payload
-        return self._repair(event, payload) if called and self._inference.operation == "chat" else event
+        calls_tools = _CALLS in payload or _SPACED_CALLS in payload
+        return self._repair(event, payload) if calls_tools and self._inference.operation == "chat" else event
 
     def _repair(self, event: bytes, payload: bytes) -> bytes:
         if self._repairer is None:
             self._repairer = CallRepairer(self._inference)
-        written = self._repairer.repair(event, payload)
-        if written is not event:
+        repaired = self._repairer.repair(event, payload)
+        if repaired is not event:
             self.note_repaired()
-        return written
+        return repaired
 
     @property
     def empty(self) -> bool:
         """Whether the stream has ended with chunks but without any choice."""
-        return self._hollow and not self.events and self.ended
+        return self._has_empty_chunk and not self.events and self.ended
 
     def finish(self) -> bytes:
         """Return the remaining bytes, and a missing end mark if all choices have finished. Raises ``ProviderError``."""
         if self.ended:
             return b""
         rest = self._splitter.take()
-        marked = (sse.parse_data(rest) or b"").startswith(DONE)
-        if marked or (not rest.strip() and parse_tail(self._buffer.tail).finished >= self._inference.choices):
+        has_end_mark = (sse.parse_data(rest) or b"").startswith(DONE_MARK)
+        if has_end_mark or (not rest.strip() and parse_tail(self._buffer.tail).finished >= self._inference.choices):
             self.ended = True
             return DONE_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
         buffer = self._buffer
-        if self._inference.sounds and (named := _AUDIO_ID.findall(buffer.head)):
-            self._inference.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
+        if self._inference.sounds and (audio_ids := _AUDIO_ID.findall(buffer.head)):
+            self._inference.made[:] = [audio_id.decode("utf-8", "replace") for audio_id in dict.fromkeys(audio_ids)]
         # Providers report usage near the end, so only the buffered tail is searched.
-        reported = find_last_usage(buffer.tail)
-        if reported is not None and reported.completion_tokens:
-            return reported
+        usage = find_last_usage(buffer.tail)
+        if usage is not None and usage.completion_tokens:
+            return usage
         if not self.events:
-            return reported or (Usage(source="estimate") if buffer.size else Usage())
+            return usage or (Usage(source="estimate") if buffer.size else Usage())
         tail = parse_tail(buffer.tail)
-        if reported is not None and not tail.sample:
-            return reported
+        if usage is not None and not tail.sample:
+            return usage
         # An incomplete event may fill the tail and leave little to sample, so the head is sampled too.
-        head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.whole else NOTHING
-        sampled = tail.sample_events + head.sample_events
-        completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
+        head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.whole else EMPTY_TAIL
+        event_count = tail.sample_events + head.sample_events
+        completion = estimate_sample((tail.sample, head.sample), event_count, self.events)
         return Usage(estimate_prompt(self._inference), completion, 0, "estimate")
 
 
@@ -401,12 +405,14 @@ def _is_usage_frame(payload: bytes) -> bool:
 
 def parse_chat_answer(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     """Return the usage of an unstreamed chat or legacy completion. Raises ``ProviderBadResponse`` for anything else."""
-    listed = value.get("choices")
-    if type(listed) is not list or not listed:
+    choices = value.get("choices")
+    if type(choices) is not list or not choices:
         raise ProviderBadResponse(NO_CHOICES)
     if inference.sounds:
-        spoken = [as_object(as_object(one.get("message")).get("audio")) for one in list_objects(listed)]
-        inference.made[:] = [one["id"] for one in spoken if isinstance(one.get("id"), str)]
+        audios = [
+            as_object(as_object(choice_body.get("message")).get("audio")) for choice_body in list_objects(choices)
+        ]
+        inference.made[:] = [choice_body["id"] for choice_body in audios if isinstance(choice_body.get("id"), str)]
     usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None and usage.completion_tokens:
         tier = value.get("service_tier")
@@ -423,8 +429,8 @@ def parse_passed_answer(
     """Return an answer to be passed on, with its repairs if it has tool calls or choices too many, and its usage."""
     value = parse_answer_object(raw, secrets)  # hot path: avoids the indirection of ``unchanged_answer``
     usage = parse_chat_answer(value, inference)
-    several = inference.choices == 1 and len(value["choices"]) > 1
-    if inference.operation == "chat" and (several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower
+    has_several = inference.choices == 1 and len(value["choices"]) > 1
+    if inference.operation == "chat" and (has_several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower
         return repair_answer(raw, inference, identity.id), usage
     return raw, usage
 
@@ -444,13 +450,13 @@ def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = Fals
 
 def _describe_other(raw: bytes) -> str:
     """Describe an answer that is not JSON. A web page or an empty answer usually means a wrong base URL."""
-    text = raw[:_MOST_SHOWN].decode("utf-8", "replace").strip()
+    text = raw[:_MAX_EXCERPT_CHARS].decode("utf-8", "replace").strip()
     if not text:
         return "The provider's answer is not JSON: it is empty; is the base URL right?"
     if not text.startswith("<"):
         return "The provider's answer is not JSON"
-    shown = " ".join(_MARKUP.sub(" ", text).split())[:80]
-    return f"The provider's answer is not JSON: it returned HTML (200, {mask(shown)!r}); is the base URL right?"
+    excerpt = " ".join(_MARKUP.sub(" ", text).split())[:80]
+    return f"The provider's answer is not JSON: it returned HTML (200, {mask(excerpt)!r}); is the base URL right?"
 
 
 def _load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:

@@ -28,10 +28,10 @@ _REASONS: Mapping[str, chat.Reason] = {
     "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
     "function_call": "tool_calls", "model_length": "length",
 }  # fmt: skip
-_BROKEN = frozenset({"error", "insufficient_system_resource"})
+_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons of an incomplete answer (Mistral and OpenRouter; DeepSeek)."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_ID = 26
+_MAX_ID_CHARS = 26
 """The number of characters of the answer's id used in tool-call ids, which keeps those within 40 characters; see
 ``providers/quirks``.
 """
@@ -44,21 +44,21 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 class _ToolCall:
     """A tool call under construction. ``index``: assigned by the gateway. ``id``: the provider's; empty if missing."""
 
-    __slots__ = ("early", "early_chars", "id", "index", "name")
+    __slots__ = ("early_arguments", "early_chars", "id", "index", "name")
 
     def __init__(self, index: int, identity: str) -> None:
         self.index = index
         self.id = identity
-        self.early: list[str] = []  # arguments that arrived before the name
+        self.early_arguments: list[str] = []  # arguments that arrived before the name
         self.early_chars = 0
         self.name = ""
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         return bool(self.name)
 
     def keep(self, arguments: str) -> None:
-        self.early.append(arguments)
+        self.early_arguments.append(arguments)
         self.early_chars += len(arguments)
 
     def is_other(self, identity: str, name: str) -> bool:
@@ -96,8 +96,8 @@ class ChoiceCalls:
         Then a different id, or a different name if there are no ids, begins a new call. A name after a finish reason
         also begins a new call.
         """
-        index, given = fragment.get("index"), fragment.get("id")
-        identity = given if isinstance(given, str) else ""
+        index, call_id = fragment.get("index"), fragment.get("id")
+        identity = call_id if isinstance(call_id, str) else ""
         if name and choice in self.closed:
             self.closed.discard(choice)
             self.keys = {key: call for key, call in self.keys.items() if _find_choice(key) != choice}
@@ -140,15 +140,15 @@ class ChunkParser:
     Choices with any index are parts of it, and it ends with the last of them. ``finished``: number of finished choices.
     """
 
-    __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_single", "_used", "begun", "finished")
+    __slots__ = ("_choices", "_is_late", "_is_single", "_prefix", "_report", "_secrets", "begun", "finished")
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "", *, single: bool = False) -> None:
-        self._single = single
+        self._is_single = single
         self._secrets = secrets
         self._choices: dict[int, ChoiceCalls] = {}
         self._prefix = _make_prefix(answer_id)
-        self._used: chat.UsageReport | None = None
-        self._late = False  # a choice has finished since the last usage report
+        self._report: chat.UsageReport | None = None
+        self._is_late = False  # a choice has finished since the last usage report
         self.begun = False
         self.finished = 0
 
@@ -161,12 +161,14 @@ class ChunkParser:
         if error is not None:
             yield chat.StreamError(build_reported(error))
             return
-        listed = value.get("choices")
-        if not listed and (failure := find_failure(value, self._secrets)) is not None:
+        choices_field = value.get("choices")
+        if not choices_field and (failure := find_failure(value, self._secrets)) is not None:
             yield chat.StreamError(failure)
             return
-        choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
-        if self._single and not choices and value.get("usage") is not None:  # which follows the last choice
+        choices = (
+            [choice for choice in choices_field if isinstance(choice, dict)] if isinstance(choices_field, list) else []
+        )
+        if self._is_single and not choices and value.get("usage") is not None:  # which follows the last choice
             yield from self._finish_all(self.finished)
         if not self.begun and (choices or value.get("id")):
             yield self._start(value)
@@ -181,28 +183,28 @@ class ChunkParser:
         if type(value) is not dict or not self.begun or value.get("error") or value.get("usage") is not None:
             return None
         choices = value.get("choices")
-        if type(choices) is not list or len(choices) != 1 or type(only := choices[0]) is not dict:
+        if type(choices) is not list or len(choices) != 1 or type(only_choice := choices[0]) is not dict:
             return None
-        delta, index = only.get("delta"), only.get("index")
-        more = only.get("finish_reason") or only.get("usage") or only.get("logprobs")
-        if type(delta) is not dict or type(index) is not int or more:
+        delta, index = only_choice.get("delta"), only_choice.get("index")
+        has_more = only_choice.get("finish_reason") or only_choice.get("usage") or only_choice.get("logprobs")
+        if type(delta) is not dict or type(index) is not int or has_more:
             return None
         choice = self._choices.get(index)
         if choice is None or choice.finished:
             return None
-        found = ""
+        text = ""
         for name, part in delta.items():
             if part and name != "role":
-                if found:
+                if text:
                     return None
-                found = name
-        return _read_only_part(found, delta.get(found), index, choice)
+                text = name
+        return _read_only_part(text, delta.get(text), index, choice)
 
     def end(self) -> Iterator[chat.Event]:
         """Yield the last events of a complete answer. Usage that came before the last finish is repeated after it."""
         yield from self._finish_all(len(self._choices))
-        if self._used is not None and self._late:
-            yield self._used
+        if self._report is not None and self._is_late:
+            yield self._report
         yield chat.ENDED
 
     def _finish_all(self, count: int) -> Iterator[chat.Event]:
@@ -212,16 +214,16 @@ class ChunkParser:
 
     def _start(self, value: dict[str, Any]) -> chat.MessageStart:
         self.begun = True
-        name, model, created = value.get("id"), value.get("model"), value.get("created")
+        name, model, created_s = value.get("id"), value.get("model"), value.get("created")
         name = name if isinstance(name, str) else ""
         self._prefix = _make_prefix(name) or self._prefix
-        believable = type(created) is int and 0 < created < 2**53
-        return chat.MessageStart(name, model if isinstance(model, str) else "", created if believable else None)
+        believable = type(created_s) is int and 0 < created_s < 2**53
+        return chat.MessageStart(name, model if isinstance(model, str) else "", created_s if believable else None)
 
     def _parse_choice(self, value: dict[str, Any]) -> Iterator[chat.Event]:
-        at = value.get("index")
-        place = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
-        index = 0 if self._single else place
+        number = value.get("index")
+        choice_index = number if type(number) is int and 0 <= number < MAX_CHOICES else 0
+        index = 0 if self._is_single else choice_index
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = ChoiceCalls(self._prefix)
@@ -231,22 +233,24 @@ class ChunkParser:
             yield chat.LogprobsReport(tokens, index)
         delta = value.get("delta")
         if isinstance(delta, dict):
-            yield from self._parse_delta(delta, index, choice, place if self._single else 0)
+            yield from self._parse_delta(delta, index, choice, choice_index if self._is_single else 0)
         reason = value.get("finish_reason")
         if isinstance(reason, str) and reason:
-            if reason in _BROKEN:
+            if reason in _FAILURE_REASONS:
                 yield fail("The provider could not complete its answer")
                 return
             self.finished += not choice.finished
-            choice.close(place if self._single else 0, _REASONS.get(reason, "stop"))
-            if not self._single:
+            choice.close(choice_index if self._is_single else 0, _REASONS.get(reason, "stop"))
+            if not self._is_single:
                 yield self._finish(index, choice, choice.reason)
 
-    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls, place: int) -> Iterator[chat.Event]:
+    def _parse_delta(
+        self, delta: dict[str, Any], index: int, choice: ChoiceCalls, choice_index: int
+    ) -> Iterator[chat.Event]:
         for name in _REASONING_FIELDS:
-            thought = delta.get(name)
-            if isinstance(thought, str) and thought:
-                yield chat.ReasoningDelta(thought, index)
+            reasoning = delta.get(name)
+            if isinstance(reasoning, str) and reasoning:
+                yield chat.ReasoningDelta(reasoning, index)
                 break
         content = delta.get("content")
         if isinstance(content, str):
@@ -260,15 +264,15 @@ class ChunkParser:
         if delta.get("images"):
             yield from _parse_images(delta["images"], index)
         if delta.get("tool_calls"):
-            yield from _parse_fragments(delta["tool_calls"], index, choice, place)
+            yield from _parse_fragments(delta["tool_calls"], index, choice, choice_index)
         if delta.get("function_call"):
-            yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice, place)
+            yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice, choice_index)
 
     def _finish(self, index: int, choice: ChoiceCalls, reason: chat.Reason) -> chat.ChoiceFinished:
-        choice.finished = choice.ended = self._late = True
+        choice.finished = choice.ended = self._is_late = True
         # In the OpenAI API format a forced tool call ends with "stop"; with some vendors every tool call does.
-        called = any(call.started for call in choice.calls)
-        return chat.ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
+        calls_tools = any(call.is_started for call in choice.calls)
+        return chat.ChoiceFinished("tool_calls" if reason == "stop" and calls_tools else reason, index)
 
     def _use(self, value: object, tier: object) -> Iterator[chat.UsageReport]:
         usage = parse_usage(value, completes=True)
@@ -276,14 +280,14 @@ class ChunkParser:
             return
         usage = attach_tier(usage, tier)
         reasoning = parse_count(as_object(as_object(value).get("completion_tokens_details")).get("reasoning_tokens"))
-        used = chat.UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
-        if used != self._used or self._late:
-            self._used, self._late = used, False
-            yield used
+        report = chat.UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
+        if report != self._report or self._is_late:
+            self._report, self._is_late = report, False
+            yield report
 
 
 def _make_prefix(answer_id: str) -> str:
-    return f"{_NO_ID.sub('', answer_id)[-_LONGEST_ID:]}_" if answer_id else ""
+    return f"{_NO_ID.sub('', answer_id)[-_MAX_ID_CHARS:]}_" if answer_id else ""
 
 
 def fail(message: str) -> chat.StreamError:
@@ -299,10 +303,10 @@ def _read_only_part(name: str, value: object, index: int, choice: ChoiceCalls) -
         return chat.ReasoningDelta(value, index) if name in _REASONING_FIELDS else None
     if name != "tool_calls" or type(value) is not list or len(value) != 1 or type(part := value[0]) is not dict:
         return None
-    function, at = part.get("function"), part.get("index")
-    if type(function) is not dict or type(at) is not int or part.get("id") or function.get("name"):
+    function, number = part.get("function"), part.get("index")
+    if type(function) is not dict or type(number) is not int or part.get("id") or function.get("name"):
         return None
-    call, arguments = choice.keys.get(at), function.get("arguments")
+    call, arguments = choice.keys.get(number), function.get("arguments")
     if call is None or not call.name or type(arguments) is not str or not arguments:
         return None
     return chat.ToolCallDelta(call.index, arguments, index)
@@ -314,37 +318,37 @@ def _parse_parts(content: list[Any], index: int) -> Iterator[chat.Event]:
         if text := as_text(part.get("text")):
             yield chat.TextDelta(text, index)
         for inner in list_objects(part.get("thinking")):
-            if thought := as_text(inner.get("text")):
-                yield chat.ReasoningDelta(thought, index)
+            if reasoning := as_text(inner.get("text")):
+                yield chat.ReasoningDelta(reasoning, index)
 
 
 def _parse_images(images: object, index: int) -> Iterator[chat.ImageOutput]:
     """Yield images given as data URLs. Images at other URLs are dropped: the common chat model cannot hold them."""
     for image in list_objects(images):
-        found = split_data_url(as_text(as_object(image.get("image_url")).get("url")))
-        if found is not None:
-            yield chat.ImageOutput(found[0], found[1], index)
+        match = split_data_url(as_text(as_object(image.get("image_url")).get("url")))
+        if match is not None:
+            yield chat.ImageOutput(match[0], match[1], index)
 
 
-def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, place: int) -> Iterator[chat.Event]:
+def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, choice_index: int) -> Iterator[chat.Event]:
     for fragment in fragments if isinstance(fragments, list) else ():
         function = fragment.get("function") if isinstance(fragment, dict) else None
         if not isinstance(function, dict):
             continue
-        named = function.get("name")
-        name = named if isinstance(named, str) else ""
-        call = choice.find_call(fragment, name, place)
+        call_name = function.get("name")
+        name = call_name if isinstance(call_name, str) else ""
+        call = choice.find_call(fragment, name, choice_index)
         if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY:
             yield fail("The provider's answer has too many tool calls, or one without a name")
             return
         arguments = _parse_arguments(function.get("arguments"))
-        if not call.started:
+        if not call.is_started:
             if not name:
                 call.keep(arguments)
                 continue
             yield choice.begin(call, name, index, find_signature(fragment))
-            arguments = "".join([*call.early, arguments])
-            call.early.clear()
+            arguments = "".join([*call.early_arguments, arguments])
+            call.early_arguments.clear()
         if arguments:
             yield chat.ToolCallDelta(call.index, arguments, index)
 

@@ -12,14 +12,14 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.json_values import as_text, list_objects
 
 _CHUNK = "chat.completion.chunk"
-_OUTER = frozenset({"choices", "usage"})
+_CHUNK_FIELDS = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
-    used = parse_chat_answer(value, inference)
-    head = {name: field for name, field in value.items() if name not in _OUTER}
+    usage = parse_chat_answer(value, inference)
+    head = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
     if inference.operation == "chat":
         head["object"] = _CHUNK
         repair_calls(value["choices"], inference, as_text(value.get("id")) or "made")
@@ -28,7 +28,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
         frames = [frame | {"usage": None} for frame in frames]
         if isinstance(value.get("usage"), dict):
             frames.append(head | {"choices": [], "usage": value["usage"]})
-    return b"".join(b"data: " + exact_json.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, used
+    return b"".join(b"data: " + exact_json.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, usage
 
 
 def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
@@ -53,5 +53,5 @@ def _make_delta(message: object) -> dict[str, Any]:
     delta = {name: value for name, value in message.items() if value is not None or name == "content"}
     calls = delta.pop("tool_calls", None)
     if isinstance(calls, list) and calls:
-        delta["tool_calls"] = [call | {"index": at} for at, call in enumerate(list_objects(calls))]
+        delta["tool_calls"] = [call | {"index": index} for index, call in enumerate(list_objects(calls))]
     return {"role": "assistant"} | delta

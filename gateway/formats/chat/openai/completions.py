@@ -26,7 +26,7 @@ def parse_completions_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest``. Each prompt gets ``n`` answers."""
     model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
-    chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
+    chars = sum(_count_prompt(prompt, param) for prompt, param in prompts)
     stream, include_usage = parse_stream(body)
     check_sampling(body)
     read_text(body, "user")
@@ -59,12 +59,12 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
     return [(item, f"prompt[{index}]") for index, item in enumerate(value)]
 
 
-def _count_prompt(prompt: object, where: str) -> int:
+def _count_prompt(prompt: object, param: str) -> int:
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
         return len(prompt) * CHARS_PER_TOKEN
-    raise InvalidRequest(f"'{where}' must be a string or a non-empty array of token ids", param=where)
+    raise InvalidRequest(f"'{param}' must be a string or a non-empty array of token ids", param=param)
 
 
 def _bound_prompt(prompt: Any) -> int:
@@ -77,9 +77,9 @@ def _bound_output(body: Body, answers: int) -> int:
 
     Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
     """
-    requested = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
+    max_tokens = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
     tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
-    longest = MAX_RESERVED_OUTPUT if requested is None else min(requested, MAX_RESERVED_OUTPUT)
+    longest = MAX_RESERVED_OUTPUT if max_tokens is None else min(max_tokens, MAX_RESERVED_OUTPUT)
     return -(-longest * tries // answers)
 
 

@@ -64,52 +64,52 @@ def has_custom(body: Body) -> bool:
     return False
 
 
-def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
+def build_custom_call(start: chat.ToolCallStart, text: str) -> Body:
     """Build a call of a custom tool."""
-    call = build_call(started)
+    call = build_call(start)
     del call["function"]
-    return call | {"type": "custom", "custom": {"name": started.name, "input": text}}
+    return call | {"type": "custom", "custom": {"name": start.name, "input": text}}
 
 
 @attrs.define
 class _Call:
-    started: chat.ToolCallStart
+    start: chat.ToolCallStart
     arguments: list[str] = attrs.Factory(list)
 
 
 class CustomCallSerializer(ChatStreamSerializer):
     """Writes events as a chat stream with custom tool calls. ``names``: the names of the custom tools."""
 
-    __slots__ = ("_chars", "_names", "_waiting")
+    __slots__ = ("_chars", "_names", "_open_calls")
 
     def __init__(
         self, names: Collection[str], *, answer_id: str, model: str, created_s: int, include_usage: bool
     ) -> None:
         super().__init__(answer_id=answer_id, model=model, created_s=created_s, include_usage=include_usage)
         self._names = names
-        self._waiting: dict[tuple[int, int], _Call] = {}  # by choice and index
+        self._open_calls: dict[tuple[int, int], _Call] = {}  # by choice and index
         self._chars = 0
 
     def write(self, event: chat.Event) -> bytes:
         if isinstance(event, chat.ToolCallStart) and event.name in self._names:
-            self._waiting[event.choice, event.index] = _Call(event)
+            self._open_calls[event.choice, event.index] = _Call(event)
             fragment = {"index": event.index} | build_custom_call(event, "")
             return self._build_delta(event.choice, {"tool_calls": [fragment]}, None)
-        if isinstance(event, chat.ToolCallDelta) and (event.choice, event.index) in self._waiting:
+        if isinstance(event, chat.ToolCallDelta) and (event.choice, event.index) in self._open_calls:
             self._chars += len(event.arguments)
             if self._chars > MAX_CHARS:
                 raise ProviderBadResponse("The provider's answer is too long", phase="stream")
-            self._waiting[event.choice, event.index].arguments.append(event.arguments)
+            self._open_calls[event.choice, event.index].arguments.append(event.arguments)
             return b""
         if isinstance(event, chat.ChoiceFinished):
             return self._write_inputs(event.choice) + super().write(event)
         return super().write(event)
 
     def _write_inputs(self, choice: int) -> bytes:
-        written = b""
-        for place in sorted(place for place in self._waiting if place[0] == choice):
-            text = read_input("".join(self._waiting.pop(place).arguments))
+        output = b""
+        for position in sorted(position for position in self._open_calls if position[0] == choice):
+            text = read_input("".join(self._open_calls.pop(position).arguments))
             if text:
-                delta = {"tool_calls": [{"index": place[1], "custom": {"input": text}}]}
-                written += self._build_delta(choice, delta, None)
-        return written
+                delta = {"tool_calls": [{"index": position[1], "custom": {"input": text}}]}
+                output += self._build_delta(choice, delta, None)
+        return output

@@ -13,13 +13,13 @@ _UNLIKELY = -9999.0
 
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
     """Parse the ``logprobs`` of a choice; empty if missing or not as documented."""
-    found = []
+    tokens = []
     for item in list_objects(as_object(value).get("content")):
         top = [_parse_token(candidate) for candidate in list_objects(item.get("top_logprobs"))]
-        token = _parse_token(item, tuple(each for each in top if each is not None))
+        token = _parse_token(item, tuple(alternative for alternative in top if alternative is not None))
         if token is not None:
-            found.append(token)
-    return tuple(found)
+            tokens.append(token)
+    return tuple(tokens)
 
 
 def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob | None:
@@ -32,10 +32,10 @@ def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> T
 def build_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
     """Build the ``logprobs`` of a choice."""
     content = [
-        _build_token(one) | {"top_logprobs": [_build_token(candidate) for candidate in one.top]} for one in tokens
+        _build_token(token) | {"top_logprobs": [_build_token(candidate) for candidate in token.top]} for token in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def _build_token(one: TokenLogprob) -> dict[str, Any]:
-    return {"token": one.token, "logprob": one.logprob, "bytes": list(one.token.encode())}
+def _build_token(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token.encode())}

@@ -41,7 +41,7 @@ _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "requir
 """Values of ``tool_choice``, or of the ``type`` in its object, from all chat formats -> values in this format."""
 _MAX_SEED = 2**63
 _MAX_TOP = 20
-_ENABLED: chat.Effort = "medium"
+_ENABLED_EFFORT: chat.Effort = "medium"
 """The effort if ``enabled`` is set without an effort (OpenRouter: reasoning tokens)."""
 
 
@@ -97,10 +97,10 @@ def _check_only_openai(body: Body) -> None:
         raise content_parts.refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
-def check_tier(body: Body, standard: Container[str | None]) -> None:
-    """Raise ``InvalidRequest`` for a ``service_tier`` not in ``standard``, because its price differs."""
+def check_tier(body: Body, standard_tiers: Container[str | None]) -> None:
+    """Raise ``InvalidRequest`` for a ``service_tier`` not in ``standard_tiers``, because its price differs."""
     tier = read_text(body, "service_tier")
-    if tier not in standard:
+    if tier not in standard_tiers:
         raise content_parts.refuse(
             "service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format"
         )
@@ -110,108 +110,108 @@ def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[
     """Yield the messages without empty ones, but keep an empty user message that separates two turns."""
     results: list[chat.Part] = []
     legacy: list[str] = []
-    before = ""
-    past = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    last_role = ""
+    last_answer = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
+        param = f"messages[{index}]"
         role = message["role"]
-        adaptations.is_past = index <= past
+        adaptations.is_past = index <= last_answer
         if role in {"tool", "function"}:
-            results.append(_parse_result(message, where, legacy, adaptations))
+            results.append(_parse_result(message, param, legacy, adaptations))
             continue
         if results:
             yield chat.Message("user", tuple(results))
             results = []
         if role == "assistant":
-            parsed = chat.Message("assistant", _parse_answer(message, where, legacy, adaptations))
+            parsed = chat.Message("assistant", _parse_answer(message, param, legacy, adaptations))
         elif role == "user":
-            parsed = chat.Message("user", _read_content(message, where, "user", adaptations))
+            parsed = chat.Message("user", _read_content(message, param, "user", adaptations))
         else:
-            parsed = chat.Message("system", _read_content(message, where, "system", adaptations))
-        if parsed.parts or (role == "user" and before == "assistant"):
+            parsed = chat.Message("system", _read_content(message, param, "system", adaptations))
+        if parsed.parts or (role == "user" and last_role == "assistant"):
             yield parsed
-            before = role
+            last_role = role
     if results:
         yield chat.Message("user", tuple(results))
 
 
-def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
+def _parse_answer(message: Body, param: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
     """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once."""
-    calls = tuple(_parse_calls(message, where, legacy))
-    called = {call.id for call in calls}
+    calls = tuple(_parse_calls(message, param, legacy))
+    call_ids = {call.id for call in calls}
     content: list[chat.Part] = []
-    for part in _parse_content(message, where, adaptations):
-        if isinstance(part, chat.ToolCallPart) and part.id in called:
+    for part in _parse_content(message, param, adaptations):
+        if isinstance(part, chat.ToolCallPart) and part.id in call_ids:
             adaptations.add("tool_use")
         else:
             content.append(part)
-    return (*_parse_reasoning(message, where), *content, *calls)
+    return (*_parse_reasoning(message, param), *content, *calls)
 
 
-def _read_content(message: Body, where: str, role: str, adaptations: Adaptations) -> tuple[chat.Part, ...]:
+def _read_content(message: Body, param: str, role: str, adaptations: Adaptations) -> tuple[chat.Part, ...]:
     if message.get("content") is None and adaptations.is_past:
         return ()
     if message.get("content") is None:
-        raise content_parts.refuse(f"{where}.content", f"Missing required field '{where}.content'")
-    return content_parts.parse_parts(message["content"], f"{where}.content", role, adaptations)
+        raise content_parts.refuse(f"{param}.content", f"Missing required field '{param}.content'")
+    return content_parts.parse_parts(message["content"], f"{param}.content", role, adaptations)
 
 
-def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
+def _parse_reasoning(message: Body, param: str) -> Iterator[chat.Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
-            yield chat.ReasoningPart(content_parts.expect_text(message[name], f"{where}.{name}"))
+            yield chat.ReasoningPart(content_parts.expect_text(message[name], f"{param}.{name}"))
             return
 
 
-def _parse_content(message: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Part]:
+def _parse_content(message: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Part]:
     if message.get("audio") is not None:
-        yield from adaptations.write("audio", content_parts.expect_object(message["audio"], f"{where}.audio"))
-    yield from content_parts.parse_parts(message.get("content") or (), f"{where}.content", "assistant", adaptations)
+        yield from adaptations.write("audio", content_parts.expect_object(message["audio"], f"{param}.audio"))
+    yield from content_parts.parse_parts(message.get("content") or (), f"{param}.content", "assistant", adaptations)
     if message.get("refusal"):
-        yield chat.TextPart(content_parts.expect_text(message["refusal"], f"{where}.refusal"))
+        yield chat.TextPart(content_parts.expect_text(message["refusal"], f"{param}.refusal"))
     if message.get("images"):
         yield from content_parts.parse_parts(
-            content_parts.expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures", adaptations
+            content_parts.expect_list(message["images"], f"{param}.images"), f"{param}.images", "pictures", adaptations
         )
 
 
-def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
+def _parse_calls(message: Body, param: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
     calls = message.get("tool_calls")
-    for index, call in enumerate(content_parts.expect_list(calls, f"{where}.tool_calls") if calls else ()):
-        yield _parse_call(call, f"{where}.tool_calls[{index}]")
-    called = message.get("function_call")
-    if called is not None:
+    for index, call in enumerate(content_parts.expect_list(calls, f"{param}.tool_calls") if calls else ()):
+        yield _parse_call(call, f"{param}.tool_calls[{index}]")
+    function_call = message.get("function_call")
+    if function_call is not None:
         # A deprecated function call has no id, so its number becomes the id; the next result belongs to the last call.
         legacy.append(f"call_{len(legacy)}")
-        name, arguments = _parse_function(called, f"{where}.function_call")
+        name, arguments = _parse_function(function_call, f"{param}.function_call")
         yield chat.ToolCallPart(legacy[-1], name, arguments)
 
 
-def _parse_call(call: object, where: str) -> chat.ToolCallPart:
-    values = content_parts.expect_object(call, where)
-    name = content_parts.expect_text(values.get("id"), f"{where}.id")
-    cache = content_parts.parse_cache(values, where)
+def _parse_call(call: object, param: str) -> chat.ToolCallPart:
+    values = content_parts.expect_object(call, param)
+    name = content_parts.expect_text(values.get("id"), f"{param}.id")
+    cache = content_parts.parse_cache(values, param)
     if values.get("type") == "custom":
-        custom = content_parts.expect_object(values.get("custom"), f"{where}.custom")
-        text = content_parts.expect_text(custom.get("input"), f"{where}.custom.input")
-        tool = content_parts.expect_text(custom.get("name"), f"{where}.custom.name")
+        custom = content_parts.expect_object(values.get("custom"), f"{param}.custom")
+        text = content_parts.expect_text(custom.get("input"), f"{param}.custom.input")
+        tool = content_parts.expect_text(custom.get("name"), f"{param}.custom.name")
         return chat.ToolCallPart(name, tool, write_input(text), cache=cache)
-    tool, arguments = _parse_function(values.get("function"), f"{where}.function")
+    tool, arguments = _parse_function(values.get("function"), f"{param}.function")
     return chat.ToolCallPart(name, tool, arguments, content_parts.find_signature(values), cache)
 
 
-def _parse_function(value: object, where: str) -> tuple[str, str]:
-    function = content_parts.expect_object(value, where)
-    name = content_parts.expect_text(function.get("name"), f"{where}.name")
-    return name, content_parts.read_arguments(function.get("arguments"), f"{where}.arguments")
+def _parse_function(value: object, param: str) -> tuple[str, str]:
+    function = content_parts.expect_object(value, param)
+    name = content_parts.expect_text(function.get("name"), f"{param}.name")
+    return name, content_parts.read_arguments(function.get("arguments"), f"{param}.arguments")
 
 
-def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
-    found = content_parts.parse_parts(message.get("content") or (), f"{where}.content", "tool", adaptations)
-    parts = tuple([part for part in found if isinstance(part, chat.TextPart | chat.MediaPart)])
+def _parse_result(message: Body, param: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
+    result_parts = content_parts.parse_parts(message.get("content") or (), f"{param}.content", "tool", adaptations)
+    parts = tuple([part for part in result_parts if isinstance(part, chat.TextPart | chat.MediaPart)])
     if message["role"] == "tool":
-        name = content_parts.expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
-        return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, where))
+        name = content_parts.expect_text(message.get("tool_call_id"), f"{param}.tool_call_id")
+        return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, param))
     if not legacy:
         adaptations.add("function")
         return parts[0] if parts else chat.TextPart("")
@@ -219,14 +219,14 @@ def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Ada
 
 
 def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    listed = [
+    parsed_tools = [
         (content_parts.expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
         for index, tool in enumerate(parse_list(body, "tools") or ())
     ]
-    for tool, where in listed:
-        if _is_hosted(tool, where):
+    for tool, param in parsed_tools:
+        if _is_hosted(tool, param):
             adaptations.add(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
-    tools = tuple([_parse_tool(tool, where) for tool, where in listed if not _is_hosted(tool, where)])
+    tools = tuple([_parse_tool(tool, param) for tool, param in parsed_tools if not _is_hosted(tool, param)])
     choice = body.get("tool_choice")
     word = choice.get("type") if isinstance(choice, dict) else choice
     choice = _WORDS.get(word, choice) if isinstance(word, str) else choice
@@ -235,8 +235,8 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     if not isinstance(choice, dict):
         raise content_parts.refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") in ("function", "tool", "custom"):
-        forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
-        return tools, check_choice(forced, tools, adaptations)
+        forced_tool = chat.ForcedTool(_parse_name(choice, "tool_choice"))
+        return tools, check_choice(forced_tool, tools, adaptations)
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
     raise content_parts.refuse(
@@ -244,64 +244,68 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     )
 
 
-def _is_hosted(tool: Body, where: str) -> bool:
+def _is_hosted(tool: Body, param: str) -> bool:
     kind = tool.get("type")
     if kind is None and ("name" in tool or "function" in tool):
         return False
     if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's tools have no type
         return True
-    return content_parts.expect_text(kind, f"{where}.type") not in {"function", "custom"}
+    return content_parts.expect_text(kind, f"{param}.type") not in {"function", "custom"}
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
-    where = "tool_choice.allowed_tools"
-    allowed = content_parts.expect_object(choice.get("allowed_tools"), where)
-    mode = allowed.get("mode")
+    param = "tool_choice.allowed_tools"
+    allowed_tools = content_parts.expect_object(choice.get("allowed_tools"), param)
+    mode = allowed_tools.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
-        raise content_parts.refuse(f"{where}.mode", f"'{where}.mode' must be auto or required")
-    named = content_parts.expect_list(allowed.get("tools"), f"{where}.tools")
+        raise content_parts.refuse(f"{param}.mode", f"'{param}.mode' must be auto or required")
+    tool_names = content_parts.expect_list(allowed_tools.get("tools"), f"{param}.tools")
     names = {
-        _parse_name(content_parts.expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
-        for at, tool in enumerate(named)
+        _parse_name(content_parts.expect_object(tool, f"{param}.tools[{index}]"), f"{param}.tools[{index}]")
+        for index, tool in enumerate(tool_names)
     }
     return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
 
 
-def _parse_name(tool: Body, where: str) -> str:
+def _parse_name(tool: Body, param: str) -> str:
     """Return the name of a tool. Some clients write the tool's fields next to ``type`` instead of in ``function``."""
     kind = "custom" if tool.get("type") == "custom" else "function"
     if tool.get(kind) is None and tool.get("name") is not None:
-        return content_parts.expect_text(tool["name"], f"{where}.name")
-    fields = content_parts.expect_object(tool.get(kind), f"{where}.{kind}")
-    return content_parts.expect_text(fields.get("name"), f"{where}.{kind}.name")
+        return content_parts.expect_text(tool["name"], f"{param}.name")
+    fields = content_parts.expect_object(tool.get(kind), f"{param}.{kind}")
+    return content_parts.expect_text(fields.get("name"), f"{param}.{kind}.name")
 
 
-def _parse_tool(tool: Body, where: str) -> chat.Tool:
-    name = _parse_name(tool, where)
+def _parse_tool(tool: Body, param: str) -> chat.Tool:
+    name = _parse_name(tool, param)
     if tool.get("type") == "custom":
-        return _parse_custom(tool, name, where)
-    function, here = tool.get("function"), f"{where}.function"
+        return _parse_custom(tool, name, param)
+    function, function_param = tool.get("function"), f"{param}.function"
     if function is None:
-        function, here = tool, where
+        function, function_param = tool, param
     description, strict = function.get("description"), function.get("strict")
     field = "input_schema" if function.get("parameters") is None and "input_schema" in function else "parameters"
     schema = function.get(field)
     if strict is not None and not isinstance(strict, bool):
-        raise content_parts.refuse(f"{here}.strict", f"'{here}.strict' must be a boolean")
+        raise content_parts.refuse(f"{function_param}.strict", f"'{function_param}.strict' must be a boolean")
     return chat.Tool(
         name,
-        None if description is None else content_parts.expect_text(description, f"{here}.description"),
-        None if schema is None else content_parts.expect_object(schema, f"{here}.{field}"),
+        None if description is None else content_parts.expect_text(description, f"{function_param}.description"),
+        None if schema is None else content_parts.expect_object(schema, f"{function_param}.{field}"),
         strict,
-        content_parts.parse_cache(tool, where) or content_parts.parse_cache(function, here),
+        content_parts.parse_cache(tool, param) or content_parts.parse_cache(function, function_param),
     )
 
 
-def _parse_custom(tool: Body, name: str, where: str) -> chat.Tool:
-    fields, here = (tool, where) if tool.get("custom") is None else (tool["custom"], f"{where}.custom")
+def _parse_custom(tool: Body, name: str, param: str) -> chat.Tool:
+    fields, custom_param = (tool, param) if tool.get("custom") is None else (tool["custom"], f"{param}.custom")
     description, form = fields.get("description"), fields.get("format")
-    described = None if description is None else content_parts.expect_text(description, f"{here}.description")
-    return build_custom(name, described, {} if form is None else content_parts.expect_object(form, f"{here}.format"))
+    description_text = (
+        None if description is None else content_parts.expect_text(description, f"{custom_param}.description")
+    )
+    return build_custom(
+        name, description_text, {} if form is None else content_parts.expect_object(form, f"{custom_param}.format")
+    )
 
 
 def parse_parallel(body: Body) -> bool | None:
@@ -319,9 +323,9 @@ def _parse_stop(body: Body) -> tuple[str, ...]:
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
-    wanted = parse_object(body, "response_format")
-    kind = wanted.get("type") if wanted else None
-    if wanted is None or kind == "text":
+    response_format = parse_object(body, "response_format")
+    kind = response_format.get("type") if response_format else None
+    if response_format is None or kind == "text":
         return None
     if kind == "json_object":
         return chat.ResponseFormat("json")
@@ -329,24 +333,24 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
         raise content_parts.refuse(
             "response_format.type", "'response_format.type' must be text, json_object or json_schema"
         )
-    where = "response_format.json_schema"
-    described = content_parts.expect_object(wanted.get("json_schema"), where)
-    schema: chat.Json | None = described.get("schema")
+    param = "response_format.json_schema"
+    json_schema = content_parts.expect_object(response_format.get("json_schema"), param)
+    schema: chat.Json | None = json_schema.get("schema")
     if schema is None:
         return chat.ResponseFormat("json")
-    strict = described.get("strict")
+    strict = json_schema.get("strict")
     return chat.ResponseFormat(
         "schema",
-        content_parts.expect_object(schema, f"{where}.schema"),
-        parse_schema_name(described, where),
+        content_parts.expect_object(schema, f"{param}.schema"),
+        parse_schema_name(json_schema, param),
         strict if isinstance(strict, bool) else None,
     )
 
 
-def parse_schema_name(described: Body, where: str) -> str | None:
+def parse_schema_name(json_schema: Body, param: str) -> str | None:
     """Return the name of an answer's schema; None if missing, because only OpenAI requires a name."""
-    name = described.get("name")
-    return None if name is None else content_parts.expect_text(name, f"{where}.name")
+    name = json_schema.get("name")
+    return None if name is None else content_parts.expect_text(name, f"{param}.name")
 
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
@@ -356,27 +360,27 @@ def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
     if reasoning:
         effort = effort or parse_effort(reasoning.get("effort"), "reasoning.effort")
         tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
-        enabled = reasoning.get("enabled")
-        if effort is None and tokens is None and isinstance(enabled, bool):
-            effort = _ENABLED if enabled else "none"
+        is_enabled = reasoning.get("enabled")
+        if effort is None and tokens is None and isinstance(is_enabled, bool):
+            effort = _ENABLED_EFFORT if is_enabled else "none"
     thinking = parse_object(body, "thinking") or {}
     if thinking.get("type") == "disabled":
         return None, 0
     if thinking.get("type") == "enabled":
         budget = _parse_budget(thinking, "thinking", "budget_tokens")
         tokens = tokens if budget is None else budget
-        effort = effort or (_ENABLED if tokens is None else None)
+        effort = effort or (_ENABLED_EFFORT if tokens is None else None)
     return effort, tokens
 
 
-def parse_effort(value: object, where: str) -> chat.Effort | None:
+def parse_effort(value: object, param: str) -> chat.Effort | None:
     """Parse a reasoning effort. Raises ``InvalidRequest``."""
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:
-        raise content_parts.refuse(where, f"'{where}' must be one of {', '.join(_EFFORTS)}")
+        raise content_parts.refuse(param, f"'{param}' must be one of {', '.join(_EFFORTS)}")
     return cast("chat.Effort", value)
 
 
-def _parse_budget(values: Body, where: str, name: str) -> int | None:
-    return parse_integer({f"{where}.{name}": values.get(name)}, f"{where}.{name}", 0, MAX_TOKENS)
+def _parse_budget(values: Body, param: str, name: str) -> int | None:
+    return parse_integer({f"{param}.{name}": values.get(name)}, f"{param}.{name}", 0, MAX_TOKENS)

@@ -56,9 +56,9 @@ def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
         if role == "user":
             yield from _build_user(parts)
             continue
-        written = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
-        if written["content"] or written.get("tool_calls"):  # DeepSeek rejects a message with only reasoning
-            yield written
+        message_body = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
+        if message_body["content"] or message_body.get("tool_calls"):  # DeepSeek rejects a message with only reasoning
+            yield message_body
 
 
 def _join(parts: Iterable[chat.Part]) -> str:
@@ -93,30 +93,30 @@ def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
 
     Results contain only text. Their images and files precede the user's parts, with a note on their origin.
     """
-    shown: list[chat.TextPart | chat.MediaPart] = []
+    shown_parts: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
         if isinstance(part, chat.ToolResultPart):
             blobs = [inner for inner in part.parts if isinstance(inner, chat.MediaPart)]
-            yield {"role": "tool", "tool_call_id": part.id, "content": _build_result(part, shown=bool(blobs))}
+            yield {"role": "tool", "tool_call_id": part.id, "content": _build_result(part, has_images=bool(blobs))}
             if blobs:
-                shown += [chat.TextPart(f"From the result of the tool call {part.id}:"), *blobs]
-    shown += [part for part in parts if isinstance(part, chat.TextPart | chat.MediaPart)]
-    if shown:
-        yield {"role": "user", "content": _build_content(shown)}
+                shown_parts += [chat.TextPart(f"From the result of the tool call {part.id}:"), *blobs]
+    shown_parts += [part for part in parts if isinstance(part, chat.TextPart | chat.MediaPart)]
+    if shown_parts:
+        yield {"role": "user", "content": _build_content(shown_parts)}
 
 
-def _build_result(result: chat.ToolResultPart, *, shown: bool) -> str:
+def _build_result(result: chat.ToolResultPart, *, has_images: bool) -> str:
     text = _join(result.parts)
-    if shown:
+    if has_images:
         text = _JOINT.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
     return f"The tool failed: {text}" if result.failed else text
 
 
 def _build_content(parts: Sequence[chat.TextPart | chat.MediaPart]) -> str | list[dict[str, Any]]:
-    written = [_build_part(part) for part in parts]
-    if all(part["type"] == "text" for part in written):
-        return _JOINT.join([part["text"] for part in written])
-    return written
+    json_parts = [_build_part(part) for part in parts]
+    if all(part["type"] == "text" for part in json_parts):
+        return _JOINT.join([part["text"] for part in json_parts])
+    return json_parts
 
 
 def _build_part(part: chat.TextPart | chat.MediaPart) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
     for form, media_type in AUDIO_TYPES.items():
         if media.media_type == media_type and media.data is not None:
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
-    raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param=media.where)
+    raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param=media.param)
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
@@ -157,9 +157,9 @@ def _decode(data: str) -> str:
 
 
 def _build_tool(tool: chat.Tool) -> dict[str, Any]:
-    described = {"description": tool.description, "parameters": tool.schema, "strict": tool.strict}
-    known = {name: value for name, value in described.items() if value is not None}
-    return {"type": "function", "function": {"name": tool.name} | known}
+    fields = {"description": tool.description, "parameters": tool.schema, "strict": tool.strict}
+    present_fields = {name: value for name, value in fields.items() if value is not None}
+    return {"type": "function", "function": {"name": tool.name} | present_fields}
 
 
 def _build_choice(choice: chat.ToolChoice | None) -> str | dict[str, Any] | None:
@@ -168,15 +168,15 @@ def _build_choice(choice: chat.ToolChoice | None) -> str | dict[str, Any] | None
     return choice
 
 
-def _build_format(wanted: chat.ResponseFormat | None) -> dict[str, Any] | None:
-    if wanted is None:
+def _build_format(response_format: chat.ResponseFormat | None) -> dict[str, Any] | None:
+    if response_format is None:
         return None
-    if wanted.kind == "json" or wanted.schema is None:
+    if response_format.kind == "json" or response_format.schema is None:
         return {"type": "json_object"}
-    described: dict[str, Any] = {"name": wanted.name or "answer", "schema": wanted.schema}
-    if wanted.strict is not None:
-        described["strict"] = wanted.strict
-    return {"type": "json_schema", "json_schema": described}
+    json_schema: dict[str, Any] = {"name": response_format.name or "answer", "schema": response_format.schema}
+    if response_format.strict is not None:
+        json_schema["strict"] = response_format.strict
+    return {"type": "json_schema", "json_schema": json_schema}
 
 
 def _build_effort(request: chat.ChatRequest) -> str | None:

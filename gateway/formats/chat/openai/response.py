@@ -19,11 +19,11 @@ from gateway.formats.errors.openai import Secrets
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
     """Parse an answer. ``choices``: number of requested answers; 0 if unknown. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
-    listed = value.get("choices")
-    if not isinstance(listed, list) or not listed:
+    choices_field = value.get("choices")
+    if not isinstance(choices_field, list) or not choices_field:
         raise ProviderBadResponse(NO_CHOICES)
     # A whole message is parsed like a single delta, because both have the same fields.
-    messages = join_choices(listed) if choices == 1 else listed
+    messages = join_choices(choices_field) if choices == 1 else choices_field
     deltas = [_parse_choice(choice, index) for index, choice in enumerate(messages)]
     reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": deltas}), *reader.end()]
@@ -39,7 +39,7 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
         raise ProviderBadResponse("The provider's answer has a choice without a message")
     calls = message.get("tool_calls")
     if isinstance(calls, list):  # each entry is a separate call, even if ids repeat
-        calls = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
+        calls = [{**call, "index": position} for position, call in enumerate(calls) if isinstance(call, dict)]
     return {**choice, "index": index, "delta": {**message, "tool_calls": calls}}
 
 
@@ -76,26 +76,26 @@ class _Message:
 
     def write(self, index: int, custom: Collection[str]) -> dict[str, Any]:
         """Build the choice; ``custom``: names of custom tools. Empty text next to calls or a refusal becomes null."""
-        replaced = self.calls or self.refusal
+        has_other_content = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": "".join(self.text) if self.text or not replaced else None,
+            "content": "".join(self.text) if self.text or not has_other_content else None,
             "refusal": "".join(self.refusal) if self.refusal else None,
         }
         if self.thoughts:
             message["reasoning_content"] = "".join(self.thoughts)
         if self.calls:
-            message["tool_calls"] = [_build_call(*self.calls[at], custom) for at in sorted(self.calls)]
+            message["tool_calls"] = [_build_call(*self.calls[call_index], custom) for call_index in sorted(self.calls)]
         if self.images:
             message["images"] = [build_image(image) for image in self.images]
         logprobs = build_logprobs(self.logprobs) if self.logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.reason}
 
 
-def _build_call(started: chat.ToolCallStart, arguments: list[str], custom: Collection[str]) -> dict[str, Any]:
-    if started.name in custom:
-        return build_custom_call(started, read_input("".join(arguments)))
-    call = build_call(started)
+def _build_call(start: chat.ToolCallStart, arguments: list[str], custom: Collection[str]) -> dict[str, Any]:
+    if start.name in custom:
+        return build_custom_call(start, read_input("".join(arguments)))
+    call = build_call(start)
     call["function"]["arguments"] = "".join(arguments)
     return call
 
@@ -109,14 +109,14 @@ def build_answer(
     answer.
     """
     messages: dict[int, _Message] = {}
-    used: chat.UsageReport | None = None
+    report: chat.UsageReport | None = None
     for event in events:
         match event:
             case chat.MessageStart():
                 answer_id, model = event.id or answer_id, event.model or model
                 created_s = event.created_s or created_s
             case chat.UsageReport():
-                used = event
+                report = event
             case chat.StreamError():
                 raise event.error
             case chat.ReasoningSignature() | chat.RedactedReasoning() | chat.StreamEnd():
@@ -132,6 +132,6 @@ def build_answer(
         "model": model,
         "choices": [messages[index].write(index, custom) for index in sorted(messages)],
     }
-    if used is not None:
-        answer["usage"] = build_usage(used)
+    if report is not None:
+        answer["usage"] = build_usage(report)
     return orjson.dumps(answer)

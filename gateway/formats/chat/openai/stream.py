@@ -12,23 +12,23 @@ from gateway.formats.chat.openai.chat import DONE_EVENT
 from gateway.formats.chat.openai.chunk_reader import ChunkParser, fail
 from gateway.formats.chat.openai.logprobs import build_logprobs
 from gateway.formats.errors.openai import Secrets
-from gateway.formats.stream_tail import DONE
+from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.wire import sse
 
 _ARGUMENTS_KEY = b'"arguments"'
-_LAST = frozenset({chat.StreamEnd, chat.StreamError})
+_LAST_EVENTS = frozenset({chat.StreamEnd, chat.StreamError})
 
 
 class ChatStreamParser:
     """Parses a chat stream. ``choices``: number of requested answers. ``answer_id``: used in generated ids."""
 
-    __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
+    __slots__ = ("_choices", "_chunks", "_closed", "_splitter", "_started")
 
     def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
         self._splitter = sse.SseSplitter()
         self._chunks = ChunkParser(secrets, answer_id, single=choices == 1)
-        self._begun = False
+        self._started = False
         self._closed = False
 
     def feed(self, data: bytes) -> list[chat.Event]:
@@ -43,7 +43,7 @@ class ChatStreamParser:
         for piece in pieces:
             for event in self._read(piece):
                 events.append(event)
-                if type(event) in _LAST:
+                if type(event) in _LAST_EVENTS:
                     self._closed = True
                     return events
         return events
@@ -57,14 +57,14 @@ class ChatStreamParser:
         return self._splitter.noise
 
     def _read(self, piece: bytes) -> Iterable[chat.Event]:
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             piece = piece.removeprefix(sse.BOM)
         payload = sse.parse_data(piece)
         if not payload or payload.isspace():
             self._splitter.noise += len(piece)
             return ()
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             return self._end()
         try:
             value = orjson.loads(payload)
@@ -93,15 +93,15 @@ class ChatStreamParser:
             return []
         self._closed = True
         rest = self._splitter.take()
-        marked = (sse.parse_data(rest) or b"").startswith(DONE)
-        if self._chunks.begun and (marked or (not rest.strip() and self._chunks.finished >= self._choices)):
+        has_end_mark = (sse.parse_data(rest) or b"").startswith(DONE_MARK)
+        if self._chunks.begun and (has_end_mark or (not rest.strip() and self._chunks.finished >= self._choices)):
             return list(self._chunks.end())
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
 
-def build_usage(used: chat.UsageReport) -> dict[str, Any]:
+def build_usage(report: chat.UsageReport) -> dict[str, Any]:
     """Build the usage object."""
-    usage = used.usage
+    usage = report.usage
     prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
     if usage.written_tokens:
         prompt["cache_write_tokens"] = usage.written_tokens
@@ -110,7 +110,7 @@ def build_usage(used: chat.UsageReport) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "completion_tokens_details": {"reasoning_tokens": report.reasoning_tokens},
     }
 
 
@@ -140,7 +140,7 @@ class ChatStreamSerializer:
     ``include_usage``: the client requested a usage frame.
     """
 
-    __slots__ = ("_begun", "_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_tail", "_used")
+    __slots__ = ("_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_report", "_started", "_tail")
 
     def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
         self._id = answer_id
@@ -150,10 +150,10 @@ class ChatStreamSerializer:
         self._tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._begun: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
-        self._heads: dict[int, bytes] = {}  # like ``_begun``, only choices whose next chunk has no log probabilities
+        self._started: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
+        self._heads: dict[int, bytes] = {}  # like ``_started``, only choices whose next chunk has no log probabilities
         self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: log probabilities of the next chunk
-        self._used: chat.UsageReport | None = None
+        self._report: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path for nearly every event of a stream: only the text is serialized each time, head and tail only once.
@@ -197,18 +197,18 @@ class ChatStreamSerializer:
                 self._logprobs[event.choice] = (*self._logprobs.get(event.choice, ()), *event.tokens)
                 self._heads.pop(event.choice, None)
             case chat.UsageReport():
-                self._used = event
-            case chat.StreamEnd() if self._include_usage and self._used is not None:
-                return self._build_chunk([], build_usage(self._used)) + DONE_EVENT
+                self._report = event
+            case chat.StreamEnd() if self._include_usage and self._report is not None:
+                return self._build_chunk([], build_usage(self._report)) + DONE_EVENT
             case chat.StreamEnd():
                 return DONE_EVENT
         return b""
 
     def _build_delta(self, choice: int, delta: dict[str, Any], reason: chat.Reason | None) -> bytes:
-        if choice not in self._begun:
+        if choice not in self._started:
             delta = {"role": "assistant", "content": None} | delta
-            self._begun[choice] = self._make_head(choice)
-        self._heads[choice] = self._begun[choice]
+            self._started[choice] = self._make_head(choice)
+        self._heads[choice] = self._started[choice]
         tokens = self._logprobs.pop(choice, ())
         logprobs = build_logprobs(tokens) if tokens else None
         return self._build_chunk([{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}])

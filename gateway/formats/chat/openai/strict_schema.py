@@ -13,9 +13,9 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     """Return whether ``schema`` is allowed for a strict tool."""
     level: list[Any] = [schema]
     for _ in range(_MAX_DEPTH):
-        if not all(_is_closed(one) for one in level if isinstance(one, dict)):
+        if not all(_is_closed(node) for node in level if isinstance(node, dict)):
             return False
-        level = [member for one in level for member in (one.values() if isinstance(one, dict) else one)
+        level = [member for node in level for member in (node.values() if isinstance(node, dict) else node)
                  if isinstance(member, dict | list)]  # fmt: skip
         if not level:
             return True
@@ -26,7 +26,7 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
     kind = schema.get("type")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         return True
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list):
+    properties, required_names = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required_names, list):
         return False
-    return schema.get("additionalProperties") is False and properties.keys() <= {str(name) for name in required}
+    return schema.get("additionalProperties") is False and properties.keys() <= {str(name) for name in required_names}

@@ -18,8 +18,8 @@ _TEXTS: Body = {"type": "array", "items": _TEXT}
 _NUMBER: Body = {"type": "integer"}
 
 
-def _build_schema(required: list[str], properties: Body) -> Body:
-    return {"type": "object", "properties": properties, "required": required}
+def _build_schema(required_names: list[str], properties: Body) -> Body:
+    return {"type": "object", "properties": properties, "required": required_names}
 
 
 @frozen
@@ -35,7 +35,7 @@ class ClientTool:
     description: str
     schema: Body
     field: str
-    fixed: Body
+    fixed_fields: Body
     text_field: str
 
 
@@ -91,32 +91,38 @@ def is_run_by_client(tool: Body) -> bool:
 
 def build_function(tool: Body) -> chat.Tool:
     """Return the function for a client-executed tool."""
-    known = CLIENT_TOOLS[tool["type"]]
+    client_tool = CLIENT_TOOLS[tool["type"]]
     schema = tool.get("parameters")
-    described = as_text(tool.get("description")) or known.description
-    return chat.Tool(tool["type"], described, schema if isinstance(schema, dict) else known.schema)
+    description = as_text(tool.get("description")) or client_tool.description
+    return chat.Tool(tool["type"], description, schema if isinstance(schema, dict) else client_tool.schema)
 
 
 def build_item(kind: str, arguments: str) -> Body:
     """Return the fields of a call item for the model's arguments. ``kind``: the type of the tool."""
-    known = CLIENT_TOOLS[kind]
+    client_tool = CLIENT_TOOLS[kind]
     values = loads_or_none(arguments.encode())
     if not isinstance(values, dict):
-        is_list = known.schema["properties"][known.text_field]["type"] == "array"
-        values = {known.text_field: [arguments] if is_list else arguments}
-    return {known.field: known.fixed | values} | ({"execution": "client"} if kind == "tool_search" else {})
+        is_list = client_tool.schema["properties"][client_tool.text_field]["type"] == "array"
+        values = {client_tool.text_field: [arguments] if is_list else arguments}
+    return {client_tool.field: client_tool.fixed_fields | values} | (
+        {"execution": "client"} if kind == "tool_search" else {}
+    )
 
 
-def parse_client_call(item: Body, where: str) -> chat.ToolCallPart | None:
+def parse_client_call(item: Body, param: str) -> chat.ToolCallPart | None:
     """Parse a client tool call item; None if OpenAI executed the tool itself."""
     kind = _CALLS[item["type"]]
     if kind == "tool_search" and item.get("call_id") is None:
         return None
     values = item.get(CLIENT_TOOLS[kind].field)
-    fixed = CLIENT_TOOLS[kind].fixed
-    given = {name: one for name, one in as_object(values).items() if one is not None and fixed.get(name, 0) != one}
+    fixed_fields = CLIENT_TOOLS[kind].fixed_fields
+    arguments = {
+        name: value
+        for name, value in as_object(values).items()
+        if value is not None and fixed_fields.get(name, 0) != value
+    }
     return chat.ToolCallPart(
-        expect_text(item.get("call_id"), f"{where}.call_id"), kind, exact_json.dumps(given).decode()
+        expect_text(item.get("call_id"), f"{param}.call_id"), kind, exact_json.dumps(arguments).decode()
     )
 
 

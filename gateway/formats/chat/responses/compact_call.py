@@ -27,12 +27,12 @@ def parse_compact_inference(body: Body) -> InferenceRequest:
     """Check a body and return the request. Raises ``InvalidRequest`` naming the field."""
     if parse_flag(body, "stream"):
         raise InvalidRequest("'stream' must be false: a compacted conversation comes as one object", param="stream")
-    own = {name: value for name, value in body.items() if name not in _OF_RESPONSES} | {"store": False}
+    compact_fields = {name: value for name, value in body.items() if name not in _OF_RESPONSES} | {"store": False}
     items = body.get("input")
     if items is None or isinstance(items, str):
         items = [{"type": "message", "role": "user", "content": items}] if items else []
-    own["input"] = [*items, {"type": TRIGGER}] if isinstance(items, list) else items
-    return attrs.evolve(parse_responses_inference(own), compaction="response")
+    compact_fields["input"] = [*items, {"type": TRIGGER}] if isinstance(items, list) else items
+    return attrs.evolve(parse_responses_inference(compact_fields), compaction="response")
 
 
 def build_compact_body(inference: InferenceRequest, model: str) -> Body:
@@ -49,5 +49,5 @@ def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secre
     if value.get("object") != OBJECT:
         parse_answer_object(raw, secrets)
         raise ProviderBadResponse("The provider's answer is not a compacted conversation")
-    inference.made[:] = list_created_ids(value, kept=False)
+    inference.made[:] = list_created_ids(value, keeps_answer=False)
     return parse_response_usage(value, inference)

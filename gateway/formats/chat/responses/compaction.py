@@ -57,12 +57,12 @@ def replace_summary(item: Item) -> Item:
 
 def find_last_compaction(items: list[Item]) -> int:
     """Return the index of the last trigger that a summary follows, which replaces earlier items; -1 if none."""
-    answered = (
-        at
-        for at in range(len(items) - 2, -1, -1)
-        if items[at].get("type") == TRIGGER and items[at + 1].get("type") in KINDS
+    answer_positions = (
+        index
+        for index in range(len(items) - 2, -1, -1)
+        if items[index].get("type") == TRIGGER and items[index + 1].get("type") in KINDS
     )
-    return next(answered, -1)
+    return next(answer_positions, -1)
 
 
 def is_of_user(item: Item) -> bool:

@@ -35,26 +35,28 @@ class CompactionSerializer(ResponseStreamSerializer):
         summary = self._summary.getvalue().strip()
         if not summary:
             raise ProviderBadResponse("The model gave no summary of the conversation", phase="stream")
-        item, begun = self._start({"type": "compaction", "encrypted_content": build_content(summary)})
-        return begun + self._finish_item(item)
+        item, start_events = self._start({"type": "compaction", "encrypted_content": build_content(summary)})
+        return start_events + self._finish_item(item)
 
     def build_response(self) -> bytes:
         """Return the whole response; for ``/responses/compact`` the user messages and the summary."""
         if self._messages is None:
             return super().build_response()
-        messages = [_complete(item, f"msg_{self._name}_{at}") for at, item in enumerate(self._messages, 1)]
+        messages = [
+            _build_complete_item(item, f"msg_{self._name}_{index}") for index, item in enumerate(self._messages, 1)
+        ]
         return exact_json.dumps(
             {
                 "id": f"resp_{self._name}",
                 "object": OBJECT,
                 "created_at": self._now_s,
                 "output": [*messages, *self._output],
-                "usage": None if self._used is None else build_usage(self._used),
+                "usage": None if self._report is None else build_usage(self._report),
             }
         )
 
 
-def _complete(item: Body, item_id: str) -> Body:
+def _build_complete_item(item: Body, item_id: str) -> Body:
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     return {"type": "message", "id": item_id, "status": "completed", **item, "content": parts}
@@ -76,7 +78,7 @@ def build_answer(events: Iterable[chat.Event], inference: InferenceRequest, iden
         if isinstance(event, chat.StreamError):
             raise event.error
         writer.write(event)
-    whole = writer.build_response()
+    response = writer.build_response()
     if inference.keep is not None:
-        inference.keep(whole)
-    return whole
+        inference.keep(response)
+    return response

@@ -10,7 +10,7 @@ import orjson
 
 from gateway.errors import GatewayError
 
-_FIRST_SERVER_ERROR = 500
+_MIN_SERVER_ERROR = 500
 
 
 def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
@@ -24,7 +24,7 @@ def build_response_error_event(error: GatewayError, request_id: str, number: int
 
 def build_failure(error: GatewayError, request_id: str, response: dict[str, Any], number: int) -> bytes:
     """Build both events. ``number``: the first one's sequence number. ``response``: the response as it began."""
-    code = error.public_code if error.status < _FIRST_SERVER_ERROR else "server_error"
+    code = error.public_code if error.status < _MIN_SERVER_ERROR else "server_error"
     failed = response | {
         "status": "failed",
         "error": {"code": code, "message": _write_message(error, request_id), **build_page(error)},

@@ -30,25 +30,30 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     """Parse ``input``: a text, or a list of items. Raises ``InvalidRequest`` naming the item's field."""
     if isinstance(value, str):
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
-    listed = [
-        one
-        for at, item in enumerate(content_parts.expect_list(value, "input"))
-        for one in _read_message(content_parts.expect_object(item, f"input[{at}]"), f"input[{at}]")
+    objects = [
+        item_part
+        for index, item in enumerate(content_parts.expect_list(value, "input"))
+        for item_part in _read_message(content_parts.expect_object(item, f"input[{index}]"), f"input[{index}]")
     ]
-    items = [item for _, item in listed]
+    items = [item for _, item in objects]
     adaptations = Adaptations() if adaptations is None else adaptations
-    past = max((at for at, item in enumerate(items) if _is_of_model(item)), default=-1)
+    last_answer = max((index for index, item in enumerate(items) if _is_of_model(item)), default=-1)
     history = _History(
-        adaptations, {as_text(one.get("id")): as_text(one["call_id"]) for one in items if one.get("call_id")}
+        adaptations,
+        {
+            as_text(item_part.get("id")): as_text(item_part["call_id"])
+            for item_part in items
+            if item_part.get("call_id")
+        },
     )
     messages: list[chat.Message] = []
     joins = False
-    replaced = find_last_compaction(items)
-    for at, (where, item) in enumerate(listed):
-        if at <= replaced and not is_of_user(item):
+    compaction = find_last_compaction(items)
+    for index, (param, item) in enumerate(objects):
+        if index <= compaction and not is_of_user(item):
             continue
-        adaptations.is_past = at <= past
-        message, joinable = _parse_item(item, where, history)
+        adaptations.is_past = index <= last_answer
+        message, joinable = _parse_item(item, param, history)
         last = messages[-1] if messages else None
         if not message.parts and (item.get("role") != "user" or last is None or last.role != "assistant"):
             continue
@@ -60,28 +65,28 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     return messages
 
 
-def _read_message(item: Body, where: str) -> Iterator[tuple[str, Body]]:
+def _read_message(item: Body, param: str) -> Iterator[tuple[str, Body]]:
     """Yield an item with its place. A chat message with tool calls or a tool result is split into equivalent items."""
     role, calls = item.get("role"), item.get("tool_calls")
     if role == "tool" and item.get("tool_call_id") is not None:
-        yield where, {"type": "function_call_output", "call_id": item["tool_call_id"], "output": item.get("content")}
+        yield param, {"type": "function_call_output", "call_id": item["tool_call_id"], "output": item.get("content")}
         return
     if role != "assistant" or not isinstance(calls, list) or not calls:
-        yield where, item
+        yield param, item
         return
     if item.get("content"):
-        yield where, {"role": role, "content": item["content"]}
-    for at, listed in enumerate(calls):
-        here = f"{where}.tool_calls[{at}]"
-        call = content_parts.expect_object(listed, here)
-        function = content_parts.expect_object(call.get("function"), f"{here}.function")
-        yield here, {"type": "function_call", "call_id": call.get("id"), **function}
+        yield param, {"role": role, "content": item["content"]}
+    for index, chat_call in enumerate(calls):
+        call_param = f"{param}.tool_calls[{index}]"
+        call = content_parts.expect_object(chat_call, call_param)
+        function = content_parts.expect_object(call.get("function"), f"{call_param}.function")
+        yield call_param, {"type": "function_call", "call_id": call.get("id"), **function}
 
 
 def _is_of_model(item: Body) -> bool:
     kind = item.get("type")
-    made = isinstance(kind, str) and (kind.endswith("_call") or kind in KINDS)
-    return item.get("role") == "assistant" or made
+    is_call = isinstance(kind, str) and (kind.endswith("_call") or kind in KINDS)
+    return item.get("role") == "assistant" or is_call
 
 
 @frozen
@@ -92,7 +97,7 @@ class _History:
     calls: Mapping[str, str]
 
 
-def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message, bool]:
+def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message, bool]:
     """Return the message for an item, and whether it may be joined with neighboring messages of the same role."""
     kind = item.get("type")
     if kind is None and "role" in item:
@@ -100,16 +105,16 @@ def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message
     if kind is None and "id" in item:
         kind = "item_reference"
     if kind == "message":
-        return _parse_message(item, where, history.adaptations)
+        return _parse_message(item, param, history.adaptations)
     if kind == "item_reference":
-        raise content_parts.refuse(where, f"'{where}' refers to a stored item: send the item itself")
-    kind = content_parts.expect_text(kind, f"{where}.type")
+        raise content_parts.refuse(param, f"'{param}' refers to a stored item: send the item itself")
+    kind = content_parts.expect_text(kind, f"{param}.type")
     part: chat.Part | None = None
     if (parse_call := _OF_MODEL.get(kind)) is not None:
-        part = parse_call(item, where)
+        part = parse_call(item, param)
         return chat.Message("assistant", () if part is None else (part,)), True
     if kind in {"function_call_output", "custom_tool_call_output"}:
-        return chat.Message("user", (_parse_result(item, where, history.adaptations),)), True
+        return chat.Message("user", (_parse_result(item, param, history.adaptations),)), True
     if kind in _CLIENT_RESULTS:
         part = parse_client_result(item, history.calls)
         return chat.Message("user", () if part is None else (part,)), True
@@ -129,13 +134,13 @@ def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
     return chat.Message(role, tuple(adaptations.write(kind, item)))
 
 
-def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
+def _parse_message(item: Body, param: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise content_parts.refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
+        raise content_parts.refuse(f"{param}.role", f"'{param}.role' must be one of {', '.join(_ROLES)}")
     content = item.get("content")
     content = "" if content is None and adaptations.is_past else content
-    parts = _parse_content(content, f"{where}.content", role, adaptations)
+    parts = _parse_content(content, f"{param}.content", role, adaptations)
     match _ROLES[role]:
         case "assistant":
             return chat.Message("assistant", parts), True
@@ -144,104 +149,109 @@ def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[ch
     return chat.Message("user", parts), False
 
 
-def _parse_content(content: object, where: str, role: str, adaptations: Adaptations) -> tuple[_Part, ...]:
+def _parse_content(content: object, param: str, role: str, adaptations: Adaptations) -> tuple[_Part, ...]:
     if isinstance(content, str):
         return (chat.TextPart(content),) if content else ()
     parts = [
         parsed
-        for at, part in enumerate(content_parts.expect_list(content, where))
+        for index, part in enumerate(content_parts.expect_list(content, param))
         for parsed in _parse_part(
-            content_parts.expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role, adaptations
+            content_parts.expect_object(part, f"{param}[{index}]"), f"{param}[{index}]", role, adaptations
         )
     ]
     return tuple([part for part in parts if not isinstance(part, chat.TextPart) or part.text])
 
 
-def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
+def _parse_part(part: Body, param: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
     kind = part.get("type")
     if isinstance(kind, str) and kind in _TEXTS:
-        return [chat.TextPart(content_parts.expect_text(part.get("text"), f"{where}.text"))]
+        return [chat.TextPart(content_parts.expect_text(part.get("text"), f"{param}.text"))]
     if role == "assistant" and kind == "refusal":
-        return [chat.TextPart(content_parts.expect_text(part.get("refusal"), f"{where}.refusal"))]
+        return [chat.TextPart(content_parts.expect_text(part.get("refusal"), f"{param}.refusal"))]
     if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA:
         if adaptations.is_past and part.get("file_id") is not None:
             return [adaptations.replace_file(kind)]
-        return [_MEDIA[kind](part, where)]
+        return [_MEDIA[kind](part, param)]
     if isinstance(kind, str) and kind not in _MEDIA and (role in {"assistant", "tool"} or adaptations.is_past):
         return adaptations.write(kind, part)
-    allowed = {"user": "input_text, input_image, input_file or input_audio", "assistant": "output_text or refusal"}.get(
-        role, "input_text"
-    )
-    raise content_parts.refuse(f"{where}.type", f"'{where}.type' must be {allowed}")
+    allowed_kinds = {
+        "user": "input_text, input_image, input_file or input_audio",
+        "assistant": "output_text or refusal",
+    }.get(role, "input_text")
+    raise content_parts.refuse(f"{param}.type", f"'{param}.type' must be {allowed_kinds}")
 
 
-def _parse_image(part: Body, where: str) -> chat.MediaPart:
+def _parse_image(part: Body, param: str) -> chat.MediaPart:
     if part.get("file_id") is not None:
         raise content_parts.refuse(
-            f"{where}.file_id",
+            f"{param}.file_id",
             "An uploaded file only works with a channel that speaks the Responses API; send image_url",
         )
     image = part.get("image_url")
-    nested = image if isinstance(image, dict) else {}  # the nested form of chat bodies
-    url = content_parts.expect_text(nested.get("url", image), f"{where}.image_url")
-    detail = nested.get("detail", part.get("detail"))
+    chat_image = image if isinstance(image, dict) else {}  # the nested form of chat bodies
+    url = content_parts.expect_text(chat_image.get("url", image), f"{param}.image_url")
+    detail = chat_image.get("detail", part.get("detail"))
     return content_parts.parse_address(
         url,
-        f"{where}.image_url",
-        detail=None if detail is None else content_parts.expect_text(detail, f"{where}.detail"),
+        f"{param}.image_url",
+        detail=None if detail is None else content_parts.expect_text(detail, f"{param}.detail"),
     )
 
 
-def _parse_file(part: Body, where: str) -> chat.MediaPart:
+def _parse_file(part: Body, param: str) -> chat.MediaPart:
     url = part.get("file_url")
     if url is None:
-        return content_parts.parse_file(part, where)
-    url = content_parts.expect_text(url, f"{where}.file_url")
+        return content_parts.parse_file(part, param)
+    url = content_parts.expect_text(url, f"{param}.file_url")
     if not url[:8].lower().startswith(_WEB):
-        raise content_parts.refuse(f"{where}.file_url", f"'{where}.file_url' must be an http(s) address")
-    return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, where)
+        raise content_parts.refuse(f"{param}.file_url", f"'{param}.file_url' must be an http(s) address")
+    return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, param)
 
 
-def _parse_function_call(item: Body, where: str) -> chat.ToolCallPart:
+def _parse_function_call(item: Body, param: str) -> chat.ToolCallPart:
     return chat.ToolCallPart(
-        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
-        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
-        content_parts.read_arguments(item.get("arguments"), f"{where}.arguments"),
+        content_parts.expect_text(item.get("call_id"), f"{param}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{param}.name")),
+        content_parts.read_arguments(item.get("arguments"), f"{param}.arguments"),
     )
 
 
-def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
-    text = content_parts.expect_text(item.get("input"), f"{where}.input")
+def _parse_custom_call(item: Body, param: str) -> chat.ToolCallPart:
+    text = content_parts.expect_text(item.get("input"), f"{param}.input")
     return chat.ToolCallPart(
-        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
-        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
+        content_parts.expect_text(item.get("call_id"), f"{param}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{param}.name")),
         write_input(text),
     )
 
 
-def _parse_reasoning(item: Body, where: str) -> chat.ReasoningPart | None:
+def _parse_reasoning(item: Body, param: str) -> chat.ReasoningPart | None:
     texts = []
     for name in ("summary", "content"):
-        for at, part in enumerate(content_parts.expect_list(item.get(name) or [], f"{where}.{name}")):
-            here = f"{where}.{name}[{at}]"
-            texts.append(content_parts.expect_text(content_parts.expect_object(part, here).get("text"), f"{here}.text"))
+        for index, part in enumerate(content_parts.expect_list(item.get(name) or [], f"{param}.{name}")):
+            part_param = f"{param}.{name}[{index}]"
+            texts.append(
+                content_parts.expect_text(
+                    content_parts.expect_object(part, part_param).get("text"), f"{part_param}.text"
+                )
+            )
     return parse_reasoning("\n\n".join(texts), as_text(item.get("encrypted_content")))
 
 
-def _parse_generated_image(item: Body, where: str) -> chat.MediaPart | None:
+def _parse_generated_image(item: Body, param: str) -> chat.MediaPart | None:
     if item.get("result") is None:
         return None
-    data = content_parts.expect_text(item["result"], f"{where}.result")
+    data = content_parts.expect_text(item["result"], f"{param}.result")
     form = as_text(item.get("output_format")) or "png"
     return chat.MediaPart("image", f"image/{form}", data)
 
 
-def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
-    call_id = content_parts.expect_text(item.get("call_id"), f"{where}.call_id")
+def _parse_result(item: Body, param: str, adaptations: Adaptations) -> chat.ToolResultPart:
+    call_id = content_parts.expect_text(item.get("call_id"), f"{param}.call_id")
     output = item.get("output")
     if isinstance(output, dict):
         output = exact_json.dumps(output).decode()
-    return chat.ToolResultPart(call_id, _parse_content(output or "", f"{where}.output", "tool", adaptations))
+    return chat.ToolResultPart(call_id, _parse_content(output or "", f"{param}.output", "tool", adaptations))
 
 
 _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = {

@@ -9,17 +9,17 @@ from typing import Any
 from gateway.formats.chat.model import ReasoningPart
 from gateway.formats.chat.responses.compaction import KINDS, SUMMARY, replace_summary
 
-_SIGNED = "gateway:signed:"
+_SIGNED_PREFIX = "gateway:signed:"
 _REDACTED = "gateway:redacted:"
-UNSIGNED = "gateway:unsigned:"
+UNSIGNED_PREFIX = "gateway:unsigned:"
 """Marks unsigned reasoning, which its provider may require back (DeepSeek: Thinking Mode, tool calls)."""
-_OWN = (_SIGNED, _REDACTED, UNSIGNED, SUMMARY)
-_SEALED = ("reasoning", *KINDS)
+_GATEWAY_PREFIXES = (_SIGNED_PREFIX, _REDACTED, UNSIGNED_PREFIX, SUMMARY)
+_ENCRYPTED_KINDS = ("reasoning", *KINDS)
 
 
 def build_signed(signature: str) -> str:
     """Return the ``encrypted_content`` for reasoning with a provider's signature."""
-    return _SIGNED + signature
+    return _SIGNED_PREFIX + signature
 
 
 def build_redacted(data: str) -> str:
@@ -29,10 +29,10 @@ def build_redacted(data: str) -> str:
 
 def is_own(item: object) -> bool:
     """Return whether an input item is a reasoning or summary item written by the gateway."""
-    if not isinstance(item, dict) or item.get("type") not in _SEALED:
+    if not isinstance(item, dict) or item.get("type") not in _ENCRYPTED_KINDS:
         return False
     content = item.get("encrypted_content")
-    return isinstance(content, str) and content.startswith(_OWN)
+    return isinstance(content, str) and content.startswith(_GATEWAY_PREFIXES)
 
 
 def drop_own(items: Any) -> Any:
@@ -46,6 +46,6 @@ def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
     """Build a reasoning part; None if nothing can be sent: only OpenAI can use its own encrypted content."""
     if content.startswith(_REDACTED):
         return ReasoningPart(redacted=content.removeprefix(_REDACTED))
-    if content.startswith(_SIGNED):
-        return ReasoningPart(text, content.removeprefix(_SIGNED))
+    if content.startswith(_SIGNED_PREFIX):
+        return ReasoningPart(text, content.removeprefix(_SIGNED_PREFIX))
     return ReasoningPart(text) if text else None

@@ -21,7 +21,7 @@ from gateway.formats.chat.openai.request_reader import (
 )
 from gateway.formats.chat.responses.compaction import PROMPT, asks_for_summary
 from gateway.formats.chat.responses.items import parse_items
-from gateway.formats.chat.responses.tools import only_there, parse_tools
+from gateway.formats.chat.responses.tools import make_responses_only_error, parse_tools
 from gateway.formats.wire import fields
 
 _ONLY_OPENAI = (
@@ -67,33 +67,33 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
 def _check_only_openai(body: fields.Body) -> None:
     for name in _ONLY_OPENAI:
         if body.get(name):
-            raise only_there(name, f"'{name}'")
+            raise make_responses_only_error(name, f"'{name}'")
     check_tier(body, STANDARD_TIERS)
     if fields.parse_flag(body, "background"):
-        raise only_there("background", "'background'")
+        raise make_responses_only_error("background", "'background'")
     if _LOGPROBS in (fields.parse_list(body, "include") or ()):
-        raise only_there("include", f"'{_LOGPROBS}' in 'include'")
+        raise make_responses_only_error("include", f"'{_LOGPROBS}' in 'include'")
 
 
 def _parse_format(body: fields.Body) -> chat.ResponseFormat | None:
     text = fields.parse_object(body, "text") or {}
-    wanted = text.get("format")
-    if wanted is None:
+    text_format = text.get("format")
+    if text_format is None:
         return None
-    wanted = expect_object(wanted, "text.format")
-    match wanted.get("type"):
+    text_format = expect_object(text_format, "text.format")
+    match text_format.get("type"):
         case "text":
             return None
         case "json_object":
             return chat.ResponseFormat("json")
         case "json_schema":
-            nested = wanted.get("json_schema")  # the nested form of chat bodies
-            wanted = nested if isinstance(nested, dict) else wanted
-            strict = wanted.get("strict")
+            json_schema = text_format.get("json_schema")  # the nested form of chat bodies
+            text_format = json_schema if isinstance(json_schema, dict) else text_format
+            strict = text_format.get("strict")
             return chat.ResponseFormat(
                 "schema",
-                expect_object(wanted.get("schema"), "text.format.schema"),
-                parse_schema_name(wanted, "text.format"),
+                expect_object(text_format.get("schema"), "text.format.schema"),
+                parse_schema_name(text_format, "text.format"),
                 strict if isinstance(strict, bool) else None,
             )
     raise refuse("text.format.type", "'text.format.type' must be text, json_object or json_schema")

@@ -9,12 +9,12 @@ from typing import Any
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.chat.responses.responses import UNFINISHED, parse_response, parse_response_usage
+from gateway.formats.chat.responses.responses import UNFINISHED_STATUSES, parse_response, parse_response_usage
 from gateway.formats.errors.openai import Secrets
 
 Item = dict[str, Any]
 Events = Iterator[tuple[str, Item]]
-_UNFINISHED: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
+_UNFINISHED_FIELDS: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
@@ -33,11 +33,11 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 def _list_events(value: Item) -> Events:
     status = value.get("status")
-    begun = value | {name: empty for name, empty in _UNFINISHED.items() if name in value} | {"output": []}
-    runs = status in UNFINISHED
-    begun["status"] = status if runs else "in_progress"
-    yield "response.created", {"response": begun}
-    yield f"response.{begun['status']}", {"response": begun}
+    snapshot = value | {name: empty for name, empty in _UNFINISHED_FIELDS.items() if name in value} | {"output": []}
+    runs = status in UNFINISHED_STATUSES
+    snapshot["status"] = status if runs else "in_progress"
+    yield "response.created", {"response": snapshot}
+    yield f"response.{snapshot['status']}", {"response": snapshot}
     if runs:
         return
     output = value.get("output")
@@ -50,65 +50,69 @@ def _list_events(value: Item) -> Events:
 
 def _list_item(item: Item, index: int) -> Events:
     kind = item.get("type")
-    where = {"item_id": item.get("id") or "", "output_index": index}
+    item_ids = {"item_id": item.get("id") or "", "output_index": index}
     field, list_deltas = _DELTAS.get(kind if isinstance(kind, str) else "", ("", None))
-    begun = item
+    opening_item = item
     if list_deltas is not None:
-        begun = item | {field: "" if isinstance(item.get(field), str) else []}
+        opening_item = item | {field: "" if isinstance(item.get(field), str) else []}
         if "status" in item:
-            begun["status"] = "in_progress"
-    yield "response.output_item.added", {"output_index": index, "item": begun}
+            opening_item["status"] = "in_progress"
+    yield "response.output_item.added", {"output_index": index, "item": opening_item}
     if list_deltas is not None:
-        yield from list_deltas(item, where)
+        yield from list_deltas(item, item_ids)
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
 def _list_parts(value: object) -> list[tuple[int, Item]]:
-    return [(at, part) for at, part in enumerate(value if isinstance(value, list) else ()) if isinstance(part, dict)]
+    return [
+        (index, part) for index, part in enumerate(value if isinstance(value, list) else ()) if isinstance(part, dict)
+    ]
 
 
-def _list_message(item: Item, where: Item) -> Events:
-    for at, part in _list_parts(item.get("content")):
-        place = where | {"content_index": at}
+def _list_message(item: Item, item_ids: Item) -> Events:
+    for index, part in _list_parts(item.get("content")):
+        part_ids = item_ids | {"content_index": index}
         name = "refusal" if part.get("type") == "refusal" else "text"
-        begun = part | {name: ""} | ({"annotations": []} if "annotations" in part else {})
-        yield "response.content_part.added", place | {"part": begun}
+        opening_part = part | {name: ""} | ({"annotations": []} if "annotations" in part else {})
+        yield "response.content_part.added", part_ids | {"part": opening_part}
         kind = "response.refusal" if name == "refusal" else "response.output_text"
-        more = {"logprobs": part.get("logprobs") or []} if name == "text" else {}
-        yield from _list_text(kind, name, part.get(name), place, more)
+        extra_fields = {"logprobs": part.get("logprobs") or []} if name == "text" else {}
+        yield from _list_text(kind, name, part.get(name), part_ids, extra_fields)
         for number, annotation in _list_parts(part.get("annotations")):
             fields = {"annotation_index": number, "annotation": annotation}
-            yield "response.output_text.annotation.added", place | fields
-        yield "response.content_part.done", place | {"part": part}
+            yield "response.output_text.annotation.added", part_ids | fields
+        yield "response.content_part.done", part_ids | {"part": part}
 
 
-def _list_text(kind: str, name: str, value: object, place: Item, more: Item) -> Events:
+def _list_text(kind: str, name: str, value: object, part_ids: Item, extra_fields: Item) -> Events:
     text = value if isinstance(value, str) else ""
     if text:
-        yield f"{kind}.delta", place | {"delta": text} | more
-    yield f"{kind}.done", place | {name: text} | more
+        yield f"{kind}.delta", part_ids | {"delta": text} | extra_fields
+    yield f"{kind}.done", part_ids | {name: text} | extra_fields
 
 
-def _list_arguments(item: Item, where: Item) -> Events:
+def _list_arguments(item: Item, item_ids: Item) -> Events:
     name = {"name": item.get("name") or ""}
-    done = list(_list_text("response.function_call_arguments", "arguments", item.get("arguments"), where, {}))
-    kind, fields = done.pop()
-    yield from done
+    text_events = list(_list_text("response.function_call_arguments", "arguments", item.get("arguments"), item_ids, {}))
+    kind, fields = text_events.pop()
+    yield from text_events
     yield kind, fields | name
 
 
-def _list_input(item: Item, where: Item) -> Events:
-    yield from _list_text("response.custom_tool_call_input", "input", item.get("input"), where, {})
+def _list_input(item: Item, item_ids: Item) -> Events:
+    yield from _list_text("response.custom_tool_call_input", "input", item.get("input"), item_ids, {})
 
 
-def _list_reasoning(item: Item, where: Item) -> Events:
-    for at, part in _list_parts(item.get("summary")):
-        place = where | {"summary_index": at}
-        yield "response.reasoning_summary_part.added", place | {"part": part | {"text": ""}}
-        yield from _list_text("response.reasoning_summary_text", "text", part.get("text"), place, {})
-        yield "response.reasoning_summary_part.done", place | {"part": part}
-    for at, part in _list_parts(item.get("content")):
-        yield from _list_text("response.reasoning_text", "text", part.get("text"), where | {"content_index": at}, {})
+def _list_reasoning(item: Item, item_ids: Item) -> Events:
+    for index, part in _list_parts(item.get("summary")):
+        part_ids = item_ids | {"summary_index": index}
+        yield "response.reasoning_summary_part.added", part_ids | {"part": part | {"text": ""}}
+        yield from _list_text("response.reasoning_summary_text", "text", part.get("text"), part_ids, {})
+        yield "response.reasoning_summary_part.done", part_ids | {"part": part}
+    for index, part in _list_parts(item.get("content")):
+        yield from _list_text(
+            "response.reasoning_text", "text", part.get("text"), item_ids | {"content_index": index}, {}
+        )
 
 
 _DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {

@@ -17,7 +17,7 @@ from gateway.formats.chat.openai.custom_tools import read_input
 from gateway.formats.chat.responses.client_tools import build_item
 from gateway.formats.chat.responses.echo import build_echo
 from gateway.formats.chat.responses.failure import build_failure
-from gateway.formats.chat.responses.reasoning import UNSIGNED, build_redacted, build_signed
+from gateway.formats.chat.responses.reasoning import UNSIGNED_PREFIX, build_redacted, build_signed
 from gateway.formats.chat.responses.tools import find_call_kinds, find_namespaces
 from gateway.formats.translator import ResponseIdentity
 from gateway.formats.wire.json_values import as_object, loads_or_none
@@ -27,7 +27,7 @@ MAX_CHARS = 16 * 1024 * 1024
 """The limit on characters per response, which are all kept because the last event repeats them."""
 _TEXT, _REFUSAL = "response.output_text", "response.refusal"
 _SUMMARY, _ARGUMENTS = "response.reasoning_summary_text", "response.function_call_arguments"
-_WHOLE = frozenset({"stop", "tool_calls"})
+_COMPLETE_REASONS = frozenset({"stop", "tool_calls"})
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class _Text:
     """A text that is streamed in pieces. ``head``: the beginning of its delta events, up to the sequence number."""
 
     kind: str
-    place: Body
+    part_ids: Body
     head: bytes = b""
     text: StringIO = attrs.Factory(StringIO)
 
@@ -51,11 +51,9 @@ class ResponseStreamSerializer:
     """Writes events as a stream of the Responses API. ``chars``: number of characters so far."""
 
     __slots__ = (
-        "_begun",
         "_calls",
         "_echo",
         "_finished",
-        "_keep",
         "_kinds",
         "_model",
         "_name",
@@ -64,16 +62,18 @@ class ResponseStreamSerializer:
         "_number",
         "_open",
         "_output",
+        "_reasoning_text",
+        "_report",
         "_signature",
+        "_started",
+        "_stores_answer",
         "_text",
-        "_thought",
-        "_used",
         "chars",
     )  # fmt: skip
 
     def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
         self._echo = build_echo(inference.body, inference.continues)
-        self._keep = inference.keep
+        self._stores_answer = inference.keep
         self._kinds = find_call_kinds(inference.body)
         self._namespaced = find_namespaces(inference.body)
         self._name, self._model, self._now_s = identity.id, identity.model, identity.now_s
@@ -83,11 +83,11 @@ class ResponseStreamSerializer:
         self._open: _Item | None = None  # a message or reasoning
         self._calls: dict[int, _Item] = {}
         self._text: _Text | None = None  # the text of the open message
-        self._thought: _Text | None = None  # the text of the open reasoning
+        self._reasoning_text: _Text | None = None  # the text of the open reasoning
         self._signature = ""
         self._finished: chat.ChoiceFinished | None = None
-        self._used: chat.UsageReport | None = None
-        self._begun = False
+        self._report: chat.UsageReport | None = None
+        self._started = False
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream.
@@ -95,32 +95,32 @@ class ResponseStreamSerializer:
             return self._append(self._text, event.text)
         if type(event) is chat.ToolCallDelta and event.choice == 0 and event.index in self._calls:
             return self._add_arguments(self._calls[event.index], event.arguments)
-        if type(event) is chat.ReasoningDelta and event.choice == 0 and self._thought is not None:
-            return self._append(self._thought, event.text) if event.text else b""
+        if type(event) is chat.ReasoningDelta and event.choice == 0 and self._reasoning_text is not None:
+            return self._append(self._reasoning_text, event.text) if event.text else b""
         return self._write_slowly(event)
 
     def _write_slowly(self, event: chat.Event) -> bytes:
-        written = b""
+        output = b""
         match event:
             case chat.MessageStart():
                 self._model = event.model or self._model
-                written = self._begin()
+                output = self._begin()
             case chat.UsageReport():
-                self._used = event
+                self._report = event
             case chat.StreamEnd():
-                written = self._begin() + self._close("completed") + self._end()
+                output = self._begin() + self._close("completed") + self._end()
             case chat.ChoiceFinished(choice=0) if self._finished is None:
                 self._finished = event
-                written = self._begin() + self._close("completed" if event.reason in _WHOLE else "incomplete")
+                output = self._begin() + self._close("completed" if event.reason in _COMPLETE_REASONS else "incomplete")
             case chat.StreamError() | chat.ChoiceFinished():
                 pass
             case _ if event.choice == 0 and self._finished is None:
-                written = self._begin() + self._add_content(event)
-        return written
+                output = self._begin() + self._add_content(event)
+        return output
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        begun = self._build(status="failed", incomplete_details=None, output=self._output, usage=None)
-        return build_failure(error, request_id, orjson.loads(begun), self._number)
+        response = self._build(status="failed", incomplete_details=None, output=self._output, usage=None)
+        return build_failure(error, request_id, orjson.loads(response), self._number)
 
     def build_response(self) -> bytes:
         reason = "stop" if self._finished is None else self._finished.reason
@@ -129,32 +129,40 @@ class ResponseStreamSerializer:
             status="completed" if incomplete is None else "incomplete",
             incomplete_details=None if incomplete is None else {"reason": incomplete},
             output=self._output,
-            usage=None if self._used is None else build_usage(self._used),
+            usage=None if self._report is None else build_usage(self._report),
         )
 
     def _begin(self) -> bytes:
-        if self._begun:
+        if self._started:
             return b""
-        self._begun = True
-        begun = orjson.Fragment(self._build(status="in_progress", incomplete_details=None, output=[], usage=None))
-        return self._write("response.created", response=begun) + self._write("response.in_progress", response=begun)
+        self._started = True
+        start_response = orjson.Fragment(
+            self._build(status="in_progress", incomplete_details=None, output=[], usage=None)
+        )
+        return self._write("response.created", response=start_response) + self._write(
+            "response.in_progress", response=start_response
+        )
 
     def _end(self) -> bytes:
-        whole = self.build_response()
-        if self._keep is not None:
-            self._keep(whole)
-        kind = "incomplete" if self._finished is not None and self._finished.reason not in _WHOLE else "completed"
-        return self._write(f"response.{kind}", response=orjson.Fragment(whole))
+        response = self.build_response()
+        if self._stores_answer is not None:
+            self._stores_answer(response)
+        kind = (
+            "incomplete"
+            if self._finished is not None and self._finished.reason not in _COMPLETE_REASONS
+            else "completed"
+        )
+        return self._write(f"response.{kind}", response=orjson.Fragment(response))
 
     def _build(self, **changing: Any) -> bytes:
-        fixed = {
+        fixed_fields = {
             "id": f"resp_{self._name}",
             "object": "response",
             "created_at": self._now_s,
             "error": None,
             "model": self._model,
         }
-        return orjson.dumps(fixed | changing)[:-1] + b"," + self._echo[1:]
+        return orjson.dumps(fixed_fields | changing)[:-1] + b"," + self._echo[1:]
 
     def _write(self, kind: str, **fields: Any) -> bytes:
         data = orjson.dumps({"type": kind, **fields, "sequence_number": self._number})
@@ -162,89 +170,95 @@ class ResponseStreamSerializer:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
     def _add_content(self, event: chat.Event) -> bytes:
-        written = b""
+        output = b""
         match event:
             case chat.TextDelta():
-                written = self._add_text(_TEXT, event.text)
+                output = self._add_text(_TEXT, event.text)
             case chat.RefusalDelta():
-                written = self._add_text(_REFUSAL, event.text)
+                output = self._add_text(_REFUSAL, event.text)
             case chat.ReasoningDelta() if event.text:
-                written = self._add_reasoning(event.text)
+                output = self._add_reasoning(event.text)
             case chat.ReasoningSignature():
-                written = self._sign(event.signature)
+                output = self._sign(event.signature)
             case chat.RedactedReasoning():
-                written = self._add_sealed(build_redacted(event.data))
+                output = self._add_redacted(build_redacted(event.data))
             case chat.ToolCallStart():
-                written = self._start_call(event)
+                output = self._start_call(event)
             case chat.ToolCallDelta() if event.index in self._calls:
-                written = self._add_arguments(self._calls[event.index], event.arguments)
+                output = self._add_arguments(self._calls[event.index], event.arguments)
             case chat.ImageOutput():
-                written = self._add_image(event)
-        return written
+                output = self._add_image(event)
+        return output
 
     def _add_text(self, kind: str, text: str) -> bytes:
         if not text:
             return b""
-        written = b""
+        output = b""
         item = self._open
         if item is None or item.value["type"] != "message":
-            written = self._close_item()
-            item, begun = self._start({"type": "message", "status": "in_progress", "role": "assistant", "content": []})
-            self._open, written = item, written + begun
+            output = self._close_item()
+            item, start_events = self._start(
+                {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            )
+            self._open, output = item, output + start_events
         if item.text is None or item.text.kind != kind:
-            written += self._close_text(item)
-            place = {"item_id": item.value["id"], "output_index": item.index}
-            opened = item.text = _Text(kind, place | {"content_index": len(item.value["content"])})
-            self._text = opened if kind == _TEXT else None
-            written += self._write("response.content_part.added", **opened.place, part=_build_part(kind, ""))
-        return written + self._append(item.text, text)
+            output += self._close_text(item)
+            part_ids = {"item_id": item.value["id"], "output_index": item.index}
+            open_text = item.text = _Text(kind, part_ids | {"content_index": len(item.value["content"])})
+            self._text = open_text if kind == _TEXT else None
+            output += self._write("response.content_part.added", **open_text.part_ids, part=_build_part(kind, ""))
+        return output + self._append(item.text, text)
 
     def _add_reasoning(self, text: str) -> bytes:
-        written = b""
+        output = b""
         item = self._open
         if item is None or item.value["type"] != "reasoning":
-            written = self._close_item()
-            item, begun = self._start({"type": "reasoning", "summary": []})
-            place = {"item_id": item.value["id"], "output_index": item.index, "summary_index": 0}
-            self._thought = item.text = _Text(_SUMMARY, place)
+            output = self._close_item()
+            item, start_events = self._start({"type": "reasoning", "summary": []})
+            part_ids = {"item_id": item.value["id"], "output_index": item.index, "summary_index": 0}
+            self._reasoning_text = item.text = _Text(_SUMMARY, part_ids)
             self._open = item
-            written += begun + self._write(
-                "response.reasoning_summary_part.added", **place, part={"type": "summary_text", "text": ""}
+            output += start_events + self._write(
+                "response.reasoning_summary_part.added", **part_ids, part={"type": "summary_text", "text": ""}
             )
-        return written + (self._append(item.text, text) if item.text is not None else b"")
+        return output + (self._append(item.text, text) if item.text is not None else b"")
 
     def _sign(self, signature: str) -> bytes:
         self._signature = signature
         if self._open is None or self._open.value["type"] != "reasoning":
-            return self._add_sealed(build_signed(signature))
+            return self._add_redacted(build_signed(signature))
         self._open.value["encrypted_content"] = build_signed(signature)
         return self._close_item()
 
-    def _add_sealed(self, content: str) -> bytes:
-        written = self._close_item()
-        item, begun = self._start({"type": "reasoning", "summary": []})
+    def _add_redacted(self, content: str) -> bytes:
+        output = self._close_item()
+        item, start_events = self._start({"type": "reasoning", "summary": []})
         item.value["encrypted_content"] = content
-        return written + begun + self._finish_item(item)
+        return output + start_events + self._finish_item(item)
 
     def _start_call(self, event: chat.ToolCallStart) -> bytes:
-        written = self._close_item()
-        signed = chat.GEMINI_PREFIX + (event.signature or "")
-        if event.signature and signed != self._signature:
-            written += self._sign(signed)
+        output = self._close_item()
+        signature = chat.GEMINI_PREFIX + (event.signature or "")
+        if event.signature and signature != self._signature:
+            output += self._sign(signature)
         if event.index in self._calls:
-            written += self._close_call(self._calls.pop(event.index), "completed")
-        called: Body = {"call_id": event.id, **self._namespaced.get(event.name, {"name": event.name})}
+            output += self._close_call(self._calls.pop(event.index), "completed")
+        call_fields: Body = {"call_id": event.id, **self._namespaced.get(event.name, {"name": event.name})}
         kind = self._kinds.get(event.name)
         if kind not in {None, "custom"}:
             fields = build_item(str(kind), "{}")
-            item, begun = self._start({"type": f"{kind}_call", "status": "in_progress", "call_id": event.id, **fields})
+            item, start_events = self._start(
+                {"type": f"{kind}_call", "status": "in_progress", "call_id": event.id, **fields}
+            )
         elif kind:
-            item, begun = self._start({"type": "custom_tool_call", **called, "input": ""})
+            item, start_events = self._start({"type": "custom_tool_call", **call_fields, "input": ""})
         else:
-            item, begun = self._start({"type": "function_call", "status": "in_progress", **called, "arguments": ""})
+            item, start_events = self._start(
+                {"type": "function_call", "status": "in_progress", **call_fields, "arguments": ""}
+            )
         item.text = _Text(_ARGUMENTS, {"item_id": item.value["id"], "output_index": item.index})
         self._calls[event.index] = item
-        return written + begun
+        return output + start_events
 
     def _add_arguments(self, item: _Item, arguments: str) -> bytes:
         if item.text is None or not arguments:
@@ -257,13 +271,13 @@ class ResponseStreamSerializer:
 
     def _add_image(self, event: chat.ImageOutput) -> bytes:
         self._count(event.data)
-        written = self._close_item()
+        output = self._close_item()
         form = event.media_type.removeprefix("image/")
-        item, begun = self._start(
+        item, start_events = self._start(
             {"type": "image_generation_call", "status": "in_progress", "result": None, "output_format": form}
         )
         item.value |= {"status": "completed", "result": event.data}
-        return written + begun + self._finish_item(item)
+        return output + start_events + self._finish_item(item)
 
     def _append(self, text: _Text, piece: str) -> bytes:
         self.chars += len(piece)
@@ -288,24 +302,24 @@ class ResponseStreamSerializer:
         return _Item(index, value), self._write("response.output_item.added", output_index=index, item=value)
 
     def _close(self, status: str) -> bytes:
-        written = self._close_item(status)
+        output = self._close_item(status)
         for index in list(self._calls):
-            written += self._close_call(self._calls.pop(index), status)
-        return written
+            output += self._close_call(self._calls.pop(index), status)
+        return output
 
     def _close_item(self, status: str = "completed") -> bytes:
         """Finish the items that cannot continue once another begins: message, reasoning and complete calls."""
-        written = b""
-        item, self._open, self._text, self._thought = self._open, None, None, None
+        output = b""
+        item, self._open, self._text, self._reasoning_text = self._open, None, None, None
         if item is not None:
-            written = self._close_text(item)
+            output = self._close_text(item)
             if item.value["type"] == "message":
                 item.value["status"] = status
             else:
-                item.value.setdefault("encrypted_content", UNSIGNED)
-            written += self._finish_item(item)
-        whole = [index for index, call in self._calls.items() if _is_whole(call)]
-        return written + b"".join([self._close_call(self._calls.pop(index), "completed") for index in whole])
+                item.value.setdefault("encrypted_content", UNSIGNED_PREFIX)
+            output += self._finish_item(item)
+        complete_calls = [index for index, call in self._calls.items() if _is_whole(call)]
+        return output + b"".join([self._close_call(self._calls.pop(index), "completed") for index in complete_calls])
 
     def _close_text(self, item: _Item) -> bytes:
         text, item.text = item.text, None
@@ -315,26 +329,28 @@ class ResponseStreamSerializer:
         part = _build_part(text.kind, value)
         if text.kind == _SUMMARY:
             item.value["summary"].append(part)
-            done = self._write(f"{_SUMMARY}.done", **text.place, text=value)
-            return done + self._write("response.reasoning_summary_part.done", **text.place, part=part)
+            done_event = self._write(f"{_SUMMARY}.done", **text.part_ids, text=value)
+            return done_event + self._write("response.reasoning_summary_part.done", **text.part_ids, part=part)
         item.value["content"].append(part)
         fields: Body = {"refusal": value} if text.kind == _REFUSAL else {"text": value, "logprobs": []}
-        done = self._write(f"{text.kind}.done", **text.place, **fields)
-        return done + self._write("response.content_part.done", **text.place, part=part)
+        done_event = self._write(f"{text.kind}.done", **text.part_ids, **fields)
+        return done_event + self._write("response.content_part.done", **text.part_ids, part=part)
 
     def _close_call(self, item: _Item, status: str) -> bytes:
-        arguments, place = ("", {}) if item.text is None else (item.text.text.getvalue(), item.text.place)
+        arguments, part_ids = ("", {}) if item.text is None else (item.text.text.getvalue(), item.text.part_ids)
         if item.value["type"] == "function_call":
             item.value |= {"status": status, "arguments": arguments}
             name = item.value["name"]
-            return self._write(f"{_ARGUMENTS}.done", **place, name=name, arguments=arguments) + self._finish_item(item)
+            return self._write(f"{_ARGUMENTS}.done", **part_ids, name=name, arguments=arguments) + self._finish_item(
+                item
+            )
         if item.value["type"] != "custom_tool_call":
             item.value |= {"status": status, **build_item(item.value["type"].removesuffix("_call"), arguments)}
             return self._finish_item(item)
-        given = item.value["input"] = read_input(arguments)
+        tool_input = item.value["input"] = read_input(arguments)
         kind = "response.custom_tool_call_input"
-        delta = self._write(f"{kind}.delta", **place, delta=given) if given else b""
-        return delta + self._write(f"{kind}.done", **place, input=given) + self._finish_item(item)
+        delta = self._write(f"{kind}.delta", **part_ids, delta=tool_input) if tool_input else b""
+        return delta + self._write(f"{kind}.done", **part_ids, input=tool_input) + self._finish_item(item)
 
     def _finish_item(self, item: _Item) -> bytes:
         return self._write("response.output_item.done", output_index=item.index, item=item.value)
@@ -350,7 +366,7 @@ _PREFIXES = {
 def _make_head(text: _Text) -> bytes:
     kind = f"{text.kind}.delta"
     logprobs: Body = {"logprobs": []} if text.kind == _TEXT else {}
-    data = orjson.dumps({"type": kind, **text.place} | logprobs)
+    data = orjson.dumps({"type": kind, **text.part_ids} | logprobs)
     return b'event: %b\ndata: %b,"sequence_number":' % (kind.encode(), data[:-1])
 
 
@@ -364,13 +380,13 @@ def _is_whole(call: _Item) -> bool:
     return call.text is not None and bool(as_object(loads_or_none(call.text.text.getvalue().encode())))
 
 
-def build_usage(used: chat.UsageReport) -> Body:
+def build_usage(report: chat.UsageReport) -> Body:
     """Build a ``ResponseUsage``."""
-    usage = used.usage
+    usage = report.usage
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.written_tokens},
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "output_tokens_details": {"reasoning_tokens": report.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }

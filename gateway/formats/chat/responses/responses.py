@@ -32,7 +32,7 @@ from gateway.formats.chat.responses.reasoning import drop_own
 from gateway.formats.errors import openai as errors
 from gateway.formats.references.stored import list_created_ids
 from gateway.formats.stream import PassthroughStream
-from gateway.formats.stream_tail import DONE, HeadTailBuffer, split_events
+from gateway.formats.stream_tail import DONE_MARK, HeadTailBuffer, split_events
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.formats.wire import sse
@@ -55,18 +55,18 @@ _MEDIA = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "re
 _ENCRYPTED = "encrypted_content"
 _TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED})
 
-_BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
-_FAILED = "response.failed"
-_ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED})
-UNFINISHED = frozenset({"queued", "in_progress"})
+_START_EVENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_FAILED_EVENT = "response.failed"
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED_EVENT})
+UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
 # The names of events about a part of the response have at least two dots; those about the whole response have one.
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
 _NO_REASON = errors.ErrorBody(errors.NO_REASON)
 
-_LIMITED = frozenset({"rate_limit_exceeded", "insufficient_quota"})
-_REFUSED = frozenset(
+_LIMIT_CODES = frozenset({"rate_limit_exceeded", "insufficient_quota"})
+_REFUSED_CODES = frozenset(
     {
         "bio_policy", "context_length_exceeded", "empty_image_file", "failed_to_download_image",
         "image_content_policy_violation", "image_file_not_found", "image_file_too_large", "image_parse_error",
@@ -76,9 +76,9 @@ _REFUSED = frozenset(
     },
 )  # fmt: skip
 """Codes of ``ResponseError``, and a type of OpenAI's errors, that mean an invalid client request."""
-_STORED = "responses"
+_STORE_NAME = "responses"
 """The affinity key of requests whose response is stored, or that use a stored one."""
-_STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429)
+_STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED_CODES, 400) | dict.fromkeys(_LIMIT_CODES, 429)
 
 
 def parse_responses_inference(body: Body) -> InferenceRequest:
@@ -119,8 +119,8 @@ def _check_input(value: object) -> None:
         )
     for index, item in enumerate(value):
         if not isinstance(item, dict):
-            where = f"input[{index}]"
-            raise InvalidRequest(f"'{where}' must be an object, not {name_json_type(item)}", param=where)
+            param = f"input[{index}]"
+            raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(item)}", param=param)
 
 
 def _parse_affinity_key(body: Body) -> str | None:
@@ -128,11 +128,11 @@ def _parse_affinity_key(body: Body) -> str | None:
     read_text(body, "previous_response_id")
     conversation = body.get("conversation")
     if conversation is not None and not isinstance(conversation, str | dict):
-        found = name_json_type(conversation)
-        raise InvalidRequest(f"'conversation' must be a string or an object, not {found}", param="conversation")
-    goes_on = conversation is not None or body.get("previous_response_id") is not None
-    stored = parse_flag(body, "store") or body.get("store") is None
-    return _STORED if goes_on or stored else find_affinity_key(body)
+        json_type = name_json_type(conversation)
+        raise InvalidRequest(f"'conversation' must be a string or an object, not {json_type}", param="conversation")
+    is_continued = conversation is not None or body.get("previous_response_id") is not None
+    is_stored = parse_flag(body, "store") or body.get("store") is None
+    return _STORE_NAME if is_continued or is_stored else find_affinity_key(body)
 
 
 def _measure(value: Any) -> tuple[int, int]:
@@ -149,8 +149,8 @@ def _measure(value: Any) -> tuple[int, int]:
             tokens += PART_TOKENS
         else:
             # Encrypted reasoning is longer than its text, so an estimate from its length is high enough.
-            sealed = name == _ENCRYPTED and not is_summary(item)
-            tokens += estimate_tokens(len(item)) if sealed else bound_text(item)
+            is_encrypted = name == _ENCRYPTED and not is_summary(item)
+            tokens += estimate_tokens(len(item)) if is_encrypted else bound_text(item)
             chars += len(item) if name in _TEXTS else 0
     return chars, tokens
 
@@ -180,7 +180,7 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
 def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
     """Return the usage of an unstreamed answer. Raises the error of a failed response, or ``ProviderBadResponse``."""
     answer = parse_response(raw, secrets)
-    inference.made[:] = list_created_ids(answer, kept=inference.body.get("store") is not False)
+    inference.made[:] = list_created_ids(answer, keeps_answer=inference.body.get("store") is not False)
     return parse_response_usage(answer, inference)
 
 
@@ -203,7 +203,7 @@ def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest)
 
     def count_answer() -> int:
         status = answer.get("status")
-        running = isinstance(status, str) and status in UNFINISHED
+        running = isinstance(status, str) and status in UNFINISHED_STATUSES
         return inference.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
 
     return fill_counts(usage, inference, count_answer)
@@ -217,9 +217,11 @@ def parse_usage_object(raw: object) -> Usage | None:
     if prompt is None or completion is None:
         return None
     details = as_object(raw.get("input_tokens_details"))
-    cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
-    thought = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
-    usage = build_reported_usage(prompt, completion, cached=cached, written=written, thought=thought)
+    cached_tokens, written_tokens = details.get("cached_tokens"), details.get("cache_write_tokens")
+    reasoning_tokens = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
+    usage = build_reported_usage(
+        prompt, completion, cached=cached_tokens, written=written_tokens, thought=reasoning_tokens
+    )
     return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
 
 
@@ -228,36 +230,36 @@ def _find_details(answer: Mapping[str, Any]) -> dict[str, Any]:
 
     Opening or searching a page is not charged (platform.openai.com/docs/pricing, "Built-in tools").
     """
-    found: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if tier := find_tier(answer.get("service_tier")):
-        found["tier"] = tier
+        details["tier"] = tier
     if (cost := find_cost(as_object(answer.get("usage")))) is not None:
-        found["cost_nanos"] = cost
+        details["cost_nanos"] = cost
     for item in list_objects(answer.get("output")):
         field = _SEARCHES.get(str(item.get("type")))
         if field and as_object(item.get("action")).get("type") in (None, "search"):
-            found[field] = found.get(field, 0) + 1
-    return found
+            details[field] = details.get(field, 0) + 1
+    return details
 
 
 _SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
-    reported = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
-    status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
+    error_value = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
+    status = _STATUS.get(error_value.code or "") or _STATUS.get(error_value.type or "")
     if status is None:
-        return errors.build_reported(reported, phase)
-    return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
+        return errors.build_reported(error_value, phase)
+    return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(error_value)}), secrets)
 
 
 def find_response_id(raw: bytes) -> str:
     """Return the id of a response. ``raw``: a whole response or a stream's first events. Empty if there is no id."""
-    whole = raw.lstrip().startswith(b"{")
-    for payload in (raw,) if whole else (sse.parse_data(event) or b"" for event in split_events(raw)):
+    is_json = raw.lstrip().startswith(b"{")
+    for payload in (raw,) if is_json else (sse.parse_data(event) or b"" for event in split_events(raw)):
         value = as_object(loads_or_none(payload))
-        if isinstance(found := as_object(value.get("response", value)).get("id"), str):
-            return found
+        if isinstance(response_id := as_object(value.get("response", value)).get("id"), str):
+            return response_id
     return ""
 
 
@@ -284,15 +286,15 @@ class ResponsesPassthrough(PassthroughStream):
     def feed(self, data: bytes) -> bytes:
         self._buffer.feed(data)
         # Fast path: a typical piece consists of complete events about parts of the response and needs no parsing.
-        whole = data.endswith(b"\n\n") and not self._splitter.waiting
-        if whole and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
-            self._begun = True
+        is_complete = data.endswith(b"\n\n") and not self._splitter.has_pending
+        if is_complete and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
+            self._started = True
             self.events += data.count(b"\n\n")
             return data
         return self._feed_slowly(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if payload.startswith(DONE):
+        if payload.startswith(DONE_MARK):
             self.ended = True
             return event
         kind, value = _parse_event(event, payload)
@@ -301,34 +303,34 @@ class ResponsesPassthrough(PassthroughStream):
             return b""
         if kind in _ENDS and value:
             return self._end(event, kind, value)
-        if kind not in _BEGINS:
+        if kind not in _START_EVENTS:
             self.events += 1
         return event
 
     def _end(self, event: bytes, kind: str, value: dict[str, Any]) -> bytes:
         answer = as_object(value.get("response"))
-        if kind == _FAILED and not self.events:
+        if kind == _FAILED_EVENT and not self.events:
             self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
-        self._inference.made[:] = list_created_ids(answer, kept=self._inference.body.get("store") is not False)
+        self._inference.made[:] = list_created_ids(answer, keeps_answer=self._inference.body.get("store") is not False)
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
             self._usage = parse_response_usage(answer, self._inference)
-        return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
+        return _mask_failure(event, value, self._secrets) if kind == _FAILED_EVENT else event
 
     def finish(self) -> bytes:
         """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
         rest = self._splitter.take().rstrip(b"\r\n")
-        written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
+        output = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE_MARK)) and not self.closed else b""
         if self.error is not None:
             raise self.error
         if not self.ended:
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
-        return written
+        return output
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        begun, number = _find_position(self._buffer)
-        response = begun or {
+        start_response, number = _find_position(self._buffer)
+        response = start_response or {
             "id": f"resp_{request_id}",
             "object": "response",
             "model": self._inference.model,
@@ -351,8 +353,8 @@ class ResponsesPassthrough(PassthroughStream):
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     """Return an event's type and its data; empty if the data is not an object, or is about a part and not parsed."""
-    found = _NAME.search(event) if sse.has_name(event) else None
-    name = found[1] if found else b""
+    match = _NAME.search(event) if sse.has_name(event) else None
+    name = match[1] if match else b""
     if _PART.match(name):
         return name.decode(), {}
     value = as_object(loads_or_none(payload))
@@ -364,18 +366,18 @@ def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
 
 def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
     """Return the initial response, empty if it has not begun, and the sequence number for the next event."""
-    begun: dict[str, Any] = {}
+    response: dict[str, Any] = {}
     last = -1
     for event in (*([] if buffer.whole else split_events(buffer.head)), *split_events(buffer.tail)):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))
         kind, number = value.get("type"), value.get("sequence_number")
-        if kind in ("error", _FAILED) or value.get("error"):
+        if kind in ("error", _FAILED_EVENT) or value.get("error"):
             continue
         if kind == "response.created":
-            begun = as_object(value.get("response"))
+            response = as_object(value.get("response"))
         if type(number) is int:
             last = max(last, number)
-    return begun, last + 1
+    return response, last + 1
 
 
 def _without_type(value: dict[str, Any]) -> dict[str, Any]:
@@ -401,7 +403,7 @@ def _sample(raw: bytes) -> tuple[int, str]:
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))
         kind = value.get("type")
-        if not isinstance(kind, str) or kind in _BEGINS | _ENDS:
+        if not isinstance(kind, str) or kind in _START_EVENTS | _ENDS:
             continue
         events += 1
         delta = value.get("delta")

@@ -26,29 +26,29 @@ _NAMESPACE = "namespace"
 _WITH_TOOLS = ("additional_tools", "tool_search_output")
 
 
-def only_there(where: str, what: str) -> Exception:
-    """Return the error for a feature that needs a channel with the Responses API. ``what``: names the feature."""
-    return refuse(where, f"{what} only works with a channel that speaks the Responses API")
+def make_responses_only_error(param: str, subject: str) -> Exception:
+    """Return the error for a feature that needs a channel with the Responses API. ``subject``: names the feature."""
+    return refuse(param, f"{subject} only works with a channel that speaks the Responses API")
 
 
 def join_name(namespace: object, name: str) -> str:
     """Return a tool's name with its namespace, if any, as a prefix. Long names are cut to ``MAX_NAME`` with a hash."""
     if not isinstance(namespace, str) or not namespace:
         return name
-    joined = f"{namespace}__{name}"
-    if len(joined) <= MAX_NAME:
-        return joined
-    digest = hashlib.sha256(joined.encode()).hexdigest()[:_DIGEST]
-    return f"{joined[: MAX_NAME - _DIGEST - 1]}_{digest}"
+    joint_name = f"{namespace}__{name}"
+    if len(joint_name) <= MAX_NAME:
+        return joint_name
+    digest = hashlib.sha256(joint_name.encode()).hexdigest()[:_DIGEST]
+    return f"{joint_name[: MAX_NAME - _DIGEST - 1]}_{digest}"
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
     """Return the tools and the tool choice. Raises ``InvalidRequest`` naming the field."""
-    listed: dict[str, chat.Tool] = {}
-    for where, tool in _list_declared(body):
-        for parsed in _parse_listed(tool, where, adaptations):
-            listed.setdefault(parsed.name, parsed)
-    tools = tuple(listed.values())
+    tools_by_name: dict[str, chat.Tool] = {}
+    for param, tool in _list_declared(body):
+        for parsed in _parse_listed(tool, param, adaptations):
+            tools_by_name.setdefault(parsed.name, parsed)
+    tools = tuple(tools_by_name.values())
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") in ("auto", "none", "required"):
         choice = choice["type"]
@@ -57,36 +57,36 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, 
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "allowed_tools":
-        tools, allowed = _parse_allowed(choice, tools)
-        return tools, check_choice(allowed, tools, adaptations)
+        tools, allowed_names = _parse_allowed(choice, tools)
+        return tools, check_choice(allowed_names, tools, adaptations)
     return tools, check_choice(chat.ForcedTool(_parse_name(choice, "tool_choice")), tools, adaptations)
 
 
 def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
     """Yield each tool in the body and its input items, with its place. Raises ``InvalidRequest``."""
-    for at, tool in enumerate(parse_list(body, "tools") or ()):
-        yield f"tools[{at}]", expect_object(tool, f"tools[{at}]")
+    for position, tool in enumerate(parse_list(body, "tools") or ()):
+        yield f"tools[{position}]", expect_object(tool, f"tools[{position}]")
     items = body.get("input")
-    for at, item in enumerate(items if isinstance(items, list) else ()):
+    for position, item in enumerate(items if isinstance(items, list) else ()):
         if item.get("type") in _WITH_TOOLS:
-            where = f"input[{at}].tools"
-            for index, tool in enumerate(expect_list(item.get("tools") or [], where)):
-                yield f"{where}[{index}]", expect_object(tool, f"{where}[{index}]")
+            param = f"input[{position}].tools"
+            for index, tool in enumerate(expect_list(item.get("tools") or [], param)):
+                yield f"{param}[{index}]", expect_object(tool, f"{param}[{index}]")
 
 
-def _parse_listed(tool: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
+def _parse_listed(tool: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
     """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are noted and left out."""
-    kind = expect_text(tool.get("type"), f"{where}.type")
+    kind = expect_text(tool.get("type"), f"{param}.type")
     if kind in _CALLABLE:
-        yield _parse_tool(tool, where)
+        yield _parse_tool(tool, param)
     elif kind == _NAMESPACE:
-        namespace = expect_text(tool.get("name"), f"{where}.name")
-        for at, inner in enumerate(expect_list(tool.get("tools"), f"{where}.tools")):
-            place = f"{where}.tools[{at}]"
-            if expect_object(inner, place).get("type") in _CALLABLE:
-                yield _parse_tool(inner, place, namespace)
+        namespace = expect_text(tool.get("name"), f"{param}.name")
+        for index, inner in enumerate(expect_list(tool.get("tools"), f"{param}.tools")):
+            tools_param = f"{param}.tools[{index}]"
+            if expect_object(inner, tools_param).get("type") in _CALLABLE:
+                yield _parse_tool(inner, tools_param, namespace)
             else:
-                adaptations.add(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{place}.type')}")
+                adaptations.add(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{tools_param}.type')}")
     elif is_run_by_client(tool):
         yield build_function(tool)
     else:
@@ -97,11 +97,11 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
     mode = choice.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
         raise refuse("tool_choice.mode", "'tool_choice.mode' must be auto or required")
-    named = [
-        (expect_object(tool, f"tool_choice.tools[{at}]"), f"tool_choice.tools[{at}]")
-        for at, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
+    tool_names = [
+        (expect_object(tool, f"tool_choice.tools[{index}]"), f"tool_choice.tools[{index}]")
+        for index, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
     ]
-    names = {_parse_name(tool, where) for tool, where in named if _is_function(tool)}
+    names = {_parse_name(tool, param) for tool, param in tool_names if _is_function(tool)}
     return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
 
 
@@ -110,12 +110,12 @@ def _is_function(tool: Body) -> bool:
     return isinstance(kind, str) and (kind in _CALLABLE or kind in CLIENT_TOOLS)
 
 
-def _parse_name(tool: Body, where: str) -> str:
+def _parse_name(tool: Body, param: str) -> str:
     if not _is_function(tool):
-        raise only_there(f"{where}.type", f"The tool {tool.get('type')!r} in '{where}'")
+        raise make_responses_only_error(f"{param}.type", f"The tool {tool.get('type')!r} in '{param}'")
     if tool["type"] in CLIENT_TOOLS:
         return str(tool["type"])
-    return join_name(tool.get(_NAMESPACE), expect_text(_flatten(tool).get("name"), f"{where}.name"))
+    return join_name(tool.get(_NAMESPACE), expect_text(_flatten(tool).get("name"), f"{param}.name"))
 
 
 def _flatten(tool: Body) -> Body:
@@ -123,19 +123,19 @@ def _flatten(tool: Body) -> Body:
     return tool | as_object(tool.get("function")) if "name" not in tool else tool
 
 
-def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
+def _parse_tool(tool: Body, param: str, namespace: str = "") -> chat.Tool:
     tool = _flatten(tool)
-    name = join_name(namespace, _parse_name(tool, where))
+    name = join_name(namespace, _parse_name(tool, param))
     description = tool.get("description")
     if description is not None:
-        description = expect_text(description, f"{where}.description")
+        description = expect_text(description, f"{param}.description")
     if tool["type"] == "custom":
         return build_custom(name, description, parse_object(tool, "format") or {})
     schema, strict = tool.get("parameters"), tool.get("strict")
     if strict is not None and not isinstance(strict, bool):
-        raise refuse(f"{where}.strict", f"'{where}.strict' must be a boolean")
+        raise refuse(f"{param}.strict", f"'{param}.strict' must be a boolean")
     return chat.Tool(
-        name, description, None if schema is None else expect_object(schema, f"{where}.parameters"), strict
+        name, description, None if schema is None else expect_object(schema, f"{param}.parameters"), strict
     )
 
 

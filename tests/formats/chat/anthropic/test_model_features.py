@@ -58,25 +58,25 @@ def test_a_name_without_claude_is_another_vendors() -> None:
     assert parse_claude_features("deepseek-v4-5") == ClaudeFeatures()
 
 
-ALL = {"adapts", "budgets", "samples", "prefills", "structures", "forces"}
+ALL = {"thinks_adaptively", "budgets", "samples", "prefills", "structures", "forces"}
 
 
 @table_rows(
     ("model", "can", "off"),
     [
-        ("kimi-k2", ALL - {"adapts", "structures"}, "disabled"),
-        ("claude-sonnet-4-0", ALL - {"adapts", "structures"}, "disabled"),
-        ("claude-opus-4-5", ALL - {"adapts"}, "disabled"),
+        ("kimi-k2", ALL - {"thinks_adaptively", "structures"}, "disabled"),
+        ("claude-sonnet-4-0", ALL - {"thinks_adaptively", "structures"}, "disabled"),
+        ("claude-opus-4-5", ALL - {"thinks_adaptively"}, "disabled"),
         ("claude-sonnet-4-6", ALL - {"prefills"}, "disabled"),
-        ("claude-opus-4-7", {"adapts", "structures", "forces"}, "disabled"),
-        ("claude-opus-5", {"adapts", "structures", "forces"}, "disabled"),
-        ("claude-haiku-5-5", {"adapts", "structures", "forces"}, "disabled"),
-        ("claude-sonnet-5-5", {"adapts", "structures"}, "between_tools"),
-        ("claude-opus-5-5", {"adapts", "structures"}, None),
-        ("claude-opus-6", {"adapts", "structures"}, None),
-        ("claude-fable-5", {"adapts", "structures", "forces"}, None),
-        ("claude-fable-5-1", {"adapts", "structures"}, None),
-        ("claude-mythos-preview", {"adapts", "structures", "forces"}, None),
+        ("claude-opus-4-7", {"thinks_adaptively", "structures", "forces"}, "disabled"),
+        ("claude-opus-5", {"thinks_adaptively", "structures", "forces"}, "disabled"),
+        ("claude-haiku-5-5", {"thinks_adaptively", "structures", "forces"}, "disabled"),
+        ("claude-sonnet-5-5", {"thinks_adaptively", "structures"}, "between_tools"),
+        ("claude-opus-5-5", {"thinks_adaptively", "structures"}, None),
+        ("claude-opus-6", {"thinks_adaptively", "structures"}, None),
+        ("claude-fable-5", {"thinks_adaptively", "structures", "forces"}, None),
+        ("claude-fable-5-1", {"thinks_adaptively", "structures"}, None),
+        ("claude-mythos-preview", {"thinks_adaptively", "structures", "forces"}, None),
     ],
 )
 def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> None:

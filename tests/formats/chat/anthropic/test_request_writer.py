@@ -28,7 +28,7 @@ from gateway.formats.chat.model import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.chat.valid_chat import OPENING
+from gateway.formats.chat.valid_chat import OPENING_TEXT
 from tests.support.table_rows import table_rows
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
@@ -95,7 +95,7 @@ def test_a_system_that_speaks_last_to_an_assistant_is_answered_as_the_user() -> 
 
 
 def test_an_assistant_that_speaks_first_is_opened_by_the_user() -> None:
-    assert [message["content"] for message in write(HELLO, HI)["messages"]] == [OPENING, "hello", "hi"]
+    assert [message["content"] for message in write(HELLO, HI)["messages"]] == [OPENING_TEXT, "hello", "hi"]
 
 
 @table_rows("turns", [(user(),), (user(TextPart(" \n")),), (assistant(ReasoningPart("hm")),)])

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.responses.reasoning import UNSIGNED, build_redacted, build_signed, drop_own
+from gateway.formats.chat.responses.reasoning import UNSIGNED_PREFIX, build_redacted, build_signed, drop_own
 from gateway.formats.chat.responses.request_reader import parse_chat_request
 from gateway.formats.chat.responses.responses import build_responses_body, parse_responses_inference
 from tests.support.table_rows import table_rows
@@ -94,7 +94,7 @@ def test_items_of_the_model_are_one_message_and_so_are_results() -> None:
     [
         (build_redacted("x"), chat.ReasoningPart(redacted="x")),
         (build_signed("gemini:x"), chat.ReasoningPart("hm", "gemini:x")),
-        (UNSIGNED, chat.ReasoningPart("hm")),
+        (UNSIGNED_PREFIX, chat.ReasoningPart("hm")),
         ("gAAAA of OpenAI", chat.ReasoningPart("hm")),
         (None, chat.ReasoningPart("hm")),
     ],
