@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.demo.models import ALL as DEMO_MODELS
+from gateway.demo.models import MODEL_NAMES as DEMO_MODELS
 from gateway.server.context import SERVICES
 from gateway.services.auth import FIRST_ACCOUNT, FIRST_KEY
 from tests.support.gateway import KEY, RunningGateway, channel, make_template, start_gateway

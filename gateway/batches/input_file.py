@@ -14,7 +14,7 @@ from gateway.memory_budget import Loan, MemoryBudget, estimate_memory
 
 PIECE_LINES = 64
 PIECE_BYTES = 1024 * 1024
-_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Parsed = tuple[int, BatchLine | LineError]
 """The number of a line, from 1, and its content."""
@@ -36,19 +36,19 @@ async def read_lines(
 ) -> AsyncGenerator[Parsed, None]:
     """Yield the non-blank lines of an input file, in groups borrowed from ``memory``. Raises ``OSError``."""
     file = await asyncio.to_thread(path.open, "rb")
-    number, loan = 0, Loan(memory)
+    number, memory_loan = 0, Loan(memory)
     try:
         while True:
             raw = await asyncio.to_thread(_read_piece, file, max_line_bytes)
             if not raw:
                 return
-            await memory.take_spare(loan, sum(map(estimate_memory, raw)))
+            await memory.take_spare(memory_loan, sum(map(estimate_memory, raw)))
             for line in await run_in_thread(_parse_piece, raw, number, endpoint, max_line_bytes):
                 yield line
-            loan.close()
+            memory_loan.close()
             number += len(raw)
     finally:
-        loan.close()
+        memory_loan.close()
         file.close()
 
 
@@ -65,10 +65,10 @@ def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
     return lines
 
 
-def _parse_piece(raw: list[bytes], before: int, endpoint: str, max_line_bytes: int) -> list[Parsed]:
+def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_bytes: int) -> list[Parsed]:
     parsed: list[Parsed] = []
-    for number, line in enumerate(raw, before + 1):
-        text = (line.removeprefix(_MARK) if number == 1 else line).strip()
+    for number, line in enumerate(raw, earlier_lines + 1):
+        text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
         if not text:
             continue
         try:
@@ -84,7 +84,7 @@ def _parse_piece(raw: list[bytes], before: int, endpoint: str, max_line_bytes: i
 async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> CheckedInput:
     """Check every line. At most ``MAX_ERRORS`` errors are returned."""
     total, errors = 0, list[BatchError]()
-    seen, models = set[str](), dict[str, GatewayError | None]()
+    custom_ids, models = set[str](), dict[str, GatewayError | None]()
     async for number, line in lines:
         total += 1
         if total > MAX_LINES:
@@ -92,7 +92,7 @@ async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> 
             break
         if len(errors) >= MAX_ERRORS:  # every unknown model costs a search for similar names
             continue
-        problem = line if isinstance(line, LineError) else _find_problem(line, seen, models, check_model)
+        problem = line if isinstance(line, LineError) else _find_problem(line, custom_ids, models, check_model)
         if problem is not None:
             errors.append(problem.at(number))
     if not total:
@@ -101,12 +101,12 @@ async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> 
 
 
 def _find_problem(
-    line: BatchLine, seen: set[str], models: dict[str, GatewayError | None], check_model: CheckModel
+    line: BatchLine, custom_ids: set[str], models: dict[str, GatewayError | None], check_model: CheckModel
 ) -> LineError | None:
-    if line.custom_id in seen:
+    if line.custom_id in custom_ids:
         text = f"The custom_id {line.custom_id[:64]!r} is there more than once."
         return LineError("duplicate_custom_id", text, "custom_id")
-    seen.add(line.custom_id)
+    custom_ids.add(line.custom_id)
     if line.model not in models:
         models[line.model] = check_model(line)
     error = models[line.model]

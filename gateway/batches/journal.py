@@ -15,7 +15,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.batches import BatchRepository
 
 RETRY_S = 5.0
-_CLOSED = "The batch does not run at the moment"
+_CLOSED_TEXT = "The batch does not run at the moment"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -46,9 +46,9 @@ class BatchJournal:
         self._now_s = now_s
         self._retry_s = retry_s
         self._results: list[LineResult] = []
-        self._waiting: list[asyncio.Future[None]] = []
+        self._commits: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
-        self._gone: BatchGone | None = None
+        self._gone_error: BatchGone | None = None
         self._closed = False
         self.cancelled: Callable[[], None] = lambda: None
 
@@ -62,7 +62,7 @@ class BatchJournal:
             lambda batch: attrs.evolve(
                 batch,
                 claimed=max(batch.claimed, number),
-                returned=tuple(one for one in batch.returned if one != number),
+                returned=tuple(line_number for line_number in batch.returned if line_number != number),
             )
         )
 
@@ -73,37 +73,38 @@ class BatchJournal:
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
         """Change the batch; return once the change and all results so far are durable. Raises ``BatchGone``."""
-        if self._gone is not None:
-            raise self._gone
+        if self._gone_error is not None:
+            raise self._gone_error
         if self._closed:
-            raise StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S))
+            raise StoreUnavailable(_CLOSED_TEXT, retry_after_s=int(RETRY_S))
         self.batch = edit(self.batch)
-        committed = asyncio.get_running_loop().create_future()
-        self._waiting.append(committed)
+        commit = asyncio.get_running_loop().create_future()
+        self._commits.append(commit)
         self._dirty.set()
-        await committed
+        await commit
 
     def close(self) -> None:
         """Reject all changes that are not yet durable, and all later ones: ``run`` was cancelled."""
         self._closed = True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S)))
+        for commit in self._commits:
+            if not commit.done():
+                commit.set_exception(StoreUnavailable(_CLOSED_TEXT, retry_after_s=int(RETRY_S)))
 
     async def run(self) -> None:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             results, self._results = self._results, []
-            waiting, self._waiting = self._waiting, []
-            self._gone = self._gone or await self._commit(results)  # a deleted batch has no files to write to
-            for committed in waiting:
-                if committed.done():  # its line was cancelled
+            commits, self._commits = self._commits, []
+            if self._gone_error is None:  # a deleted batch has no files to write to
+                self._gone_error = await self._commit(results)
+            for commit in commits:
+                if commit.done():  # its line was cancelled
                     continue
-                if self._gone is not None:
-                    committed.set_exception(self._gone)
+                if self._gone_error is not None:
+                    commit.set_exception(self._gone_error)
                 else:
-                    committed.set_result(None)
+                    commit.set_result(None)
 
     async def _commit(self, results: list[LineResult]) -> BatchGone | None:
         """Write the results, then the row; repeat after failures. Return why this process no longer runs the batch."""
@@ -129,7 +130,7 @@ class BatchJournal:
         return None
 
     async def _adopt_cancel(self) -> None:
-        found = await self._store.find_batch(self.batch.id, None)
-        if found is not None and found.status == "cancelling" and self.batch.status in RUNNING:
+        row = await self._store.find_batch(self.batch.id, None)
+        if row is not None and row.status == "cancelling" and self.batch.status in RUNNING:
             self.batch = self.batch.set_status("cancelling", self._now_s())
             self.cancelled()

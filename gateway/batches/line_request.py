@@ -30,7 +30,7 @@ from gateway.formats.errors.body import build_error
 from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.media.client_files import ClientFiles
-from gateway.media.prompt_files import MENTION, put_files
+from gateway.media.prompt_files import FILE_ID_KEY, put_files
 from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
@@ -49,7 +49,7 @@ _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
 }
 CHANNEL_WAITS = 20
 """How often a line waits for a channel to recover before it fails. Other requests fail at once."""
-LONGEST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 MONEY_WAIT_S = 0.2
 """Interval at which a line checks whether other lines have released money that they did not need."""
 
@@ -177,11 +177,11 @@ class LineRequest:
     async def _parse(self) -> None:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
         raw, services = exact_json.dumps(body), self._services
-        size, loan = len(raw), services.memory.lend(context)
-        loan.take(min(estimate_memory(raw), loan.room), "The line")
-        if MENTION in raw:
+        size, memory_loan = len(raw), services.memory.lend(context)
+        memory_loan.take(min(estimate_memory(raw), memory_loan.room), "The line")
+        if FILE_ID_KEY in raw:
             account_id, limit = context.caller.account.id, services.max_body_bytes
-            size = await put_files(services.files, account_id, body, loan, size=size, limit=limit)
+            size = await put_files(services.files, account_id, body, memory_loan, size=size, limit=limit)
         inference = attrs.evolve(await run_in_thread(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             inference = attrs.evolve(
@@ -222,7 +222,7 @@ class LineRequest:
             if not self._waits_left:
                 raise error
             self._waits_left -= 1
-        await wait(min(error.retry_after_s or 1, LONGEST_WAIT_S))
+        await wait(min(error.retry_after_s or 1, MAX_WAIT_S))
 
     async def send(self, wait: Wait) -> LineResult | None:
         """Send an admitted request and return its result; None if the batch stopped while it waited for a channel."""
@@ -242,10 +242,10 @@ class LineRequest:
             return self._fail()
         self.context.first_byte_at = self._loop.time()
         self._settle("completed")
-        built = self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body
+        line_parts = self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body
         if len(answer.body) > MAX_ON_LOOP:
-            return await run_in_thread(self._format.build_answer, *built)
-        return self._format.build_answer(*built)
+            return await run_in_thread(self._format.build_answer, *line_parts)
+        return self._format.build_answer(*line_parts)
 
     async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
         context, services = self.context, self._services
@@ -259,7 +259,7 @@ class LineRequest:
                 if not self._waits_left:
                     raise
                 self._waits_left -= 1
-                await wait(min(fault.provider_retry_after_s or 1, LONGEST_WAIT_S))
+                await wait(min(fault.provider_retry_after_s or 1, MAX_WAIT_S))
                 context.target_list = self._find_targets(context.inference)
 
     def give_up(self) -> None:
@@ -284,10 +284,10 @@ class LineRequest:
         now, now_ms = self._loop.time(), int(services.clock() * 1000)
         services.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
         if context.attempts:
-            attempt, made = context.attempts[-1], context.inference.made
-            if attempt.response_id or made:
+            attempt, created_ids = context.attempts[-1], context.inference.made
+            if attempt.response_id or created_ids:
                 services.response_owners.record_owner(
-                    attempt.response_id, context.caller.account.id, attempt.channel.name, made
+                    attempt.response_id, context.caller.account.id, attempt.channel.name, created_ids
                 )
 
     def _unregister(self) -> None:

@@ -28,20 +28,20 @@ class ResultFiles:
     def copy_former(self) -> None:
         """Start from the previous node's files. No-op on the second call."""
         for kind, file in (("output", self.output), ("errors", self.errors)):
-            before = [self._find_name(kind, moves) for moves in range(self._moves - 1, -1, -1)]
-            self._folder.copy_lines(before, file.name)
+            earlier_names = [self._find_name(kind, moves) for moves in range(self._moves - 1, -1, -1)]
+            self._folder.copy_lines(earlier_names, file.name)
 
     def _find_name(self, kind: str, moves: int) -> str:
         return f"{self._name}.{moves}.{kind}" if moves else f"{self._name}.{kind}"
 
     def recover(self) -> tuple[set[str], BatchTally]:
         """Return the ``custom_id`` of every line with a result, and the tally of these lines."""
-        done, tally = set[str](), BatchTally()
+        custom_ids, tally = set[str](), BatchTally()
         for file in (self.output, self.errors):
-            for custom_id, more in file.recover():
-                done.add(custom_id)
-                tally = tally.add(more)
-        return done, tally
+            for custom_id, is_completed in file.recover():
+                custom_ids.add(custom_id)
+                tally = tally.add(is_completed)
+        return custom_ids, tally
 
     def append(self, results: Sequence[LineResult]) -> None:
         """Write results durably. After an error the same call can be repeated."""

@@ -30,16 +30,16 @@ from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
 """Results without a request that are collected for one commit."""
-LONGEST_LOOK_S = 60.0
+MAX_LOOK_S = 60.0
 """How often a batch checks whether it has expired: the system clock may change."""
 LOOK_S = 1.0
 """How often a waiting line checks whether the gateway is shutting down."""
 FINISH_S = 10.0
 """How long running lines may take once their task is cancelled."""
-_EXPIRED = "This request could not be executed before the completion window expired."
-_CANCELLED = "The batch was cancelled before this request was executed."
-_INTERRUPTED = "The gateway stopped while this request ran: it is unknown whether the provider answered it."
-_NAMES = {True: "output", False: "errors"}
+_EXPIRED_TEXT = "This request could not be executed before the completion window expired."
+_CANCELLED_TEXT = "The batch was cancelled before this request was executed."
+_INTERRUPTED_TEXT = "The gateway stopped while this request ran: it is unknown whether the provider answered it."
+_FILE_KINDS = {True: "output", False: "errors"}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -120,7 +120,7 @@ class BatchRun:
         if left_s <= 0:
             self._stop.set()
         else:
-            self._expiry = asyncio.get_running_loop().call_later(min(left_s, LONGEST_LOOK_S), self.check_expiry)
+            self._expiry = asyncio.get_running_loop().call_later(min(left_s, MAX_LOOK_S), self.check_expiry)
 
     async def _advance(self) -> None:
         if self.batch.moves:
@@ -128,9 +128,9 @@ class BatchRun:
         if self.batch.status == "validating" and not await self._validate():
             return
         if self.batch.status in {"in_progress", "cancelling"} and not self._is_written:
-            done, tally = await asyncio.to_thread(self._files.recover)
+            done_ids, tally = await asyncio.to_thread(self._files.recover)
             self._journal.batch = attrs.evolve(self.batch, tally=tally)
-            await self._send_lines(done)
+            await self._send_lines(done_ids)
             await self._tasks.wait()
         if self._closing:
             await self._journal.change()
@@ -153,21 +153,21 @@ class BatchRun:
         return self.batch.status == "finalizing" or bool(self.batch.output_file_id or self.batch.error_file_id)
 
     async def _validate(self) -> bool:
-        lines = self._services.lines
-        async with aclosing(self._open()) as opened:
-            checked = await check_input(opened, lambda line: lines.check_model(self.batch, line))
+        line_services = self._services.lines
+        async with aclosing(self._open()) as input_lines:
+            checked_input = await check_input(input_lines, lambda line: line_services.check_model(self.batch, line))
         if self.batch.status == "cancelling":
             return True
-        status: BatchStatus = "failed" if checked.errors else "in_progress"
+        status: BatchStatus = "failed" if checked_input.errors else "in_progress"
         await self._journal.change(
             lambda batch: attrs.evolve(
                 batch.set_status(status, self._now_s),
-                total=0 if checked.errors else checked.total,
-                model=checked.model,
-                errors=checked.errors,
+                total=0 if checked_input.errors else checked_input.total,
+                model=checked_input.model,
+                errors=checked_input.errors,
             )
         )
-        return not checked.errors
+        return not checked_input.errors
 
     async def _open(self) -> AsyncGenerator[Parsed, None]:
         batch, services = self.batch, self._services
@@ -178,16 +178,16 @@ class BatchRun:
             async for parsed in lines:
                 yield parsed
 
-    async def _send_lines(self, done: set[str]) -> None:
-        """Begin every line that is not marked as sent. ``done``: the ids of lines with a result."""
+    async def _send_lines(self, done_ids: set[str]) -> None:
+        """Begin every line that is not marked as sent. ``done_ids``: the ids of lines with a result."""
         number = 0
         async with aclosing(self._open()) as lines:
             async for _, line in lines:
                 number += 1
-                if isinstance(line, LineError) or line.custom_id in done:
+                if isinstance(line, LineError) or line.custom_id in done_ids:
                     continue
                 if number <= self.batch.claimed and number not in self.batch.returned:
-                    await self._skip(number, line, "interrupted", _INTERRUPTED)
+                    await self._skip(number, line, "interrupted", _INTERRUPTED_TEXT)
                 elif not await self._begin_line(number, line):
                     if self._closing or not self.batch.total:  # no total: the lines were not checked
                         return
@@ -196,10 +196,10 @@ class BatchRun:
     def _find_reason(self) -> tuple[str, str]:
         """Return code and message for a line that does not begin: its batch was cancelled or has expired."""
         if "cancelling_at" in self.batch.times:
-            return "batch_cancelled", _CANCELLED
+            return "batch_cancelled", _CANCELLED_TEXT
         if "expired_at" not in self.batch.times:
             self._journal.batch = attrs.evolve(self.batch, times={**self.batch.times, "expired_at": self._now_s})
-        return "batch_expired", _EXPIRED
+        return "batch_expired", _EXPIRED_TEXT
 
     async def _skip(self, number: int, line: BatchLine, code: str, message: str) -> None:
         self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, code, message))
@@ -208,24 +208,24 @@ class BatchRun:
 
     async def _begin_line(self, number: int, line: BatchLine) -> bool:
         """Begin a line once a place is free and its rate limits allow it; return False if it may not begin."""
-        slot, begun = Slot(self._services.slots), False
+        slot, is_started = Slot(self._services.slots), False
         if self._is_stopping() or not await self._own_slots.acquire(self._stop):
             return False
         try:
             if not await slot.acquire(self._stop) or self._is_stopping():
                 return False
             request = LineRequest(self._services.lines, self.batch, number, line)
-            refused = await request.admit(partial(self._wait, slot), self._tasks.__bool__)
-            if refused is None:
+            refusal = await request.admit(partial(self._wait, slot), self._tasks.__bool__)
+            if refusal is None:
                 self._tasks.start(self._send(number, line, request, slot))
-                begun = True
+                is_started = True
                 return True
         except BatchStopped:
             return False
         finally:
-            if not begun:
+            if not is_started:
                 self._release_slots(slot)
-        self._journal.add(refused)
+        self._journal.add(refusal)
         return True
 
     def _release_slots(self, slot: Slot) -> None:
@@ -260,11 +260,11 @@ class BatchRun:
 
     async def _wait(self, slot: Slot, seconds: float) -> None:
         """Sleep without a slot, then take one again. Raises ``BatchStopped`` as soon as lines may no longer begin."""
-        until = asyncio.get_running_loop().time() + seconds
+        until_s = asyncio.get_running_loop().time() + seconds
         slot.release()
-        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, LOOK_S)):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
                     await self._stop.wait()
         if self._is_stopping() or not await slot.acquire(self._stop) or self._is_stopping():
             raise BatchStopped
@@ -286,27 +286,27 @@ class BatchRun:
                     error_file_id=failed,
                 )
             )
-        for completed, file_id in ((True, self.batch.output_file_id), (False, self.batch.error_file_id)):
-            if file_id is not None and not await self._publish(file_id, completed=completed):
-                lost = {"output_file_id" if completed else "error_file_id": None}
+        for is_output, file_id in ((True, self.batch.output_file_id), (False, self.batch.error_file_id)):
+            if file_id is not None and not await self._publish(file_id, is_output=is_output):
+                cleared_field = {"output_file_id" if is_output else "error_file_id": None}
                 log.warning("batch_results_lost", job=self.batch.id)
-                await self._journal.change(partial(attrs.evolve, **lost))
+                await self._journal.change(partial(attrs.evolve, **cleared_field))
         await self._journal.change(lambda batch: attrs.evolve(batch.set_status(status, self._now_s), errors=errors))
         tally = self.batch.tally
         rows = tally.completed + tally.failed
         log.info("batch_ended", job=self.batch.id, outcome=status, rows=rows, failures=tally.failed)
 
-    async def _publish(self, file_id: str, *, completed: bool) -> bool:
+    async def _publish(self, file_id: str, *, is_output: bool) -> bool:
         """Store a result file as a file of the account; return False if it is missing from the folder."""
         batch, files = self.batch, self._services.files
         if await files.store.find_file(file_id, batch.account_id) is not None:
             return True
-        name = (self._files.output if completed else self._files.errors).name
+        name = (self._files.output if is_output else self._files.errors).name
         try:
             size = await asyncio.to_thread(files.folder.adopt, name, file_id)
         except FileNotFoundError:
             return False
-        new = NewFile(f"{batch.id}_{_NAMES[completed]}.jsonl", BATCH_OUTPUT, batch.kept_s)
+        new = NewFile(f"{batch.id}_{_FILE_KINDS[is_output]}.jsonl", BATCH_OUTPUT, batch.kept_s)
         file = attrs.evolve(files.plan(new, batch.account_id, batch.key_id, size), id=file_id)
         await files.store.add_file(file, 0)
         return True

@@ -37,7 +37,7 @@ LOOK_EVERY_S = 5.0
 LOST_AFTER_S = 60.0
 """Longer than a restart takes."""
 _CLOSE_S = 30.0
-_PIECE = 64
+_REQUESTS_A_STEP = 64
 """Requests written at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -50,14 +50,14 @@ class Batches:
     how long a cancelled or expired batch waits for the node that has its input; after that, any node ends it.
     """
 
-    def __init__(self, services: BatchServices, *, left: Callable[[], None] | None) -> None:
+    def __init__(self, services: BatchServices, *, on_left: Callable[[], None] | None) -> None:
         self._services = services
-        self._left = left
+        self._on_left = on_left
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
-        self._elsewhere: dict[str, float] = {}
+        self._unreadable_since: dict[str, float] = {}
         """By batch: when this node first saw that no node runs it and that its input is on another node."""
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self.lost_after_s = LOST_AFTER_S
 
     async def open(self) -> None:
@@ -67,12 +67,12 @@ class Batches:
 
     def wake(self) -> None:
         """Check now for batches that other nodes have released or were asked to cancel."""
-        self._woken.set()
+        self._wake_event.set()
 
     async def run_shared(self) -> None:
         """Run the batches that no other node of the cluster runs, forever."""
         while True:
-            self._woken.clear()
+            self._wake_event.clear()
             try:
                 await self._claim_free()
                 for batch_id in await self._services.store.list_cancelled():
@@ -84,26 +84,28 @@ class Batches:
                 log.warning("batches_not_claimed", error=error.message)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._woken.wait()
+                    await self._wake_event.wait()
 
     async def _claim_free(self) -> None:
-        loop, free = asyncio.get_running_loop(), await self._services.store.list_free()
-        self._elsewhere = {batch.id: self._elsewhere[batch.id] for batch in free if batch.id in self._elsewhere}
-        for batch in free:
+        loop, free_batches = asyncio.get_running_loop(), await self._services.store.list_free()
+        self._unreadable_since = {
+            batch.id: self._unreadable_since[batch.id] for batch in free_batches if batch.id in self._unreadable_since
+        }
+        for batch in free_batches:
             if batch.id in self._runs or not self._services.lines.gate.open:
                 continue
             if not await self._is_readable(batch):
-                if batch.id not in self._elsewhere:
-                    self._elsewhere[batch.id] = loop.time()
+                if batch.id not in self._unreadable_since:
+                    self._unreadable_since[batch.id] = loop.time()
                     log.info("batch_not_claimed", job=batch.id, reason="its input file is at another node")
                 to_end = batch.status == "cancelling" or batch.expires_ms <= self._services.clock() * 1000
-                if not to_end or loop.time() - self._elsewhere[batch.id] < self.lost_after_s:
+                if not to_end or loop.time() - self._unreadable_since[batch.id] < self.lost_after_s:
                     continue
                 log.warning("batch_input_lost", job=batch.id)
-            claimed = await self._services.store.claim_batch(batch)
-            if claimed is not None and claimed.id not in self._runs:
+            claimed_batch = await self._services.store.claim_batch(batch)
+            if claimed_batch is not None and claimed_batch.id not in self._runs:
                 log.info("batch_claimed", job=batch.id)
-                self._start(claimed)
+                self._start(claimed_batch)
 
     async def _is_readable(self, batch: Batch) -> bool:
         """Return whether this node has the input of a batch, or no node has: then the batch fails."""
@@ -160,22 +162,24 @@ class Batches:
         """Store a message batch's requests as a file, and start it. ``headers``: Anthropic's, for each request."""
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
-        received, kept = files.receive(), keep_headers(headers)
+        received_file, kept_headers = files.receive(), keep_headers(headers)
         try:
-            for first in range(0, len(requests), _PIECE):
-                await received.write(await run_in_thread(build_lines, requests[first : first + _PIECE], kept))
+            for first in range(0, len(requests), _REQUESTS_A_STEP):
+                await received_file.write(
+                    await run_in_thread(build_lines, requests[first : first + _REQUESTS_A_STEP], kept_headers)
+                )
             new = NewFile(f"{batch_id}_requests.jsonl", "batch")
-            file = await files.add(new, caller, received.draft, received.size)
+            file = await files.add(new, caller, received_file.draft, received_file.size)
         finally:
-            received.close()
-        models = {one["params"]["model"] for one in requests}
+            received_file.close()
+        models = {request["params"]["model"] for request in requests}
         batch = self._build_batch(batch_id, MESSAGES_ENDPOINT, file.id, caller)
-        begun = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
-        return await self._add(begun.set_status("in_progress", batch.created_ms // 1000))
+        checked_batch = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
+        return await self._add(checked_batch.set_status("in_progress", batch.created_ms // 1000))
 
     async def _check_room(self, caller: Caller) -> None:
         account_id = caller.account.id
-        if self._left is None:
+        if self._on_left is None:
             count = sum(run.batch.account_id == account_id for run in self._runs.values())
         else:
             count = len(await self._services.store.list_batches(BatchFilter(account_id, live=True), MAX_OPEN))
@@ -196,12 +200,12 @@ class Batches:
         )
 
     async def _add(self, batch: Batch) -> Batch:
-        own = self._left is None or await self._is_readable(batch)
-        await self._services.store.add_batch(batch, own=own)
-        if own:
+        is_local = self._on_left is None or await self._is_readable(batch)
+        await self._services.store.add_batch(batch, own=is_local)
+        if is_local:
             self._start(batch)
-        elif self._left is not None:
-            self._left()
+        elif self._on_left is not None:
+            self._on_left()
         return batch
 
     async def delete(self, batch: Batch) -> None:
@@ -216,22 +220,22 @@ class Batches:
 
     async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
         """Return a batch. Raises ``NotFound`` if its id lacks ``prefix`` or another account owns it."""
-        store, fits = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
-        found = await store.find_batch(batch_id, account_id) if fits else None
-        if found is None:
+        store, is_known_id = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
+        batch = await store.find_batch(batch_id, account_id) if is_known_id else None
+        if batch is None:
             raise NotFound(f"There is no batch with the id {batch_id[:64]!r}", param="batch_id", should_retry=False)
-        return found
+        return batch
 
-    async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        return await self._services.store.list_batches(wanted, limit)
+    async def list_batches(self, batch_filter: BatchFilter, limit: int) -> Sequence[Batch]:
+        return await self._services.store.list_batches(batch_filter, limit)
 
     async def sum_cost(self, batch_id: str) -> tuple[int, int]:
         return await self._services.store.sum_cost(batch_id)
 
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
-        if run is None and self._left is not None and await self._services.store.cancel_batch(batch_id):
-            self._left()
+        if run is None and self._on_left is not None and await self._services.store.cancel_batch(batch_id):
+            self._on_left()
             return batch.set_status("cancelling", int(self._services.clock()))
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)

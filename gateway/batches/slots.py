@@ -11,33 +11,33 @@ class LineSlots:
     def __init__(self, limit: Callable[[], int]) -> None:
         self.limit = limit
         self._used = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self, stop: asyncio.Event) -> bool:
         """Take a slot. Return False if ``stop`` is set before a slot is free."""
-        if not self._waiting and self._used < self.limit():
+        if not self._waiters and self._used < self.limit():
             self._used += 1
             return True
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        stopping = asyncio.ensure_future(stop.wait())
+        self._waiters.append(turn)
+        stop_task = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait({turn, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({turn, stop_task}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             if turn.done():
                 self.release()
             raise
         finally:
-            stopping.cancel()
+            stop_task.cancel()
             if not turn.done():
-                self._waiting.remove(turn)
+                self._waiters.remove(turn)
         return turn.done()
 
     def release(self) -> None:
         self._used -= 1
-        while self._waiting and self._used < self.limit():
+        while self._waiters and self._used < self.limit():
             self._used += 1
-            self._waiting.popleft().set_result(None)
+            self._waiters.popleft().set_result(None)
 
 
 class Slot:
@@ -45,13 +45,13 @@ class Slot:
 
     def __init__(self, slots: LineSlots) -> None:
         self._slots = slots
-        self._held = False
+        self._is_acquired = False
 
     async def acquire(self, stop: asyncio.Event) -> bool:
-        self._held = await self._slots.acquire(stop)
-        return self._held
+        self._is_acquired = await self._slots.acquire(stop)
+        return self._is_acquired
 
     def release(self) -> None:
-        if self._held:
-            self._held = False
+        if self._is_acquired:
+            self._is_acquired = False
             self._slots.release()

@@ -18,7 +18,7 @@ from gateway.demo.forms import DemoForm, FormFile, receive_form
 from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import split_pieces
-from gateway.demo.transcripts import DemoTranscript, build_events, build_transcript, hear
+from gateway.demo.transcripts import DemoTranscript, build_events, build_transcript, make_transcript
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, build_speech_request, find_recording
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
@@ -72,15 +72,15 @@ class DemoAudio:
         yield build_event({"type": "speech.audio.done", "usage": usage})
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        transcription_request, heard = await self._read_transcription(request, parse_transcription)
+        transcription_request, transcript = await self._read_transcription(request, parse_transcription)
         if not transcription_request.stream:
-            return _answer(build_transcript(transcription_request, heard, task="transcribe"))
-        events = pass_events(map(build_event, build_events(heard)))
+            return _answer(build_transcript(transcription_request, transcript, task="transcribe"))
+        events = pass_events(map(build_event, build_events(transcript)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:
-        transcription_request, heard = await self._read_transcription(request, parse_translation)
-        return _answer(build_transcript(transcription_request, heard, task="translate"))
+        transcription_request, transcript = await self._read_transcription(request, parse_translation)
+        return _answer(build_transcript(transcription_request, transcript, task="translate"))
 
     async def _read_transcription(
         self, request: web.Request, read: Callable[[DemoForm], TranscriptionRequest]
@@ -93,7 +93,7 @@ class DemoAudio:
             (file,) = files
             reading = asyncio.get_running_loop().run_in_executor(self._executor, _parse_recording, file)
             try:
-                return transcription_request, hear(await asyncio.shield(reading), file.size)
+                return transcription_request, make_transcript(await asyncio.shield(reading), file.size)
             finally:
                 await asyncio.wait({reading})  # it must not read a closed file
 

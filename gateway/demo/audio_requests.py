@@ -10,10 +10,10 @@ from gateway.frozen import frozen
 TranscriptFormat = Literal["json", "text", "verbose_json"]
 
 _MAX_INPUT = 4_096
-_SLOWEST, _FASTEST = 0.25, 4.0
-_UNSPOKEN = ("mp3", "opus", "aac", "flac")
+_MIN_SPEED, _MAX_SPEED = 0.25, 4.0
+_UNSUPPORTED_FORMATS = ("mp3", "opus", "aac", "flac")
 _FORMATS: tuple[TranscriptFormat, ...] = ("json", "text", "verbose_json")
-_FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False, "": False}
+_FLAG_VALUES = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False, "": False}
 
 
 @frozen(kw_only=True)
@@ -59,10 +59,10 @@ def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     """Parse a transcription request. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
     stream = form.get_text("stream") or ""
-    if stream not in _FLAGS:
+    if stream not in _FLAG_VALUES:
         raise RequestError("'stream' must be true or false.", param="stream")
     return TranscriptionRequest(
-        form=_parse_format(form), language=form.get_text("language") or "english", stream=_FLAGS[stream]
+        form=_parse_format(form), language=form.get_text("language") or "english", stream=_FLAG_VALUES[stream]
     )
 
 
@@ -77,10 +77,10 @@ def _check_model(form: DemoForm) -> None:
 
 
 def _parse_format(form: DemoForm) -> TranscriptFormat:
-    wanted = form.get_text("response_format") or "json"
-    for one in _FORMATS:
-        if one == wanted:
-            return one
+    response_format = form.get_text("response_format") or "json"
+    for format_name in _FORMATS:
+        if format_name == response_format:
+            return format_name
     raise RequestError(f"'response_format' must be one of {', '.join(_FORMATS)}.", param="response_format")
 
 
@@ -94,13 +94,13 @@ def _parse_voice(value: object) -> str:
 def _parse_speed(value: object) -> float:
     if value is None:
         return 1.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _SLOWEST <= value <= _FASTEST:
-        raise RequestError(f"'speed' must be a number from {_SLOWEST} to {_FASTEST}.", param="speed")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _MIN_SPEED <= value <= _MAX_SPEED:
+        raise RequestError(f"'speed' must be a number from {_MIN_SPEED} to {_MAX_SPEED}.", param="speed")
     return float(value)
 
 
 def _parse_sound_format(fields: Json) -> str:
-    if fields.get("response_format") in _UNSPOKEN:
-        wanted = fields["response_format"]
-        raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{wanted}'.", param="response_format")
+    if fields.get("response_format") in _UNSUPPORTED_FORMATS:
+        sound_format = fields["response_format"]
+        raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{sound_format}'.", param="response_format")
     return get_choice(fields, "response_format", ("wav", "pcm"))

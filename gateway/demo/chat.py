@@ -10,8 +10,8 @@ from gateway.demo.schemas import fill
 from gateway.demo.text import split_pieces
 from gateway.frozen import frozen
 
-_OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
-_ABOUT = (
+_GREETINGS = ("Hello!", "Hi there!", "Good to meet you!")
+_SENTENCES = (
     "I am demo-chat, the gateway's built-in demo model, so I cannot really think about it, but every word you see "
     "has travelled through the gateway just as a real provider's answer would. "
     "To talk to a real model, add a channel in the console, or run: gateway channels add openai"
@@ -78,16 +78,16 @@ def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
             for position, tool in enumerate(tools)
             for part in split_fragments(build_arguments(tool, prompt))
         ]
-        kept = flow[: chat_request.limit]
+        kept_words = flow[: chat_request.limit]
         calls = [
-            DemoToolCall(tool.name, tuple(part for n, part in kept if n == position))
+            DemoToolCall(tool.name, tuple(part for n, part in kept_words if n == position))
             for position, tool in enumerate(tools)
         ]
-        finish = "tool_calls" if len(kept) == len(flow) else "length"
+        finish = "tool_calls" if len(kept_words) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
     words = split_pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
-    spoken = words[: chat_request.limit]
-    return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
+    spoken_words = words[: chat_request.limit]
+    return DemoAnswer(spoken_words, (), "stop" if len(spoken_words) == len(words) else "length")
 
 
 def split_fragments(text: str) -> tuple[str, ...]:
@@ -115,8 +115,8 @@ def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     words = set(_WORD.findall(text)) - _FILLER
     in_full = tuple(t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
     in_part = tuple(t for t in chat_request.tools if words.intersection(_WORD.findall(t.name.lower())))
-    chosen = in_full or in_part or (chat_request.tools[:1] if chat_request.must_call else ())
-    return chosen if chat_request.parallel else chosen[:1]
+    tools = in_full or in_part or (chat_request.tools[:1] if chat_request.must_call else ())
+    return tools if chat_request.parallel else tools[:1]
 
 
 def _build_text(chat_request: DemoChatRequest, index: int) -> str:
@@ -128,9 +128,9 @@ def _build_text(chat_request: DemoChatRequest, index: int) -> str:
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
         quoted = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))
-        text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
+        text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_SENTENCES}"
     else:
-        text = f"{_OPENINGS[index % len(_OPENINGS)]} {_build_echo(question)} {_ABOUT}"
+        text = f"{_GREETINGS[index % len(_GREETINGS)]} {_build_echo(question)} {_SENTENCES}"
     return _dumps({"answer": text}) if kind == "json_object" else text
 
 
@@ -141,10 +141,10 @@ def _fill_object(schema: Json, prompt: str) -> Json:
 
 def _build_echo(question: Json) -> str:
     text, images = find_text(question).strip(), count_images(question)
-    requested = f'You asked: "{_clip(text)}".' if text else "You have not asked anything in words yet."
+    sentence = f'You asked: "{_clip(text)}".' if text else "You have not asked anything in words yet."
     if not images:
-        return requested
-    return f"{requested} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
+        return sentence
+    return f"{sentence} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
 
 
 def _clip(text: str) -> str:

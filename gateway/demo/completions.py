@@ -24,7 +24,7 @@ from gateway.demo.requests import (
 
 _DEFAULT_TOKENS = 16
 """The OpenAI API's default of ``max_tokens``."""
-_SAME = ("model", "stop", "stream", "stream_options")
+_COPIED_FIELDS = ("model", "stop", "stream", "stream_options")
 
 
 def add_routes(app: web.Application, *, pace_s: float) -> None:
@@ -49,10 +49,10 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 def _parse_asks(fields: Json) -> list[DemoChatRequest]:
     limit = get_integer(fields, "max_tokens", MAX_TOKENS, low=0)
-    same = {name: fields.get(name) for name in _SAME}
+    same = {name: fields.get(name) for name in _COPIED_FIELDS}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
-    given = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
-    texts = [item if isinstance(item, str) else " ".join(map(str, item)) for item in given]
+    prompts = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
+    texts = [item if isinstance(item, str) else " ".join(map(str, item)) for item in prompts]
     return [parse_chat({**same, "messages": [{"role": "user", "content": text}]}) for text in texts]
 
 

@@ -43,13 +43,13 @@ async def receive_form(request: web.Request) -> AsyncIterator[DemoForm]:
     if request.content_type != "multipart/form-data":
         raise RequestError("The request body must be multipart/form-data.")
     try:
-        posted = await request.post()
+        form_data = await request.post()
     except (AssertionError, HttpProcessingError, ClientPayloadError, RuntimeError, ValueError) as error:
         raise RequestError(f"The form cannot be read: {error}.") from error
     with contextlib.ExitStack() as open_files:
         fields: list[tuple[str, str]] = []
         files: list[FormFile] = []
-        for key, value in posted.items():
+        for key, value in form_data.items():
             name = key.removesuffix("[]")
             if isinstance(value, web.FileField):
                 file = cast(BinaryIO, open_files.enter_context(value.file))

@@ -18,11 +18,11 @@ _MAX_PROMPT = 32_000
 _PIXELS_PER_TOKEN = 1_024
 _SOURCE_TOKENS = 256
 _AUTO = "auto"
-_BLOCKED = re.compile(r"\bblocked\b", re.IGNORECASE)
+_BLOCKED_WORD = re.compile(r"\bblocked\b", re.IGNORECASE)
 _QUALITIES = ("auto", "low", "medium", "high", "xhigh", "max", "standard", "hd")
 _KINDS = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 _INTEGERS = ("n", "partial_images")
-_FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
+_FLAG_VALUES = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
 
 
 @frozen(kw_only=True)
@@ -41,13 +41,13 @@ class DemoImageRequest:
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
         """Return the token usage of ``images`` images. The input counts only with the ``first``."""
         text = len(split_pieces(self.prompt)) if first else 0
-        shown = _SOURCE_TOKENS * self.sources if first else 0
-        drawn = images * size[0] * size[1] // _PIXELS_PER_TOKEN
+        input_tokens = _SOURCE_TOKENS * self.sources if first else 0
+        output_tokens = images * size[0] * size[1] // _PIXELS_PER_TOKEN
         return {
-            "input_tokens": text + shown,
-            "input_tokens_details": {"text_tokens": text, "image_tokens": shown},
-            "output_tokens": drawn,
-            "total_tokens": text + shown + drawn,
+            "input_tokens": text + input_tokens,
+            "input_tokens_details": {"text_tokens": text, "image_tokens": input_tokens},
+            "output_tokens": output_tokens,
+            "total_tokens": text + input_tokens + output_tokens,
         }
 
 
@@ -72,7 +72,7 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
     prompt = get_typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
-    if _BLOCKED.search(prompt):
+    if _BLOCKED_WORD.search(prompt):
         message = "The demo's safety system blocked this prompt: it contains the demo's test word."
         raise RequestError(message, param="prompt", code="moderation_blocked")
     get_choice(fields, "output_format", ("png",))
@@ -90,15 +90,15 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
 
 
 def _parse_size(fields: Json) -> tuple[int, int] | None:
-    known = {f"{width}x{height}": (width, height) for width, height in SIZES}
-    return known.get(get_choice(fields, "size", (_AUTO, *known)))
+    known_sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
+    return known_sizes.get(get_choice(fields, "size", (_AUTO, *known_sizes)))
 
 
 def _parse_text(name: str, text: str) -> str | int | bool | None:
     """Return a form's text as its JSON value: None for an empty text; an invalid number stays text."""
     if name in _INTEGERS and text.isascii() and text.isdigit():
         return int(text[:9])
-    return _FLAGS.get(text, text) if name == "stream" else text or None
+    return _FLAG_VALUES.get(text, text) if name == "stream" else text or None
 
 
 def _read_head(file: FormFile) -> bytes:

@@ -26,7 +26,7 @@ _DEFAULT_SIZE = (1024, 1024)
 _BANDS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
 """The steps of each partial image's gradient, by the number of partial images."""
 _PACES = 10  # an image takes as long as ten words
-_SHOWN_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
+_REPORTED_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
 _NOTE_LENGTH = 1_000
 
 
@@ -78,31 +78,31 @@ class DemoImages:
         items = []
         for index in range(image_request.count):
             data = await self._draw(drawing, index)
-            shown = (
-                {"url": self._keep(request, data)}
+            image_items = (
+                {"url": self._store_image(request, data)}
                 if image_request.form == "url"
                 else {"b64_json": b64encode(data).decode()}
             )
-            items.append({**shown, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
+            items.append({**image_items, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
         usage = image_request.usage(drawing.size, image_request.count)
         return build_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
         image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
-        about = {"created_at": int(time.time()), **_describe(drawing)}
+        fields = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(image_request.count):
             for number, bands in enumerate(_BANDS[image_request.partials]):
                 data = await self._draw(drawing, index, bands)
-                seen = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
-                yield build_event({"type": f"{kind}.partial_image", **seen, **about}, named=True)
+                partial_fields = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
+                yield build_event({"type": f"{kind}.partial_image", **partial_fields, **fields}, has_name=True)
             data = await self._draw(drawing, index)
-            done = {
+            final_event = {
                 "b64_json": b64encode(data).decode(),
                 "usage": image_request.usage(drawing.size, 1, first=index == 0),
             }
-            yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
+            yield build_event({"type": f"{kind}.completed", **final_event, **fields}, has_name=True)
 
-    def _keep(self, request: web.Request, data: bytes) -> str:
+    def _store_image(self, request: web.Request, data: bytes) -> str:
         name = self._files.keep(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
         return f"http://127.0.0.1:{port}{FILES}{name}"
@@ -115,8 +115,8 @@ class DemoImages:
 class Files:
     """Images by name, stored for ``keep_s`` seconds; beyond ``most`` or ``max_bytes``, the oldest are deleted first."""
 
-    def __init__(self, *, keep_s: float = 600.0, most: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:
-        self._keep_s, self._most, self._max_bytes = keep_s, most, max_bytes
+    def __init__(self, *, keep_s: float = 600.0, max_files: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:
+        self._keep_s, self._max_files, self._max_bytes = keep_s, max_files, max_bytes
         self._data: dict[str, tuple[bytes, asyncio.TimerHandle]] = {}
         self._bytes = 0
 
@@ -126,14 +126,14 @@ class Files:
         timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)
         self._data[name] = (data, timer)
         self._bytes += len(data)
-        while len(self._data) > self._most or (self._bytes > self._max_bytes and len(self._data) > 1):
+        while len(self._data) > self._max_files or (self._bytes > self._max_bytes and len(self._data) > 1):
             self._drop(next(iter(self._data)))
         return name
 
     def find(self, name: str) -> bytes | None:
         """Return a stored image; None if there is no image with that name."""
-        kept = self._data.get(name)
-        return None if kept is None else kept[0]
+        entry = self._data.get(name)
+        return None if entry is None else entry[0]
 
     def clear(self) -> None:
         for name in tuple(self._data):
@@ -150,6 +150,6 @@ def _describe(drawing: _Drawing) -> Json:
     return {
         "background": "opaque",
         "output_format": "png",
-        "quality": _SHOWN_QUALITY.get(quality, quality),
+        "quality": _REPORTED_QUALITY.get(quality, quality),
         "size": f"{drawing.size[0]}x{drawing.size[1]}",
     }

@@ -11,7 +11,7 @@ FAILING_VIDEO_MODEL = "demo-video-fail"
 BLOCKED_VIDEO_MODEL = "demo-video-blocked"
 SLOW_VIDEO_MODEL = "demo-video-slow"
 VIDEO_MODELS: tuple[str, ...] = (VIDEO_MODEL, FAILING_VIDEO_MODEL, BLOCKED_VIDEO_MODEL, SLOW_VIDEO_MODEL)
-ALL: tuple[str, ...] = (
+MODEL_NAMES: tuple[str, ...] = (
     CHAT_MODEL,
     EMBEDDING_MODEL,
     IMAGE_MODEL,

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
-_BORDER = 16
+_BORDER_PIXELS = 16
 """Width of an edited image's border, as a fraction of its shorter side: one part in this many."""
 
 
@@ -19,7 +19,7 @@ def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False
     width, height = size
     top, bottom = _pick_colors(prompt, index)
     steps = min(bands or height, height)
-    edge = min(size) // _BORDER if border else 0
+    edge = min(size) // _BORDER_PIXELS if border else 0
     frame = bytes(255 - value for value in top) * width
     rows = []
     for y in range(height):

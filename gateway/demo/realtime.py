@@ -24,9 +24,9 @@ from gateway.demo.wav import SAMPLE_RATE, build_speech_request
 
 _MAX_FRAME = 32 * 1024 * 1024
 _MAX_ITEMS = 1_000
-_HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
+_INPUT_TOKENS_A_SECOND, _OUTPUT_TOKENS_A_SECOND = 10, 20
 _SAMPLE_BYTES = 2
-_HEARD = "(audio)"
+_AUDIO_TEXT = "(audio)"
 """The demo's transcript of any user audio."""
 _ROLES = frozenset({"user", "assistant", "system"})
 
@@ -63,7 +63,7 @@ class _Session:
     items: dict[str, Json] = field(factory=dict)
     audio: int = 0
     """Bytes in the audio buffer."""
-    heard: int = 0
+    audio_tokens: int = 0
     """Tokens of audio in the conversation."""
     task: "asyncio.Task[None] | None" = None
 
@@ -98,7 +98,7 @@ class _Session:
         await self.send("error", error=error)
 
     def describe(self) -> Json:
-        usual = {
+        defaults = {
             "type": "realtime",
             "object": "realtime.session",
             "id": self.id,
@@ -111,7 +111,7 @@ class _Session:
                 "output": {"format": {"type": "audio/pcm", "rate": SAMPLE_RATE}, "voice": "marin"},
             },
         }
-        return {**usual, **self.settings}
+        return {**defaults, **self.settings}
 
     async def handle(self, event: Json) -> None:
         match event.get("type"):
@@ -149,30 +149,34 @@ class _Session:
         """Add the buffered audio to the conversation as a user item."""
         if not self.audio:
             raise RequestError("The audio buffer is empty.", code="input_audio_buffer_commit_empty")
-        self.heard += -(-self.audio * _HEARD_A_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
+        self.audio_tokens += -(-self.audio * _INPUT_TOKENS_A_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
         self.audio = 0
         item_id = f"item_{secrets.token_hex(10)}"
         await self.send("input_audio_buffer.committed", previous_item_id=None, item_id=item_id)
-        part = {"type": "input_audio", "transcript": _HEARD}
+        part = {"type": "input_audio", "transcript": _AUDIO_TEXT}
         await self.add({"id": item_id, "type": "message", "role": "user", "content": [part]})
 
-    async def respond(self, own: Json) -> None:
+    async def respond(self, settings: Json) -> None:
         if self.task is not None and not self.task.done():
             message = "Conversation already has an active response in progress"
             raise RequestError(message, code="conversation_already_has_active_response")
-        response = _Response(self, {**self.describe(), **own})
+        response = _Response(self, {**self.describe(), **settings})
         await response.begin()
         self.task = asyncio.get_running_loop().create_task(response.run())
 
     def list_messages(self, instructions: str) -> list[Json]:
         """Return the conversation as chat messages; the last one is the user's."""
-        found = [{"role": "system", "content": instructions}] if instructions else []
-        found += [
+        messages = [{"role": "system", "content": instructions}] if instructions else []
+        messages += [
             {"role": item["role"], "content": _read_text(item)}
             for item in self.items.values()
             if item.get("role") in _ROLES
         ]
-        return found if found and found[-1]["role"] == "user" else [*found, {"role": "user", "content": "Hello"}]
+        return (
+            messages
+            if messages and messages[-1]["role"] == "user"
+            else [*messages, {"role": "user", "content": "Hello"}]
+        )
 
 
 class _Response:
@@ -187,13 +191,13 @@ class _Response:
         }
         chat_request = asks.parse_chat(body)
         self._prompt = talk.count_prompt_tokens(chat_request)
-        self._heard = session.heard
+        self._audio_tokens = session.audio_tokens
         self._pieces = talk.build_answer(chat_request, 0).pieces
-        self._done: list[str] = []
+        self._sent_words: list[str] = []
         self._spoken_samples = 0
         self._id = f"resp_{secrets.token_hex(10)}"
         self._item_id = f"item_{secrets.token_hex(10)}"
-        self._place: Json = {
+        self._part_ids: Json = {
             "response_id": self._id, "item_id": self._item_id, "output_index": 0, "content_index": 0,
         }  # fmt: skip
 
@@ -206,7 +210,7 @@ class _Response:
             item = self._build_item("in_progress")
             await session.send("response.output_item.added", response_id=self._id, output_index=0, item=item)
             await session.send("conversation.item.added", previous_item_id=None, item=item)
-            await session.send("response.content_part.added", **self._place, part=self._build_part())
+            await session.send("response.content_part.added", **self._part_ids, part=self._build_part())
             await self._send_pieces()
             await self._end("completed")
         except asyncio.CancelledError:
@@ -218,21 +222,21 @@ class _Response:
         send, text = self._session.send, "".join(self._pieces)
         if not self._speaks:
             for piece in self._pieces:
-                self._done.append(piece)
-                await send("response.output_text.delta", **self._place, delta=piece)
+                self._sent_words.append(piece)
+                await send("response.output_text.delta", **self._part_ids, delta=piece)
                 await asyncio.sleep(self._session.pace_s)
-            await send("response.output_text.done", **self._place, text=text)
+            await send("response.output_text.done", **self._part_ids, text=text)
             return
         for piece, sound in itertools.zip_longest(self._pieces, self._speak(text)):
             if piece is not None:
-                self._done.append(piece)
-                await send("response.output_audio_transcript.delta", **self._place, delta=piece)
+                self._sent_words.append(piece)
+                await send("response.output_audio_transcript.delta", **self._part_ids, delta=piece)
             if sound is not None:
                 self._spoken_samples += len(sound) // _SAMPLE_BYTES
-                await send("response.output_audio.delta", **self._place, delta=b64encode(sound).decode())
+                await send("response.output_audio.delta", **self._part_ids, delta=b64encode(sound).decode())
             await asyncio.sleep(self._session.pace_s)
-        await send("response.output_audio.done", **self._place)
-        await send("response.output_audio_transcript.done", **self._place, transcript=text)
+        await send("response.output_audio.done", **self._part_ids)
+        await send("response.output_audio_transcript.done", **self._part_ids, transcript=text)
 
     @staticmethod
     def _speak(text: str) -> Iterator[bytes]:
@@ -243,17 +247,17 @@ class _Response:
         item = self._build_item("completed" if status == "completed" else "incomplete")
         self._session.items[self._item_id] = item
         send = self._session.send
-        await send("response.content_part.done", **self._place, part=self._build_part())
+        await send("response.content_part.done", **self._part_ids, part=self._build_part())
         await send("response.output_item.done", response_id=self._id, output_index=0, item=item)
         await send("conversation.item.done", previous_item_id=None, item=item)
         await send("response.done", response=self._describe(status))
 
     def _build_part(self) -> Json:
-        text = "".join(self._done)
+        text = "".join(self._sent_words)
         return {"type": "output_audio", "transcript": text} if self._speaks else {"type": "output_text", "text": text}
 
     def _build_item(self, status: str) -> Json:
-        content = [self._build_part()] if self._done else []
+        content = [self._build_part()] if self._sent_words else []
         head = {"id": self._item_id, "object": "realtime.item", "type": "message", "role": "assistant"}
         return {**head, "status": status, "content": content}
 
@@ -272,20 +276,20 @@ class _Response:
         }
 
     def _count(self) -> Json:
-        words, spoken = len(self._done), -(-self._spoken_samples * _SPOKEN_A_SECOND // SAMPLE_RATE)
-        text, heard = self._prompt, self._heard
+        words, audio_output = len(self._sent_words), -(-self._spoken_samples * _OUTPUT_TOKENS_A_SECOND // SAMPLE_RATE)
+        text, audio_input = self._prompt, self._audio_tokens
         return {
-            "total_tokens": text + heard + words + spoken,
-            "input_tokens": text + heard,
-            "output_tokens": words + spoken,
+            "total_tokens": text + audio_input + words + audio_output,
+            "input_tokens": text + audio_input,
+            "output_tokens": words + audio_output,
             "input_token_details": {
                 "text_tokens": text,
-                "audio_tokens": heard,
+                "audio_tokens": audio_input,
                 "image_tokens": 0,
                 "cached_tokens": 0,
                 "cached_tokens_details": {"text_tokens": 0, "audio_tokens": 0, "image_tokens": 0},
             },
-            "output_token_details": {"text_tokens": words, "audio_tokens": spoken},
+            "output_token_details": {"text_tokens": words, "audio_tokens": audio_output},
         }
 
 

@@ -29,9 +29,9 @@ def build_reply(body: Json, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 
-def build_event(event: Json, *, named: bool = False) -> bytes:
-    """Serialize an event; ``named`` adds an ``event`` line with its type."""
-    name = b"event: " + event["type"].encode() + b"\n" if named else b""
+def build_event(event: Json, *, has_name: bool = False) -> bytes:
+    """Serialize an event; ``has_name`` adds an ``event`` line with its type."""
+    name = b"event: " + event["type"].encode() + b"\n" if has_name else b""
     return name + b"data: " + orjson.dumps(event) + b"\n\n"
 
 

@@ -99,13 +99,13 @@ def parse_embedding(body: object) -> DemoEmbeddingRequest:
     """Parse an embeddings request. Raises ``RequestError`` for the first wrong field."""
     fields = parse_fields(body, EMBEDDING_MODEL)
     encoding = get_choice(fields, "encoding_format", ("float", "base64"))
-    given = parse_inputs(fields.get("input"))
-    tokens = sum(len(split_pieces(item)) if isinstance(item, str) else len(item) for item in given)
+    inputs = parse_inputs(fields.get("input"))
+    tokens = sum(len(split_pieces(item)) if isinstance(item, str) else len(item) for item in inputs)
     if tokens > MAX_INPUT_TOKENS:
         message = f"'input' has {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
         raise RequestError(message, param="input", code="context_length_exceeded")
     return DemoEmbeddingRequest(
-        inputs=tuple(list_words(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
+        inputs=tuple(list_words(item) if isinstance(item, str) else tuple(map(str, item)) for item in inputs),
         dimensions=get_integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
         base64=encoding == "base64",
         tokens=tokens,
@@ -116,11 +116,11 @@ def parse_fields(body: object, model: str) -> Json:
     """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
-    requested = get_typed(body, "model", str, default="")
-    if not requested:
+    name = get_typed(body, "model", str, default="")
+    if not name:
         raise RequestError("You must provide a model parameter.", param="model")
-    if requested != model:
-        raise make_model_error(requested)
+    if name != model:
+        raise make_model_error(name)
     return body
 
 
@@ -144,11 +144,11 @@ def get_integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | No
     return value
 
 
-def get_choice(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
+def get_choice(fields: Json, name: str, allowed_words: tuple[str, ...]) -> str:
     """Return one of the allowed words; the first of them if the field is missing or null."""
-    value = get_typed(fields, name, str, default=allowed[0])
-    if value not in allowed:
-        raise RequestError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
+    value = get_typed(fields, name, str, default=allowed_words[0])
+    if value not in allowed_words:
+        raise RequestError(f"'{name}' must be one of {', '.join(allowed_words)}.", param=name)
     return str(value)
 
 
@@ -194,10 +194,10 @@ def _parse_tools(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
     tools = _parse_functions(get_typed(fields, "tools", list, default=[]))
     choice = fields.get("tool_choice") or "auto"
     if isinstance(choice, dict):
-        allowed = get_typed(choice, "allowed_tools", dict, default={"mode": "required", "tools": [choice]})
-        names = {tool.name for tool in _parse_functions(get_typed(allowed, "tools", list, default=[]))}
+        allowed_tools = get_typed(choice, "allowed_tools", dict, default={"mode": "required", "tools": [choice]})
+        names = {tool.name for tool in _parse_functions(get_typed(allowed_tools, "tools", list, default=[]))}
         tools = tuple(tool for tool in tools if tool.name in names)
-        must_call = allowed.get("mode") == "required"
+        must_call = allowed_tools.get("mode") == "required"
     elif choice in ("none", "auto", "required"):
         tools = () if choice == "none" else tools
         must_call = choice == "required"
@@ -228,12 +228,12 @@ def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
 
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
     """Parse the four forms of input: text, texts, tokens, lists of tokens. ``name``: the name of the field."""
-    given = [value] if isinstance(value, str) or _are_tokens(value) else value
-    if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:
+    items = [value] if isinstance(value, str) or _are_tokens(value) else value
+    if not isinstance(items, list) or not 1 <= len(items) <= _MAX_INPUTS:
         raise RequestError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)
-    if not all((isinstance(item, str) and item) or _are_tokens(item) for item in given):
+    if not all((isinstance(item, str) and item) or _are_tokens(item) for item in items):
         raise RequestError(f"Each '{name}' must be a text or a list of token numbers, and not empty.", param=name)
-    return given
+    return items
 
 
 def _are_tokens(value: object) -> bool:

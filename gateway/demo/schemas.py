@@ -8,12 +8,12 @@ from typing import Any
 
 from gateway.demo.requests import Json, RequestError
 
-_DEPTH = 12
+_MAX_DEPTH = 12
 _OPTIONAL_DEPTH = 4
 """Below this depth optional values are left out: schemas may be recursive."""
-_MOST_VALUES = 2_000
-_MOST_OBJECTS = 20
-_MOST_TEXT = 200_000
+_MAX_VALUES = 2_000
+_MAX_OBJECTS = 20
+_MAX_TEXT_CHARS = 200_000
 _WORD = re.compile(r"[^\W_]+")
 _FORMATS = {
     "date": "2026-01-01",
@@ -38,15 +38,15 @@ class _Filler:
     def __init__(self, root: Json, prompt: str) -> None:
         self._root = root
         self._words = itertools.cycle(_order_words(prompt))
-        self._left = _MOST_VALUES
+        self._values_left = _MAX_VALUES
 
-    def fill(self, given: Any, depth: int) -> Any:
+    def fill(self, json_schema: Any, depth: int) -> Any:
         """Return a value for a schema. Recursive or deeply nested schemas end in an empty object."""
-        schema = self._resolve(given)
-        self._left -= 1
-        if self._left < 0:
-            raise RequestError(f"A JSON schema asks for more than {_MOST_VALUES} values.")
-        if depth > _DEPTH:
+        schema = self._resolve(json_schema)
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise RequestError(f"A JSON schema asks for more than {_MAX_VALUES} values.")
+        if depth > _MAX_DEPTH:
             return {}
         if "const" in schema:
             return schema["const"]
@@ -58,71 +58,73 @@ class _Filler:
         return self._fill_array(schema, depth) if kind == "array" else _fill_leaf(kind, schema, self._words)
 
     def _fill_object(self, schema: Json, depth: int) -> Json:
-        properties, required = schema.get("properties"), schema.get("required")
-        known = properties if isinstance(properties, dict) else {}
-        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        optional = known if depth < _OPTIONAL_DEPTH else ()
-        return {name: self.fill(known.get(name, {}), depth + 1) for name in names or optional}
+        properties, required_names = schema.get("properties"), schema.get("required")
+        known_fields = properties if isinstance(properties, dict) else {}
+        names = [name for name in required_names if isinstance(name, str)] if isinstance(required_names, list) else []
+        optional_names = known_fields if depth < _OPTIONAL_DEPTH else ()
+        return {name: self.fill(known_fields.get(name, {}), depth + 1) for name in names or optional_names}
 
     def _fill_array(self, schema: Json, depth: int) -> list[Any]:
-        places, items = schema.get("prefixItems"), schema.get("items", {})
-        first = places if isinstance(places, list) else []
+        prefix_items, items = schema.get("prefixItems"), schema.get("items", {})
+        first = prefix_items if isinstance(prefix_items, list) else []
         minimum = _find_size(schema, "minItems", depth < _OPTIONAL_DEPTH)
-        maximum = _find_size(schema, "maxItems", _MOST_VALUES)
-        wanted = min(max(minimum, len(first)), maximum)
-        return [self.fill(first[index] if index < len(first) else items, depth + 1) for index in range(wanted)]
+        maximum = _find_size(schema, "maxItems", _MAX_VALUES)
+        count = min(max(minimum, len(first)), maximum)
+        return [self.fill(first[index] if index < len(first) else items, depth + 1) for index in range(count)]
 
     def _resolve(self, schema: Any) -> Json:
         """Resolve local references and take the first alternative, until the schema has a type."""
-        for _ in range(_DEPTH):
+        for _ in range(_MAX_DEPTH):
             if not isinstance(schema, dict):
                 return {}
-            every, some = schema.get("allOf"), schema.get("anyOf") or schema.get("oneOf")
+            all_of, any_of = schema.get("allOf"), schema.get("anyOf") or schema.get("oneOf")
             if isinstance(reference := schema.get("$ref"), str):
                 schema = self._find(reference)
-            elif isinstance(every, list) and every:
-                schema = self._merge([{**schema, "allOf": None}, *every])
-            elif isinstance(some, list) and some:
-                schema = some[0]
+            elif isinstance(all_of, list) and all_of:
+                schema = self._merge([{**schema, "allOf": None}, *all_of])
+            elif isinstance(any_of, list) and any_of:
+                schema = any_of[0]
             else:
                 return schema
         return {}
 
     def _find(self, reference: str) -> Any:
-        found: Any = self._root
+        node: Any = self._root
         for step in reference.lstrip("#/").split("/") if reference != "#" else ():
-            found = found.get(step) if isinstance(found, dict) else None
-        return found
+            node = node.get(step) if isinstance(node, dict) else None
+        return node
 
     def _merge(self, schemas: list[Any]) -> Json:
         """Merge schemas into one that requires everything. Later schemas win, except that properties are combined."""
-        merged: Json = {}
-        for given in schemas[:_MOST_OBJECTS]:
-            found = (
-                self._find(given["$ref"]) if isinstance(given, dict) and isinstance(given.get("$ref"), str) else given
+        joint_schema: Json = {}
+        for schema in schemas[:_MAX_OBJECTS]:
+            members = (
+                self._find(schema["$ref"])
+                if isinstance(schema, dict) and isinstance(schema.get("$ref"), str)
+                else schema
             )
-            for name, value in found.items() if isinstance(found, dict) else ():
-                before = merged.get(name)
-                if isinstance(before, dict) and isinstance(value, dict):
-                    merged[name] = before | value
-                elif name == "required" and isinstance(before, list) and isinstance(value, list):
-                    merged[name] = before + value
+            for name, value in members.items() if isinstance(members, dict) else ():
+                earlier = joint_schema.get(name)
+                if isinstance(earlier, dict) and isinstance(value, dict):
+                    joint_schema[name] = earlier | value
+                elif name == "required" and isinstance(earlier, list) and isinstance(value, list):
+                    joint_schema[name] = earlier + value
                 elif value is not None:
-                    merged[name] = value
-        return merged
+                    joint_schema[name] = value
+        return joint_schema
 
 
 def _find_kind(schema: Json) -> object:
     kind = schema.get("type")
     if isinstance(kind, list):
-        return next((one for one in kind if one != "null"), "null")
+        return next((name for name in kind if name != "null"), "null")
     return kind or ("object" if "properties" in schema else "array" if "items" in schema else "string")
 
 
 def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
     match kind:
         case "integer" | "number":
-            return _fill_number(schema, whole=kind == "integer")
+            return _fill_number(schema, is_integer=kind == "integer")
         case "boolean":
             return True
         case "null":
@@ -131,28 +133,33 @@ def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
             return _fill_text(schema, words)
 
 
-def _find_size(schema: Json, name: str, otherwise: int) -> int:
+def _find_size(schema: Json, name: str, default: int) -> int:
     value = schema.get(name)
-    size = int(value) if isinstance(value, int | float) else int(otherwise)
-    return max(0, min(size, _MOST_VALUES + 1))
+    size = int(value) if isinstance(value, int | float) else int(default)
+    return max(0, min(size, _MAX_VALUES + 1))
 
 
-def _fill_number(schema: Json, *, whole: bool) -> float:
+def _fill_number(schema: Json, *, is_integer: bool) -> float:
     """Return 1, or the nearest number that the schema allows."""
     step, minimum, maximum = (_find_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
-    above, below = _find_number(schema, "exclusiveMinimum"), _find_number(schema, "exclusiveMaximum")
-    step = step if step and step > 0 else 1 if whole else 0
-    low = max((edge for edge in (minimum, above) if edge is not None), default=None)
-    high = min((edge for edge in (maximum, below) if edge is not None), default=None)
+    exclusive_minimum, exclusive_maximum = (
+        _find_number(schema, "exclusiveMinimum"),
+        _find_number(schema, "exclusiveMaximum"),
+    )
+    step = step if step and step > 0 else 1 if is_integer else 0
+    low = max((edge for edge in (minimum, exclusive_minimum) if edge is not None), default=None)
+    high = min((edge for edge in (maximum, exclusive_maximum) if edge is not None), default=None)
     value: float = 1
-    if low is not None and (value < low or value == above):
-        value = low if low != above else low + (step or (1 if high is None else (high - low) / 2))
-    if high is not None and (value > high or value == below):
-        value = high if high != below else high - (step or (1 if low is None else (high - low) / 2))
+    if low is not None and (value < low or value == exclusive_minimum):
+        value = low if low != exclusive_minimum else low + (step or (1 if high is None else (high - low) / 2))
+    if high is not None and (value > high or value == exclusive_maximum):
+        value = high if high != exclusive_maximum else high - (step or (1 if low is None else (high - low) / 2))
     if step and value % step:
-        up, down = math.ceil(value / step) * step, math.floor(value / step) * step
-        value = down if high is not None and (up > high or up == below) else up
-    return int(value) if whole else value
+        rounded_up, rounded_down = math.ceil(value / step) * step, math.floor(value / step) * step
+        value = (
+            rounded_down if high is not None and (rounded_up > high or rounded_up == exclusive_maximum) else rounded_up
+        )
+    return int(value) if is_integer else value
 
 
 def _find_number(schema: Json, name: str) -> float | None:
@@ -162,9 +169,9 @@ def _find_number(schema: Json, name: str) -> float | None:
 
 def _fill_text(schema: Json, words: Iterator[str]) -> str:
     """Return a word, or text in the schema's format, with a length that the schema allows."""
-    wanted = schema.get("format")
-    if isinstance(wanted, str) and wanted in _FORMATS:
-        return _FORMATS[wanted]
+    format_name = schema.get("format")
+    if isinstance(format_name, str) and format_name in _FORMATS:
+        return _FORMATS[format_name]
     text, minimum = next(words), _find_size(schema, "minLength", 0)
     while len(text) < minimum:
         text = f"{text} {next(words)}"
@@ -173,6 +180,6 @@ def _fill_text(schema: Json, words: Iterator[str]) -> str:
 
 def _order_words(prompt: str) -> tuple[str, ...]:
     """Return the prompt's words, names first, then by length."""
-    words = _WORD.findall(prompt[:_MOST_TEXT])
+    words = _WORD.findall(prompt[:_MAX_TEXT_CHARS])
     names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
     return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)

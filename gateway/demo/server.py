@@ -27,7 +27,7 @@ from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
 from gateway.frozen import frozen
 
-_CREATED = 1_767_225_600  # creation date of the models; constant, so the listing never changes
+_CREATED_S = 1_767_225_600  # creation date of the models; constant, so the listing never changes
 _MAX_BODY = 32 * 1024 * 1024  # enough for a few images as data URLs
 _SHUTDOWN_S = 0.1  # short: a shutdown need not wait for the demo's answers
 
@@ -91,9 +91,11 @@ class DemoUpstream:
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Reject requests without the key, and convert every error to the OpenAI API's format."""
-        given = request.headers.get(hdrs.AUTHORIZATION, "")
-        keyless = request.path.startswith(FILES)  # an image's address cannot be guessed
-        if not keyless and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
+        authorization = request.headers.get(hdrs.AUTHORIZATION, "")
+        needs_no_key = request.path.startswith(FILES)  # an image's address cannot be guessed
+        if not needs_no_key and not hmac.compare_digest(
+            authorization.encode(errors="replace"), f"Bearer {self._api_key}".encode()
+        ):
             return build_reply(asks.build_error("Incorrect API key provided.", code="invalid_api_key"), status=401)
         try:
             return await handler(request)
@@ -131,7 +133,7 @@ class DemoResponse:
     """A completion in two forms: one object, or a stream of chunks."""
 
     id: str
-    created: int
+    created_s: int
     chat_request: DemoChatRequest
     answers: tuple[DemoAnswer, ...]
 
@@ -158,7 +160,7 @@ class DemoResponse:
         return {
             "id": f"chatcmpl-{self.id}",
             "object": kind,
-            "created": self.created,
+            "created": self.created_s,
             "model": models.CHAT_MODEL,
             "system_fingerprint": "fp_demo",
         }
@@ -194,10 +196,10 @@ class DemoResponse:
         )
         yield from (_build_chunk_choice(index, {"content": piece}) for piece in answer.pieces)
         for call_index, call in enumerate(answer.calls):
-            opening = {"id": self._call_id(index, call_index), "type": "function"}
+            call_start = {"id": self._call_id(index, call_index), "type": "function"}
             yield _build_chunk_choice(
                 index,
-                {"tool_calls": [{"index": call_index, **opening, "function": _build_function("", name=call.name)}]},
+                {"tool_calls": [{"index": call_index, **call_start, "function": _build_function("", name=call.name)}]},
             )
             for fragment in call.fragments:
                 yield _build_chunk_choice(
@@ -238,15 +240,15 @@ def _encode_vector(vector: list[float]) -> str:
 
 
 async def _serve_models(_request: web.Request) -> web.Response:
-    return build_reply({"object": "list", "data": [_build_model(model) for model in models.ALL]})
+    return build_reply({"object": "list", "data": [_build_model(model) for model in models.MODEL_NAMES]})
 
 
 async def _serve_model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
-    if model not in models.ALL:
+    if model not in models.MODEL_NAMES:
         raise asks.make_model_error(model)
     return build_reply(_build_model(model))
 
 
 def _build_model(model: str) -> Json:
-    return {"id": model, "object": "model", "created": _CREATED, "owned_by": "gateway-demo"}
+    return {"id": model, "object": "model", "created": _CREATED_S, "owned_by": "gateway-demo"}

@@ -25,7 +25,7 @@ class DemoTranscript:
         return {"type": "duration", "seconds": math.ceil(self.seconds)}
 
 
-def hear(recording: Recording | None, size: int) -> DemoTranscript:
+def make_transcript(recording: Recording | None, size: int) -> DemoTranscript:
     """Return the transcript of a file of ``size`` bytes: the demo's own words, else a description of the file."""
     if recording is None:
         text = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
@@ -37,39 +37,41 @@ def hear(recording: Recording | None, size: int) -> DemoTranscript:
     return DemoTranscript(text, recording.seconds)
 
 
-def build_transcript(transcription_request: TranscriptionRequest, heard: DemoTranscript, *, task: str) -> Json | str:
+def build_transcript(
+    transcription_request: TranscriptionRequest, transcript: DemoTranscript, *, task: str
+) -> Json | str:
     """Build the whole answer: an object or text."""
     if transcription_request.form == "text":
-        return heard.text + "\n"
-    answer: Json = {"text": heard.text, "usage": heard.usage()}
+        return transcript.text + "\n"
+    answer: Json = {"text": transcript.text, "usage": transcript.usage()}
     if transcription_request.form == "json":
         return answer
-    about = {"task": task, "language": transcription_request.language, "duration": heard.seconds}
-    return {**about, **answer, "segments": _build_segments(heard)}
+    fields = {"task": task, "language": transcription_request.language, "duration": transcript.seconds}
+    return {**fields, **answer, "segments": _build_segments(transcript)}
 
 
-def build_events(heard: DemoTranscript) -> list[Json]:
+def build_events(transcript: DemoTranscript) -> list[Json]:
     """Build the events of a streamed answer."""
-    events: list[Json] = [{"type": "transcript.text.delta", "delta": piece} for piece in split_pieces(heard.text)]
-    return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
+    events: list[Json] = [{"type": "transcript.text.delta", "delta": piece} for piece in split_pieces(transcript.text)]
+    return [*events, {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage()}]
 
 
-def _build_segments(heard: DemoTranscript) -> list[Json]:
+def _build_segments(transcript: DemoTranscript) -> list[Json]:
     """Build a segment for each sentence. The time is divided in proportion to the length of the sentences."""
-    rate = heard.seconds / max(len(heard.text), 1)
-    sentences = [found for found in _SENTENCE.finditer(heard.text) if found[0].strip()]
+    rate = transcript.seconds / max(len(transcript.text), 1)
+    sentences = [match for match in _SENTENCE.finditer(transcript.text) if match[0].strip()]
     return [
         {
             "id": index,
             "seek": 0,
-            "start": round(found.start() * rate, 2),
-            "end": round(found.end() * rate, 2),
-            "text": found[0].strip(),
+            "start": round(match.start() * rate, 2),
+            "end": round(match.end() * rate, 2),
+            "text": match[0].strip(),
             "tokens": [],
             "temperature": 0.0,
             "avg_logprob": -0.1,
             "compression_ratio": 1.0,
             "no_speech_prob": 0.0,
         }
-        for index, found in enumerate(sentences)
+        for index, match in enumerate(sentences)
     ]

@@ -19,9 +19,9 @@ LENGTHS: tuple[int, ...] = (4, 8, 12)
 """Supported lengths in seconds; the first is the default."""
 
 _MAX_PROMPT = 32_000
-_BLOCKED = re.compile(r"\bblocked\b", re.IGNORECASE)
+_BLOCKED_WORD = re.compile(r"\bblocked\b", re.IGNORECASE)
 _IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
-_DATA = re.compile(r"data:image/[a-z.+-]+;base64,", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:image/[a-z.+-]+;base64,", re.IGNORECASE)
 _HTTP = re.compile(r"https?://\S", re.IGNORECASE)
 _REFERENCE = "input_reference"
 _HEAD_BYTES = 12
@@ -87,7 +87,7 @@ def parse_prompt(fields: Json) -> str:
     prompt = get_typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
-    if _BLOCKED.search(prompt):
+    if _BLOCKED_WORD.search(prompt):
         message = "The demo's safety system blocked this prompt: it contains the demo's test word."
         raise RequestError(message, param="prompt", code="moderation_blocked")
     return str(prompt)
@@ -110,9 +110,9 @@ def _check_reference(value: object) -> None:
     address = value.get("image_url") if isinstance(value, dict) else value
     if not isinstance(address, str):
         raise RequestError(f"'{_REFERENCE}' must be an object with an 'image_url'.", param=_REFERENCE)
-    if found := _DATA.match(address):
+    if match := _DATA_URL.match(address):
         try:
-            image = b64decode(address[found.end() :], validate=True)
+            image = b64decode(address[match.end() :], validate=True)
         except (Error, ValueError) as error:
             raise RequestError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from error
         _check_image(image)

@@ -38,17 +38,17 @@ POLL_AFTER = "openai-poll-after-ms"
 _PACE_S = 0.03  # at this pace a video takes half its length plus one second
 _BASE_S = 1.0
 _S_PER_SECOND = 0.5
-_SLOWNESS = 10
-_QUEUED = 0.12  # fraction of a job's duration in which it is queued
-_JUDGED = 0.3
-_BROKEN = 0.5
-_BEND = 1.35  # the last percent take longer
-_NEARLY = 99
+_SLOW_FACTOR = 10
+_QUEUED_SHARE = 0.12  # fraction of a job's duration in which it is queued
+_FILTER_SHARE = 0.3
+_FAILURE_SHARE = 0.5
+_PROGRESS_EXPONENT = 1.35  # the last percent take longer
+_MAX_RUNNING_PERCENT = 99
 _EXPIRES_S = 24 * 3600
-_SOONEST_MS, _LATEST_MS = 100, 2_000
+_MIN_POLL_MS, _MAX_POLL_MS = 100, 2_000
 _MAX_DELETED = 10_000
 _PREFIX = "video_"
-_JOB = struct.Struct(">BBBQ4s")
+_JOB_LAYOUT = struct.Struct(">BBBQ4s")
 _NONCE_BYTES = 4
 _CHECKSUM_BYTES = 6
 
@@ -66,25 +66,27 @@ class Job:
     @property
     def id(self) -> str:
         model, size = models.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
-        packed = _JOB.pack(model, size, self.seconds, self.created_ms, self.nonce)
-        return _PREFIX + urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
+        packed_job = _JOB_LAYOUT.pack(model, size, self.seconds, self.created_ms, self.nonce)
+        return _PREFIX + urlsafe_b64encode(packed_job + _check(packed_job)).decode().rstrip("=")
 
 
 def find_job(job_id: str) -> Job | None:
     """Return the job of an id that the demo issued; None for any other id."""
     try:
-        packed = urlsafe_b64decode(job_id.removeprefix(_PREFIX) + "==")
+        packed_job = urlsafe_b64decode(job_id.removeprefix(_PREFIX) + "==")
     except (Error, ValueError):
         return None
-    if len(packed) != _JOB.size + _CHECKSUM_BYTES or packed[_JOB.size :] != _check(packed[: _JOB.size]):
+    if len(packed_job) != _JOB_LAYOUT.size + _CHECKSUM_BYTES or packed_job[_JOB_LAYOUT.size :] != _check(
+        packed_job[: _JOB_LAYOUT.size]
+    ):
         return None
-    model, size, seconds, created_ms, nonce = _JOB.unpack(packed[: _JOB.size])
+    model, size, seconds, created_ms, nonce = _JOB_LAYOUT.unpack(packed_job[: _JOB_LAYOUT.size])
     job = Job(models.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
     return job if job.id == job_id else None
 
 
-def _check(packed: bytes) -> bytes:
-    return blake2b(packed, digest_size=_CHECKSUM_BYTES).digest()
+def _check(packed_job: bytes) -> bytes:
+    return blake2b(packed_job, digest_size=_CHECKSUM_BYTES).digest()
 
 
 class DemoVideos:
@@ -158,10 +160,10 @@ class DemoVideos:
                 f"The video is {status}, not completed.", param="video_id", code="invalid_state", status=409
             )
 
-    def _answer(self, job: Job, **more: str | None) -> web.Response:
-        response = build_reply({**describe(job, self._clock(), self._factor), **more})
+    def _answer(self, job: Job, **extra_fields: str | None) -> web.Response:
+        response = build_reply({**describe(job, self._clock(), self._factor), **extra_fields})
         left_s = max(job.created_ms / 1000 + find_duration(job, self._factor) - self._clock(), 0)
-        response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _SOONEST_MS), _LATEST_MS))
+        response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _MIN_POLL_MS), _MAX_POLL_MS))
         return response
 
 
@@ -173,8 +175,8 @@ def _parse_sample(*, portrait: bool) -> bytes:
 
 def find_duration(job: Job, factor: float) -> float:
     """Return the duration of a job, in seconds. ``factor``: 1 is the demo's usual pace."""
-    slow = _SLOWNESS if job.model == models.SLOW_VIDEO_MODEL else 1
-    return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slow
+    slowness = _SLOW_FACTOR if job.model == models.SLOW_VIDEO_MODEL else 1
+    return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slowness
 
 
 def describe(job: Job, now_s: float, factor: float) -> Json:
@@ -201,31 +203,31 @@ def describe(job: Job, now_s: float, factor: float) -> Json:
 
 
 def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
-    if share < _QUEUED:
+    if share < _QUEUED_SHARE:
         return "queued", 0, None
-    if model == models.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
+    if model == models.BLOCKED_VIDEO_MODEL and share >= _FILTER_SHARE:
         message = "Blocked by the demo's safety filter (this model always fails, for testing)."
-        return "failed", _find_progress(_JUDGED), {"code": "moderation_blocked", "message": message}
-    if model == models.FAILING_VIDEO_MODEL and share >= _BROKEN:
+        return "failed", _find_progress(_FILTER_SHARE), {"code": "moderation_blocked", "message": message}
+    if model == models.FAILING_VIDEO_MODEL and share >= _FAILURE_SHARE:
         message = "The demo failed half way: the model is there to try this out."
-        return "failed", _find_progress(_BROKEN), {"code": "video_generation_failed", "message": message}
+        return "failed", _find_progress(_FAILURE_SHARE), {"code": "video_generation_failed", "message": message}
     return ("completed", 100, None) if share >= 1 else ("in_progress", _find_progress(share), None)
 
 
 def _find_progress(share: float) -> int:
-    done = (share - _QUEUED) / (1 - _QUEUED)
-    bent: float = 1 - (1 - done) ** _BEND
-    return min(round(100 * bent), _NEARLY)
+    run_share = (share - _QUEUED_SHARE) / (1 - _QUEUED_SHARE)
+    curved_share: float = 1 - (1 - run_share) ** _PROGRESS_EXPONENT
+    return min(round(100 * curved_share), _MAX_RUNNING_PERCENT)
 
 
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
     """Respond with a file, or with the requested range of the file (RFC 9110, section 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
-    wanted = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
-    if wanted is None:
+    byte_range = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
+    if byte_range is None:
         return web.Response(body=data, content_type=media_type, headers=headers)
     try:
-        start, stop = wanted.find(len(data))
+        start, stop = byte_range.find(len(data))
     except RangeNotSatisfiable:
         headers[hdrs.CONTENT_RANGE] = f"bytes */{len(data)}"
         return web.Response(status=web.HTTPRequestRangeNotSatisfiable.status_code, headers=headers)

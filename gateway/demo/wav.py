@@ -20,12 +20,12 @@ MAX_SECONDS = 120
 
 _MAX_CHUNKS = 1_000
 _MAX_COMMENT = 65_536
-_RATES = range(1_000, 768_001)
+_SAMPLE_RATES = range(1_000, 768_001)
 _MAX_BLOCK = 256
-_COMMENT = b"ICMT"
-_SPEAKER = b"demo-speech"
+_COMMENT_CHUNK = b"ICMT"
+_SPEAKER_COMMENT = b"demo-speech"
 _WORD = re.compile(r"\S{1,24}")  # bounded, because some scripts have no spaces
-_LOWEST_HZ, _HIGHEST_HZ = 220, 660
+_MIN_HZ, _MAX_HZ = 220, 660
 _LOUDNESS = 6_000
 _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
 
@@ -55,15 +55,15 @@ def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []
-    end, left = 0, MAX_SECONDS * SAMPLE_RATE
-    for found in _WORD.finditer(text):
-        beep = round((_BEEP_S + _LETTER_S * len(found[0])) * SAMPLE_RATE / speed)
-        left -= beep + silence
-        if left < 0:
+    end, samples_left = 0, MAX_SECONDS * SAMPLE_RATE
+    for match in _WORD.finditer(text):
+        beep = round((_BEEP_S + _LETTER_S * len(match[0])) * SAMPLE_RATE / speed)
+        samples_left -= beep + silence
+        if samples_left < 0:
             break
         words.append(beep)
-        end = found.end()
-    tone_hz = _LOWEST_HZ + (_HIGHEST_HZ - _LOWEST_HZ) * pitch / 255
+        end = match.end()
+    tone_hz = _MIN_HZ + (_MAX_HZ - _MIN_HZ) * pitch / 255
     return Speech(tone_hz, tuple(words), silence, text[:end].strip())
 
 
@@ -77,7 +77,9 @@ class Recording:
 
 def build_head(samples: int, words: str) -> bytes:
     """Return the part of a WAV file before its samples, which have 16 bits in one channel."""
-    info = _build_chunk(b"ISFT", _SPEAKER + b"\0") + _build_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
+    info = _build_chunk(b"ISFT", _SPEAKER_COMMENT + b"\0") + _build_chunk(
+        _COMMENT_CHUNK, words.encode(errors="replace") + b"\0"
+    )
     layout = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)
     body = b"WAVE" + _build_chunk(b"fmt ", layout) + _build_chunk(b"LIST", b"INFO" + info)
     data = b"data" + struct.pack("<I", 2 * samples)
@@ -97,7 +99,7 @@ def find_recording(file: BinaryIO, size: int) -> Recording | None:
         if kind == b"data":
             if rate is None:
                 return None
-            words = info.get(_COMMENT) if info.get(b"ISFT") == _SPEAKER.decode() else None
+            words = info.get(_COMMENT_CHUNK) if info.get(b"ISFT") == _SPEAKER_COMMENT.decode() else None
             return Recording(min(length, size - begin) / rate, words)
         if kind == b"fmt ":
             rate = _parse_rate(file.read(min(length, 16)))
@@ -126,7 +128,7 @@ def _parse_rate(layout: bytes) -> int | None:
     if len(layout) < 16:  # noqa: PLR2004 - the shortest valid layout
         return None
     _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
-    sound = rate in _RATES and 1 <= block <= _MAX_BLOCK and channels and bytes_a_second == rate * block
+    sound = rate in _SAMPLE_RATES and 1 <= block <= _MAX_BLOCK and channels and bytes_a_second == rate * block
     return bytes_a_second if sound else None
 
 

@@ -22,11 +22,11 @@ from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
 MAX_PARTS = 10_000
-_ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+_ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
 _NAME_CHARS = 255
 _TYPE_CHARS = 127
 _MD5 = re.compile(r"[0-9a-fA-F]{32}\Z")
-_FORM = FieldTypes(integers=(_SECONDS,))
+_FORM_TYPES = FieldTypes(integers=(_SECONDS_FIELD,))
 
 
 @frozen
@@ -49,8 +49,10 @@ class CompletedUpload:
 def parse_file_form(form: ReceivedForm) -> NewFile:
     """Parse the form of a new file. Raises ``InvalidRequest``."""
     upload = find_file(form, "file")
-    body = parse_fields(form, _FORM)
-    expiry_fields = {name: body[key] for name, key in (("anchor", _ANCHOR), ("seconds", _SECONDS)) if key in body}
+    body = parse_fields(form, _FORM_TYPES)
+    expiry_fields = {
+        name: body[key] for name, key in (("anchor", _ANCHOR_FIELD), ("seconds", _SECONDS_FIELD)) if key in body
+    }
     return NewFile(upload.filename[-_NAME_CHARS:], _parse_purpose(body), parse_expires_after(expiry_fields or None))
 
 

@@ -15,12 +15,12 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import ChatPassthrough
 from gateway.formats.chat.openai.custom_tools import has_custom
-from gateway.formats.chat.translation import CLIENT_FORMATS, NATIVE, PROVIDER_FORMATS, TRANSLATED, ChatTranslation
+from gateway.formats.chat.translation import CLIENT_FORMATS, NATIVE, PROVIDER_FORMATS, TRANSLATED_WIRES, ChatTranslation
 from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_FORMATS
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import IMAGE_BACKEND_FORMAT, PassthroughFormat
 from gateway.formats.stream import StreamTransform
-from gateway.formats.translator import PLAIN_MODE, TOO_DEEP, ResponseIdentity, ResponseMode, Translator
+from gateway.formats.translator import PLAIN_MODE, TOO_DEEP_TEXT, ResponseIdentity, ResponseMode, Translator
 from gateway.formats.wire.request_body import AdaptedBody, Payload
 
 Body = dict[str, Any]
@@ -61,13 +61,13 @@ class _Passthrough:
         try:
             return self.direct_format.build_whole(raw, self.inference, secrets)
         except orjson.JSONEncodeError:
-            raise ProviderBadResponse(TOO_DEEP) from None
+            raise ProviderBadResponse(TOO_DEEP_TEXT) from None
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
             parsed = self.direct_format.read(raw, self.inference, self.identity, secrets)
         except orjson.JSONEncodeError:
-            raise ProviderBadResponse(TOO_DEEP) from None
+            raise ProviderBadResponse(TOO_DEEP_TEXT) from None
         if parsed[0] is not raw and self.inference.operation == "chat":
             self._note_repaired()
         return parsed
@@ -86,7 +86,7 @@ def make_translator(
         and ("tools" in inference.body or any(map(_GET_CALLS, inference.body["messages"])))
         and has_custom(inference.body)
     )
-    if chat_format or (wire in TRANSLATED and NATIVE.get(inference.operation, wire) != wire):
+    if chat_format or (wire in TRANSLATED_WIRES and NATIVE.get(inference.operation, wire) != wire):
         return ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], PROVIDER_FORMATS[wire])
     formats = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS)
     direct_format = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT

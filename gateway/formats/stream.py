@@ -47,9 +47,9 @@ MAX_CONTAINERS = 200_000
 MAX_VALUES = 6_000_000
 """Limits for an answer over ``LARGE_ANSWER_BYTES``: objects and arrays; commas, including those in strings. 64 MiB of
 empty objects would take gigabytes of memory. The largest embedding batches have a few million numbers."""
-_BLANK = b" \t\r\n\xef\xbb\xbf"
+_BLANK_BYTES = b" \t\r\n\xef\xbb\xbf"
 """Bytes allowed before a stream or a JSON answer: whitespace and the byte order mark."""
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_SSE_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 """Possible beginnings of an event stream line (WHATWG HTML, 9.2.6)."""
 
 
@@ -462,7 +462,7 @@ class TranslatingStream(StreamState):
 
 def strip_beginning(data: bytes) -> bytes:
     """Strip leading whitespace and the byte order mark from the first bytes of an answer."""
-    return data.lstrip(_BLANK)
+    return data.lstrip(_BLANK_BYTES)
 
 
 def is_json(head: bytes) -> bool:
@@ -472,7 +472,7 @@ def is_json(head: bytes) -> bool:
 
 def is_event_stream(head: bytes) -> bool:
     """Return whether an answer with this beginning is an event stream. The first piece may end within a field name."""
-    return head.startswith(_FIELDS) or any(field.startswith(head) for field in _FIELDS)
+    return head.startswith(_SSE_FIELDS) or any(field.startswith(head) for field in _SSE_FIELDS)
 
 
 def check_parts(raw: bytes) -> None:

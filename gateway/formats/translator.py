@@ -12,7 +12,7 @@ from gateway.formats.wire.request_body import Payload
 from gateway.frozen import frozen, quick_frozen
 
 EVENT_STREAM = "text/event-stream"
-TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
+TOO_DEEP_TEXT = "The provider's answer is nested too deeply to be passed on"
 """orjson reads JSON nested up to 1024 levels deep, but writes only up to 254 levels."""
 
 

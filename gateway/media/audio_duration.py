@@ -52,17 +52,17 @@ MAX_READ_BYTES = 256 * 1024
 """Maximum of bytes per read: no header is as long."""
 MAX_TAGS = 4
 """Maximum of tags before the audio of an MP3."""
-STRETCHES = 16
+MAX_SAMPLES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
 PLAIN_CEILING = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
 MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
-LOSSY = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
-SEEN_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
-UNSEEN_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
+LOSSY_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
+SAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
+UNSAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
 
 _SECOND_MS = 1_000
-_TAG_MARK = b"ID3"
+_TAG_START = b"ID3"
 _TAG_HEAD_BYTES = 10
 _TAG_HAS_FOOT = 16
 _MP4_MARK = b"ftyp"
@@ -95,28 +95,28 @@ async def _measure_file(file: Spooled, rng: RandomSource) -> audio.Length:
         return await _measure_ogg(file, head, rng)
     if head.startswith(audio.WEBM_HEAD):
         return await _measure_webm(file, head, rng)
-    header_s = await _measure_by_header(file, partial := _PartialFile(file.size, head))
+    header_s = await _measure_by_header(file, partial_file := _PartialFile(file.size, head))
     if head.startswith(frames.FLAC_MARK):
         sampled_s = None if header_s is None else await _sample(file, 0, frames.make_flac_finder(head), rng)
         return audio.estimate_length(header_s, sampled_s, file.size, PLAIN_CEILING)
-    if head.startswith(_TAG_MARK) or frames.is_mpeg(head):
+    if head.startswith(_TAG_START) or frames.is_mpeg(head):
         return await _measure_mp3(file, header_s, rng)
-    sampled_s = frames.count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
+    sampled_s = frames.count_mp4_seconds(partial_file.join()) if head[4:8] == _MP4_MARK else 0.0
     return _weigh_container(header_s, sampled_s, file.size)
 
 
 def _weigh_container(header_s: float | None, sampled_s: float, size: int) -> audio.Length:
     return (
-        audio.estimate_length(header_s, sampled_s, size, SEEN_CEILING)
+        audio.estimate_length(header_s, sampled_s, size, SAMPLED_CEILING)
         if sampled_s
-        else audio.estimate_length(header_s, None, size, UNSEEN_CEILING)
+        else audio.estimate_length(header_s, None, size, UNSAMPLED_CEILING)
     )
 
 
 async def _measure_ogg(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
     header_s = await _find_ogg_seconds(file, head)
     sampled_s = None if header_s is None else await _sample(file, 0, frames.make_ogg_finder(head), rng)
-    return audio.estimate_length(header_s, sampled_s, file.size, LOSSY)
+    return audio.estimate_length(header_s, sampled_s, file.size, LOSSY_CEILING)
 
 
 async def _measure_webm(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
@@ -139,7 +139,7 @@ async def _skip_tags(file: Spooled) -> int:
     start = 0
     for _ in range(MAX_TAGS):
         tag = await file.read(start, _TAG_HEAD_BYTES)
-        if not tag.startswith(_TAG_MARK) or len(tag) < _TAG_HEAD_BYTES:
+        if not tag.startswith(_TAG_START) or len(tag) < _TAG_HEAD_BYTES:
             break
         length = sum((byte & 127) << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
         start += _TAG_HEAD_BYTES * (2 if tag[5] & _TAG_HAS_FOOT else 1) + length
@@ -152,9 +152,9 @@ async def _sample(file: Spooled, start: int, find: frames.FindFrames, rng: Rando
     Each stretch lies in its own share of the file; a short file is searched completely.
     """
     size = max(file.size - start, 1)
-    share = max(size / STRETCHES, BLOCK_BYTES)
+    share = max(size / MAX_SAMPLES, BLOCK_BYTES)
     seconds = looked = 0.0
-    for number in range(STRETCHES):
+    for number in range(MAX_SAMPLES):
         position = int(number * share + rng() * (share - BLOCK_BYTES))
         block_size = min(BLOCK_BYTES, size - position)
         if block_size <= 0:
@@ -214,7 +214,7 @@ async def _find_last(
     return None
 
 
-async def _measure_by_header(file: Spooled, partial: "_PartialFile") -> float | None:
+async def _measure_by_header(file: Spooled, partial_file: "_PartialFile") -> float | None:
     """Return the seconds; None if the file states no length, or takes too long to parse.
 
     If the parser reads a block that is not loaded, the block is loaded and the parser starts again: it needs no thread.
@@ -222,18 +222,18 @@ async def _measure_by_header(file: Spooled, partial: "_PartialFile") -> float | 
     for _ in range(MAX_BLOCKS):
         # The reads are limited because a client's headers may lead in circles, and the event loop serves other
         # requests.
-        seconds = await asyncio.to_thread(_parse_length, partial)
-        number = partial.take_missing()
+        seconds = await asyncio.to_thread(_parse_length, partial_file)
+        number = partial_file.take_missing()
         if number is None:
             return seconds
-        partial.blocks[number] = await file.read(number * BLOCK_BYTES, BLOCK_BYTES)
+        partial_file.blocks[number] = await file.read(number * BLOCK_BYTES, BLOCK_BYTES)
     return None
 
 
-def _parse_length(partial: "_PartialFile") -> float | None:
-    partial.seek(0)
+def _parse_length(partial_file: "_PartialFile") -> float | None:
+    partial_file.seek(0)
     try:
-        return TinyTag.get(file_obj=cast("BinaryIO", partial), tags=False).duration
+        return TinyTag.get(file_obj=cast("BinaryIO", partial_file), tags=False).duration
     except (TinyTagException, _MissingBytesError):  # the parser converts all other errors to the first of these
         return None
 

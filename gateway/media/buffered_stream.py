@@ -8,7 +8,7 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.upstream.interface import PumpResult, Sink
 
-_NO_HEADERS: Mapping[str, str] = {}
+_EMPTY_HEADERS: Mapping[str, str] = {}
 
 
 class BufferedStream:
@@ -32,7 +32,7 @@ class BufferedStream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return _NO_HEADERS
+        return _EMPTY_HEADERS
 
     async def read(self, limit: int) -> bytes:
         pieces: list[bytes] = []

@@ -11,7 +11,7 @@ from gateway.media.client_files import ClientFiles
 from gateway.memory_budget import Loan
 from gateway.storage.media_reading import read_whole
 
-MENTION = b'"file_id"'
+FILE_ID_KEY = b'"file_id"'
 """A body without these bytes references no file."""
 
 

@@ -53,22 +53,22 @@ _MARK_RUNS = _find_runs(
 )
 """Combining marks that decorate a letter. Marks of other scripts (India's, Thai, kana) are vowels and voicing."""
 
-_ODD = (
+_UNUSUAL_CHARS = (
     "[^\\w\\s\\x00-\u02ff\u2000-\u20cf\u2100-\u2cee\u2cf2-\u2d7e\u2d80-\u2ddf\u2e00-\u3029\u3030-\u3098\u309b-\ua66e"
     "\U0001f000-\U0001faff]"
 )
 """All combining marks (categories Mn, Mc, Me) and a few rare signs among them."""
 _STRAY_MARKS = re.compile(
-    f"{_ODD}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_ODD})(?<!{_ODD}{_ODD}){_ODD}*"
+    f"{_UNUSUAL_CHARS}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_UNUSUAL_CHARS})(?<!{_UNUSUAL_CHARS}{_UNUSUAL_CHARS}){_UNUSUAL_CHARS}*"
 )
 """Marks on Latin, Greek or Cyrillic letters, which have no vowel marks, or without a letter."""
 
-_MAYBE_MARKS = re.compile(f"{_ODD}{_ODD}{{30,}}")
+_MARK_RUN_CANDIDATES = re.compile(f"{_UNUSUAL_CHARS}{_UNUSUAL_CHARS}{{30,}}")
 _EXCESS_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned character may be a mark
 _MAX_MARKS = 30
 """The most marks on one letter: UAX #15, "Stream-Safe Text Format"."""
 
-_RUN_ON = _find_runs(
+_UNSPACED_SCRIPTS = _find_runs(
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\u312f\u31a0-\u31ff\u3400-\u9fff"
     "\ua000-\ua4cf\ua9e0-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00016fe0-\U00018aff\U0001aff0-\U0001b2ff"
     "\U00020000-\U0003ffff"
@@ -87,16 +87,16 @@ _ENCLOSED = (
     "\u3358-\u337a\u3380-\u33ff\ufdfc"
 )
 """Other signs that consist of letters."""
-_MAYBE_SIGN = re.compile(f"[{_SUPERSCRIPTS}{_ENCLOSED}\U00010781-\U0001f190]")
-_SIGNS = re.compile(
+_SIGN_CANDIDATE = re.compile(f"[{_SUPERSCRIPTS}{_ENCLOSED}\U00010781-\U0001f190]")
+_SIGN_PATTERN = re.compile(
     f"[{_SUPERSCRIPTS}\U00010781-\U000107ba\U0001f100-\U0001f10c\U0001f16a-\U0001f16c]+"
     f"|[{_ENCLOSED}\U0001f12b-\U0001f14f\U0001f190]+"
 )
 
 _ASCII_WORDS = re.compile("([0-9a-z]+)")
-_WORDS = re.compile("(?:[LM].|N[dl])+")  # letters, marks and digits, in categories of two letters each
-_EDGE = "\0"  # edge of a word; never part of folded text
-_HALVES = "\n"  # separates the two readings of a prompt; never part of folded text
+_WORD_KINDS = re.compile("(?:[LM].|N[dl])+")  # letters, marks and digits, in categories of two letters each
+_WORD_EDGE = "\0"  # edge of a word; never part of folded text
+_READING_SEPARATOR = "\n"  # separates the two readings of a prompt; never part of folded text
 _IMAGE_HEAD = 128  # minimum of base64 characters; a shorter text is no image
 
 
@@ -126,8 +126,8 @@ class WordList:
         if self._anywhere is None or self._whole_words is None:
             return None
         readings = [text]
-        if not text.isascii() and _MAYBE_SIGN.search(text):
-            readings.append(_SIGNS.sub(r" \g<0> ", text))
+        if not text.isascii() and _SIGN_CANDIDATE.search(text):
+            readings.append(_SIGN_PATTERN.sub(r" \g<0> ", text))
         for reading in readings:
             both_readings = _read_twice(_replace_unseen(reading, ""))
             # The first search is a fast filter: its matches may be parts of longer words.
@@ -228,7 +228,7 @@ def _read_twice(text: str) -> str:
     """Return ``text`` in its compared form: without marks on letters, then also with them if there are any."""
     folded_text = _fold(text)
     unmarked_text = _strip_marks(folded_text)
-    return folded_text if unmarked_text == folded_text else f"{unmarked_text}{_HALVES}{folded_text}"
+    return folded_text if unmarked_text == folded_text else f"{unmarked_text}{_READING_SEPARATOR}{folded_text}"
 
 
 def _fold(text: str) -> str:
@@ -253,7 +253,7 @@ def _strip_marks(folded_text: str) -> str:
 def _limit_marks(text: str) -> str:
     """Limit the marks on a letter to those of stream-safe text: ``normalize`` needs seconds to sort thousands."""
     # Half-width voicing marks of kana: the two letters that become marks.
-    return _MAYBE_MARKS.sub(_cut_marks, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
+    return _MARK_RUN_CANDIDATES.sub(_cut_marks, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
 
 
 def _cut_marks(match: re.Match[str]) -> str:
@@ -270,21 +270,21 @@ def _drop_marks(match: re.Match[str]) -> str:
 
 def _mark_word(word: str) -> str:
     marked_word = _mark_edges(word)
-    return marked_word.removesuffix(_EDGE) if _HANGUL.match(word[-1]) else marked_word
+    return marked_word.removesuffix(_WORD_EDGE) if _HANGUL.match(word[-1]) else marked_word
 
 
 def _mark_edges(text: str) -> str:
-    """Return ``text`` with ``_EDGE`` before and after every word of a script written with spaces."""
+    """Return ``text`` with ``_WORD_EDGE`` before and after every word of a script written with spaces."""
     if text.isascii():
-        return _EDGE.join(_ASCII_WORDS.split(text))
-    kinds = "".join(map(category, _RUN_ON.sub(_blank, text)))
+        return _WORD_EDGE.join(_ASCII_WORDS.split(text))
+    kinds = "".join(map(category, _UNSPACED_SCRIPTS.sub(_blank, text)))
     parts: list[str] = []
     position = 0
-    for match in _WORDS.finditer(kinds):
+    for match in _WORD_KINDS.finditer(kinds):
         start, end = match.start() // 2, match.end() // 2
         parts += (text[position:start], text[start:end])
         position = end
-    return _EDGE.join([*parts, text[position:]])
+    return _WORD_EDGE.join([*parts, text[position:]])
 
 
 def _blank(match: re.Match[str]) -> str:

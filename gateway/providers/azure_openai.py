@@ -23,7 +23,7 @@ from gateway.providers import base
 from gateway.providers.openai import FIT_CHAT, FIT_RESPONSES, GPT_IMAGES, SORA, hash_long_user, may_think
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
-_PREVIEW = "?api-version=preview"
+_PREVIEW_QUERY = "?api-version=preview"
 """For endpoints that the v1 API has not released: audio (.../openai/reference-preview-latest)."""
 
 _CREDENTIALS = re.compile(
@@ -73,7 +73,7 @@ AZURE_OPENAI = base.Provider(
         attrs.evolve(base.RESPONSES, quirks=FIT_RESPONSES),
         base.COMPACT,
         *(
-            base.Endpoint(endpoint.wire, f"{endpoint.path}{_PREVIEW}")
+            base.Endpoint(endpoint.wire, f"{endpoint.path}{_PREVIEW_QUERY}")
             for endpoint in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)
         ),
         base.VIDEOS,

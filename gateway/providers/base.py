@@ -15,7 +15,7 @@ from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.domain.upload import Content
 from gateway.formats.wire.request_body import JSON
 from gateway.frozen import frozen
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 
 Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
@@ -151,7 +151,7 @@ class Provider:
     list_format: Literal["openai", "gemini"] = "openai"
     parse_model_id: Callable[[str], str] = keep_model_id
     capabilities: tuple[Capability, ...] = ()
-    priced_fields: frozenset[str] = EVERYWHERE
+    priced_fields: frozenset[str] = COMMON_FIELDS
     priced_variant: re.Pattern[str] | None = None
     substitutes: bool = False
     reports_cost: bool = False

@@ -11,7 +11,7 @@ provider "bedrock_converse".
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
-from gateway.providers.priced_fields import BETA, EVERYWHERE
+from gateway.providers.priced_fields import BETA, COMMON_FIELDS
 from gateway.providers.quirks import leave_out_billing_line
 
 _CLAUDE = "anthropic.*"
@@ -40,5 +40,5 @@ BEDROCK = Provider(
         Endpoint("openai_responses", RESPONSES.path, models=_OTHER_VENDORS),
     ),
     sign=_sign,
-    priced_fields=EVERYWHERE | {"speed", "inference_geo", BETA},
+    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA},
 )

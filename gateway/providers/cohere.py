@@ -9,7 +9,7 @@ charged per search, and reports no tokens: they are estimated.
 from gateway.providers.base import CHAT, EMBEDDINGS, RERANK, Endpoint, Provider
 from gateway.providers.quirks import drop, drop_empty, limit_as_max_tokens
 
-_COMPATIBLE = "/compatibility/v1"
+_COMPATIBLE_PATH = "/compatibility/v1"
 
 COHERE = Provider(
     slug="cohere",
@@ -19,7 +19,7 @@ COHERE = Provider(
     endpoints=(
         Endpoint(
             "openai_chat",
-            f"{_COMPATIBLE}{CHAT.path}",
+            f"{_COMPATIBLE_PATH}{CHAT.path}",
             quirks=(
                 limit_as_max_tokens,
                 drop("logit_bias", "store", "metadata", "prediction"),
@@ -28,7 +28,7 @@ COHERE = Provider(
             one_choice=True,
         ),
         Endpoint(
-            "openai_embeddings", f"{_COMPATIBLE}{EMBEDDINGS.path}", quirks=(drop("user"), drop_empty("dimensions"))
+            "openai_embeddings", f"{_COMPATIBLE_PATH}{EMBEDDINGS.path}", quirks=(drop("user"), drop_empty("dimensions"))
         ),
         Endpoint("rerank", f"/v2{RERANK.path}"),
     ),

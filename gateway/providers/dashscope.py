@@ -21,13 +21,13 @@ from gateway.domain.capability import Capability
 from gateway.formats.videos.dashscope import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 from gateway.providers.efforts import disable_when_forced, enable_thinking_false
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 
 _disable_when_forced = disable_when_forced(
     "enable_thinking", False, r"qwen3-((0\.6|1\.7|4|8|14|32|30b-a3|235b-a22)b)|qwen3\.[5-9]-.*"
 )
 """The models that think by default (.../deep-thinking)."""
-_PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
+_PRESET_SIZES = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
 
 
@@ -80,9 +80,9 @@ DASHSCOPE = Provider(
         _build_capability("wan2.6-image*", 4, max_sources=4),
         _build_capability("wan2.7-image*", 4, max_sources=9),
         _build_capability("wanx2.1-imageedit", 4, max_sources=1, sizes=()),
-        _build_capability("qwen-image", 1, sizes=_PRESETS),
-        _build_capability("qwen-image-plus*", 1, sizes=_PRESETS),
-        _build_capability("qwen-image-max*", 1, sizes=_PRESETS),
+        _build_capability("qwen-image", 1, sizes=_PRESET_SIZES),
+        _build_capability("qwen-image-plus*", 1, sizes=_PRESET_SIZES),
+        _build_capability("qwen-image-max*", 1, sizes=_PRESET_SIZES),
         _build_capability("qwen-image-2.0*", 6, max_sources=3),
         _build_capability("qwen-image-3.0*", 6, max_sources=3),
         _build_capability("qwen-image-edit", 1, max_sources=3, sizes=()),
@@ -91,5 +91,5 @@ DASHSCOPE = Provider(
         _build_capability("z-image*", 1),
         *_describe_videos(),
     ),
-    priced_fields=EVERYWHERE | {"enable_search", "enable_code_interpreter"},
+    priced_fields=COMMON_FIELDS | {"enable_search", "enable_code_interpreter"},
 )

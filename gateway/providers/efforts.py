@@ -10,11 +10,11 @@ from typing import Any
 from gateway.providers.base import Body, Quirk
 
 FIELD = "reasoning_effort"
-_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_MIDDLE = _ORDER.index("medium")
+_EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_MEDIUM_INDEX = _EFFORT_ORDER.index("medium")
 
-ORDINARY = ("low", "medium", "high")
-EFFORTS_WITH_NONE = ("none", *ORDINARY)
+ORDINARY_EFFORTS = ("low", "medium", "high")
+EFFORTS_WITH_NONE = ("none", *ORDINARY_EFFORTS)
 Words = tuple[tuple[str, tuple[str, ...]], ...]
 """Pairs of a model name pattern and the efforts that its models accept; the first match counts. No efforts: the model
 cannot reason."""
@@ -22,12 +22,12 @@ cannot reason."""
 OPENAI_WORDS: Words = (
     (r"(ft:)?(gpt-[34]|chatgpt-|o1-mini|o1-preview).*", ()),
     (r"gpt-[\d.]+-(chat|search|audio|realtime|image).*", ()),
-    (r"o\d.*", ORDINARY),
+    (r"o\d.*", ORDINARY_EFFORTS),
     (r"gpt-5-pro.*", ("high",)),
     (r"gpt-[\d.]+-pro.*", ("medium", "high", "xhigh")),
-    (r"gpt-5(\.1)?-codex(-mini)?(-\d.*)?", ORDINARY),
-    (r"gpt-5\.[1-5]-codex.*", (*ORDINARY, "xhigh")),
-    (r"gpt-5(-mini|-nano)?(-\d.*)?", ("minimal", *ORDINARY)),
+    (r"gpt-5(\.1)?-codex(-mini)?(-\d.*)?", ORDINARY_EFFORTS),
+    (r"gpt-5\.[1-5]-codex.*", (*ORDINARY_EFFORTS, "xhigh")),
+    (r"gpt-5(-mini|-nano)?(-\d.*)?", ("minimal", *ORDINARY_EFFORTS)),
     (r"gpt-5\.1(-.*)?", EFFORTS_WITH_NONE),
     (r"gpt-5\.[2-5](-.*)?", (*EFFORTS_WITH_NONE, "xhigh")),
     (r"gpt-(5\.\d+|[6-9]|\d\d)(\.\d+)?(-.*)?", (*EFFORTS_WITH_NONE, "xhigh", "max")),
@@ -82,7 +82,7 @@ def _compile_words(words: Words) -> Callable[[Any, str], Any]:
     def find(effort: Any, model: str) -> Any:
         name = model.rpartition("/")[2].lower()
         efforts = next((efforts for pattern, efforts in table if pattern.fullmatch(name)), None)
-        if efforts is None or effort in efforts or (efforts and effort not in _ORDER):
+        if efforts is None or effort in efforts or (efforts and effort not in _EFFORT_ORDER):
             return effort  # the vendor itself rejects an unknown value
         return _find_nearest(effort, efforts) if efforts else None
 
@@ -91,8 +91,11 @@ def _compile_words(words: Words) -> Callable[[Any, str], Any]:
 
 def _find_nearest(effort: str, efforts: Sequence[str]) -> str:
     """Return the effort in ``efforts`` nearest to ``effort``; on a tie, the one nearer to "medium"."""
-    position = _ORDER.index(effort)
-    return min(efforts, key=lambda word: (abs(_ORDER.index(word) - position), abs(_ORDER.index(word) - _MIDDLE)))
+    position = _EFFORT_ORDER.index(effort)
+    return min(
+        efforts,
+        key=lambda word: (abs(_EFFORT_ORDER.index(word) - position), abs(_EFFORT_ORDER.index(word) - _MEDIUM_INDEX)),
+    )
 
 
 def disable_thinking_by(field: str, value: Any) -> Quirk:

@@ -8,12 +8,17 @@ systems search and run code, which is billed (/docs/compound).
 import attrs
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY, Words, fit_effort, fit_reasoning
+from gateway.providers.efforts import ORDINARY_EFFORTS, Words, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
 
-_WORDS: Words = ((r".*qwen.*", ("none", "default")), (r".*gpt-oss.*", ORDINARY), (r"compound.*", ()), (r".*", ()))
+_WORDS: Words = (
+    (r".*qwen.*", ("none", "default")),
+    (r".*gpt-oss.*", ORDINARY_EFFORTS),
+    (r"compound.*", ()),
+    (r".*", ()),
+)
 """console.groq.com/docs/reasoning: other models reject the field."""
 
 GROQ = Provider(
@@ -40,5 +45,5 @@ GROQ = Provider(
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(request_timestamps,)),
         SPEECH,
     ),
-    priced_fields=EVERYWHERE | {"search_settings", "compound_custom"},
+    priced_fields=COMMON_FIELDS | {"search_settings", "compound_custom"},
 )

@@ -8,7 +8,7 @@ from gateway.providers.base import Body, Quirk
 
 MISTRAL_MODELS = re.compile(r"(.*/)?(open-)?(mistral|mixtral|ministral|magistral|devstral|codestral|pixtral|voxtral).*")
 _USER, _ASSISTANT = {"role": "user", "content": "."}, {"role": "assistant", "content": "Ok."}
-_SYSTEM = ("system", "developer")
+_SYSTEM_ROLES = ("system", "developer")
 
 
 def order_turns(body: Body, model: str) -> None:
@@ -27,7 +27,7 @@ def order_turns(body: Body, model: str) -> None:
     last_role, last = None, len(messages) - 1
     for number, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
-        becomes_user = role in _SYSTEM and (number == last or last_role in ("assistant", "tool"))
+        becomes_user = role in _SYSTEM_ROLES and (number == last or last_role in ("assistant", "tool"))
         role = "user" if becomes_user else role
         if role == "user" and last_role == "tool":
             ordered.append(_ASSISTANT)

@@ -7,14 +7,14 @@ models.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.videos.minimax import MODELS, TASKS
+from gateway.formats.videos.minimax import MODELS, TASKS_PATH
 from gateway.providers.base import Endpoint, Provider
 
 MINIMAX = Provider(
     slug="minimax",
     title="MiniMax",
     base_url="https://api.minimax.io",
-    endpoints=(Endpoint("minimax_videos", TASKS, models=tuple(MODELS)),),
+    endpoints=(Endpoint("minimax_videos", TASKS_PATH, models=tuple(MODELS)),),
     models_path=None,
     capabilities=tuple(
         Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=model.images, remixes=False)

@@ -11,7 +11,7 @@ import attrs
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Endpoint, Provider
 from gateway.providers.custom import ENDPOINTS, PRICED_FIELDS
 
-_GOOGLE = "/v1beta/models/{model}"
+_GOOGLE_PATH = "/v1beta/models/{model}"
 
 MODEL_GATEWAY = Provider(
     slug="model_gateway",
@@ -22,12 +22,12 @@ MODEL_GATEWAY = Provider(
         COUNT_TOKENS,
         Endpoint(
             "gemini_generate",
-            f"{_GOOGLE}:generateContent",
-            stream_path=f"{_GOOGLE}:streamGenerateContent?alt=sse",
+            f"{_GOOGLE_PATH}:generateContent",
+            stream_path=f"{_GOOGLE_PATH}:streamGenerateContent?alt=sse",
             rooted=True,
         ),
-        Endpoint("gemini_count_tokens", f"{_GOOGLE}:countTokens", rooted=True),
-        Endpoint("gemini_embeddings", f"{_GOOGLE}:batchEmbedContents", rooted=True),
+        Endpoint("gemini_count_tokens", f"{_GOOGLE_PATH}:countTokens", rooted=True),
+        Endpoint("gemini_embeddings", f"{_GOOGLE_PATH}:batchEmbedContents", rooted=True),
     ),
     priced_fields=PRICED_FIELDS,
     reports_cost=True,

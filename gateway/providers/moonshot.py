@@ -13,7 +13,7 @@ from gateway.providers.efforts import disable_when_forced, thinking_disabled
 from gateway.providers.message_order import limit_stops, think_before_calls
 from gateway.providers.quirks import developer_as_system, drop
 
-_THINKS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
+_THINKING_MODELS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
 _FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
 _disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"kimi-k(2\.[5-9]|[3-9]).*")
@@ -29,7 +29,7 @@ def _drop_fixed_sampling(body: Body, model: str) -> None:
 
 
 def _think_before_calls(body: Body, model: str) -> None:
-    if _THINKS.fullmatch(model):
+    if _THINKING_MODELS.fullmatch(model):
         think_before_calls(body, model)
 
 

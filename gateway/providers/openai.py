@@ -21,21 +21,21 @@ from gateway.providers.efforts import OPENAI_WORDS, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_completion_tokens
 
-_ALWAYS_THINKS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
-_MAY_THINK = re.compile(r"(o\d|gpt-([5-9]|[12]\d)(\.\d+)?)(-(?!chat|search|image|audio|realtime).*)?")
+_ALWAYS_THINKING_MODELS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
+_THINKING_MODELS = re.compile(r"(o\d|gpt-([5-9]|[12]\d)(\.\d+)?)(-(?!chat|search|image|audio|realtime).*)?")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias")
 
 
 def may_think(model: str) -> bool:
     """Return whether ``model`` is a reasoning model, judging by its name."""
-    return _MAY_THINK.fullmatch(model) is not None
+    return _THINKING_MODELS.fullmatch(model) is not None
 
 
 def drop_sampling(body: base.Body, model: str) -> None:
     """Drop the sampling parameters, which reasoning models reject while they reason."""
     effort = body.get("reasoning_effort")
     thinks = effort is not None and effort != "none" and may_think(model)
-    if thinks or _ALWAYS_THINKS.fullmatch(model):
+    if thinks or _ALWAYS_THINKING_MODELS.fullmatch(model):
         for field in _SAMPLING:
             body.pop(field, None)
 

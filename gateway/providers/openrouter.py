@@ -22,15 +22,15 @@ from gateway.domain.image import MAX_IMAGES
 from gateway.formats.images.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
-from gateway.providers.efforts import ORDINARY, fit_effort, reasoning_none
+from gateway.providers.efforts import ORDINARY_EFFORTS, fit_effort, reasoning_none
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.message_order import four_stops, order_turns
-from gateway.providers.priced_fields import EVERYWHERE, ROUTING
+from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
 _HASH_USER = hash_user(128, "user", "safety_identifier")
 """ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
-_EFFORTS = ("none", "minimal", *ORDINARY, "xhigh")
+_EFFORTS = ("none", "minimal", *ORDINARY_EFFORTS, "xhigh")
 _CHAT_IMAGE_MODELS = ("openai/gpt-5*-image*",)
 _MULTI_IMAGE_MODELS = ("openai/gpt-image-*",)
 """Models that accept more than one image per request. Most others reject such requests."""
@@ -93,7 +93,7 @@ OPENROUTER = base.Provider(
         *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _MULTI_IMAGE_MODELS),
         *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY),
     ),
-    priced_fields=EVERYWHERE | ROUTING | {"speed"},
+    priced_fields=COMMON_FIELDS | ROUTING | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),
     substitutes=True,
     reports_cost=True,

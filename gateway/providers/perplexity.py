@@ -9,7 +9,7 @@ another model that may answer.
 import attrs
 
 from gateway.providers.base import CHAT, Endpoint, Provider
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import DROP_FOREIGN
 
 PERPLEXITY = Provider(
@@ -18,5 +18,5 @@ PERPLEXITY = Provider(
     base_url="https://api.perplexity.ai/router/v1",
     env_key="PERPLEXITY_API_KEY",
     endpoints=(attrs.evolve(CHAT, quirks=(*DROP_FOREIGN,)), Endpoint("openai_responses", "/v1/responses", rooted=True)),
-    priced_fields=EVERYWHERE | {"preset", "models"},
+    priced_fields=COMMON_FIELDS | {"preset", "models"},
 )

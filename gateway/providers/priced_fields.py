@@ -18,7 +18,7 @@ from gateway.formats.wire.fields import PLAIN_NAMES, find_governed
 from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 
-EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
+COMMON_FIELDS = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
 """Priced fields of most vendors. ``tools`` represents the tools that the vendor executes and bills."""
 BETA = "anthropic-beta"
 """Represents the features that a client requests in Anthropic's header of this name."""
@@ -27,13 +27,13 @@ ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 .../plugins.
 """
 
-PRICED_FIELDS = EVERYWHERE | ROUTING | {
+PRICED_FIELDS = COMMON_FIELDS | ROUTING | {
     BETA, "billing_policy", "compound_custom", "enable_code_interpreter", "enable_search", "fallbacks", "inference_geo",
     "search_parameters", "search_settings", "speed", "web_search",
 }  # fmt: skip
 """All vendors' priced fields: a request without any of them needs no further check."""
 
-_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+_FREE_VALUES: Mapping[str, tuple[Any, ...]] = {
     "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
     "serviceTier": (None, "", "unspecified", "standard"),
     "web_search_options": (None,),  # an empty object requests a search
@@ -44,7 +44,7 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 }
 """Values equivalent to an absent field, which some client libraries send."""
 _EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})
-"""Values equivalent to an absent field, for every field without an entry in ``_HARMLESS``."""
+"""Values equivalent to an absent field, for every field without an entry in ``_FREE_VALUES``."""
 _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
@@ -62,18 +62,18 @@ _CLIENT_FIELDS = frozenset(
 Model Context Protocol), and of Gemini's tools that cost only their tokens (ai.google.dev/gemini-api/docs/pricing). Any
 other field may declare one of the vendor's own tools, as at Gemini and Zhipu.
 """
-_ABSENT = (None, False)
+_ABSENT_VALUES = (None, False)
 _EXTRA_BODY = "extrabody"
 """The folded name of ``extra_body``, which Python client libraries and LiteLLM's proxy merge into the body."""
-_IDENTITY = ("models", "fallbacks")
-_DATE = r"-\d{4}-?\d{2}-?\d{2}"
+_MODEL_FIELDS = ("models", "fallbacks")
+_DATE_PATTERN = r"-\d{4}-?\d{2}-?\d{2}"
 _HARMLESS_BETAS = re.compile(
     rf"(?:adaptive-thinking|advanced-tool-use|cache-diagnosis|claude-code|compact|computer-use|context-1m"
     rf"|context-management|dev-full-thinking|effort|extended-cache-ttl|fast-mode|fine-grained-tool-streaming|inline-tools"
     rf"|interleaved-thinking|max-tokens-3-5-sonnet|mcp-client|message-batches|mid-conversation-[a-z-]+"
     rf"|model-context-window-exceeded|oauth|output-\d+k|pdfs|prompt-caching(?:-scope)?|redact-thinking"
     rf"|structured-outputs|task-budgets|thinking-[a-z-]+|token-counting|token-efficient-tools|tool-examples"
-    rf"|tool-search-tool){_DATE}"
+    rf"|tool-search-tool){_DATE_PATTERN}"
 )
 """Anthropic's beta features that cost only tokens and store nothing at the provider that another client could read.
 
@@ -89,7 +89,7 @@ def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     for name in fields.intersection(body):
         if name == TOOLS:
             names += _list_hosted(body[TOOLS])
-        elif body[name] not in _HARMLESS.get(name, _EMPTY_VALUES):
+        elif body[name] not in _FREE_VALUES.get(name, _EMPTY_VALUES):
             names.append(name)
     return sorted(names)
 
@@ -134,7 +134,9 @@ def _list_hosted(tools: object, param: str = TOOLS) -> list[str]:
             names.append(f"{TOOLS}.{kind}")
             continue
         if not tool.keys() <= _CLIENT_FIELDS:
-            names += [f"{TOOLS}.{name}" for name in tool if name not in _CLIENT_FIELDS and tool[name] not in _ABSENT]
+            names += [
+                f"{TOOLS}.{name}" for name in tool if name not in _CLIENT_FIELDS and tool[name] not in _ABSENT_VALUES
+            ]
         if TOOLS in tool:
             names += _list_hosted(tool[TOOLS], f"{param}[{index}].{TOOLS}")
     return names
@@ -161,7 +163,7 @@ def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterat
 
     Raises ``InvalidRequest`` if a model is not a non-empty string, since access to it could not be checked.
     """
-    for field in _IDENTITY:
+    for field in _MODEL_FIELDS:
         value = body.get(field) if field in fields else None
         if not value:
             continue

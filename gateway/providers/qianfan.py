@@ -8,7 +8,7 @@ not supported: its documents disagree on the path.
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
 from gateway.providers.efforts import enable_thinking_false
 from gateway.providers.message_order import four_stops
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import developer_as_system
 
 QIANFAN = Provider(
@@ -20,5 +20,5 @@ QIANFAN = Provider(
         EMBEDDINGS,
     ),
     models_path=None,
-    priced_fields=EVERYWHERE | {"web_search"},
+    priced_fields=COMMON_FIELDS | {"web_search"},
 )

@@ -6,7 +6,7 @@ docs.dev.runwayml.com/api; for the models' fields see ``formats/videos/runway.py
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.videos.runway import BY_WORDS, MODELS
+from gateway.formats.videos.runway import MODELS, TEXT_TO_VIDEO_PATH
 from gateway.providers.base import Endpoint, Provider
 
 
@@ -21,7 +21,7 @@ RUNWAY = Provider(
     slug="runway",
     title="Runway",
     base_url="https://api.dev.runwayml.com/v1",
-    endpoints=(Endpoint("runway_videos", BY_WORDS),),
+    endpoints=(Endpoint("runway_videos", TEXT_TO_VIDEO_PATH),),
     models_path=None,
     capabilities=tuple(_list_capabilities()),
 )

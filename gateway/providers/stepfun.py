@@ -6,7 +6,7 @@ platform.stepfun.ai/docs/en/api-reference/chat/chat-completion-create, .../chat/
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY, fit_effort
+from gateway.providers.efforts import ORDINARY_EFFORTS, fit_effort
 from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
 
 STEPFUN = Provider(
@@ -16,7 +16,9 @@ STEPFUN = Provider(
     env_key="STEP_API_KEY",
     endpoints=(
         Endpoint(
-            "openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system, fit_effort((r".*", ORDINARY)))
+            "openai_chat",
+            CHAT.path,
+            quirks=(limit_as_max_tokens, developer_as_system, fit_effort((r".*", ORDINARY_EFFORTS))),
         ),
         MESSAGES,
         RESPONSES,

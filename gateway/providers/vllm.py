@@ -9,7 +9,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers import base
-from gateway.providers.efforts import ORDINARY, disable_template_thinking, fit_effort
+from gateway.providers.efforts import ORDINARY_EFFORTS, disable_template_thinking, fit_effort
 from gateway.providers.quirks import drop, request_timestamps
 
 VLLM = base.Provider(
@@ -18,7 +18,7 @@ VLLM = base.Provider(
     base_url="http://127.0.0.1:8000/v1",
     local_port=8000,
     endpoints=(
-        attrs.evolve(base.CHAT, quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY)))),
+        attrs.evolve(base.CHAT, quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY_EFFORTS)))),
         base.MESSAGES,
         base.COUNT_TOKENS,
         base.EMBEDDINGS,

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.formats.videos.volcengine import MODELS, TASKS
+from gateway.formats.videos.volcengine import MODELS, TASKS_PATH
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY, fit_effort, thinking_disabled
+from gateway.providers.efforts import ORDINARY_EFFORTS, fit_effort, thinking_disabled
 from gateway.providers.message_order import four_stops
 
 
@@ -27,9 +27,9 @@ VOLCENGINE = Provider(
     title="Volcengine Ark",
     base_url="https://ark.cn-beijing.volces.com/api/v3",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(thinking_disabled, fit_effort((r".*", ("minimal", *ORDINARY))), four_stops)),
+        attrs.evolve(CHAT, quirks=(thinking_disabled, fit_effort((r".*", ("minimal", *ORDINARY_EFFORTS))), four_stops)),
         EMBEDDINGS,
-        Endpoint("volcengine_videos", TASKS, models=("*seedance*",)),
+        Endpoint("volcengine_videos", TASKS_PATH, models=("*seedance*",)),
     ),
     models_path=None,
     capabilities=tuple(_list_capabilities()),

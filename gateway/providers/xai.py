@@ -16,11 +16,11 @@ from gateway.domain.image import MAX_IMAGES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.efforts import fit_effort
 from gateway.providers.message_order import four_stops
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import drop, drop_empty
 
 _NON_REASONING_MODELS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
-_HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
+_FIXED_EFFORT_MODELS = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
 
 _IMAGE_MODELS = ("grok-*image*",)
 
@@ -35,7 +35,7 @@ def _shape_for_reasoning(body: Body, model: str) -> None:
     if not _NON_REASONING_MODELS.fullmatch(model):
         _drop_penalties(body, model)
         _drop_idle_stop(body, model)
-    if _HAS_NO_EFFORT.fullmatch(model):
+    if _FIXED_EFFORT_MODELS.fullmatch(model):
         body.pop("reasoning_effort", None)
     _fit_effort(body, model)
 
@@ -55,6 +55,6 @@ XAI = Provider(
         Capability(name, sizes=(), max_n=MAX_IMAGES, response_formats=("url", "b64_json"), streams=False)
         for name in _IMAGE_MODELS
     ),
-    priced_fields=EVERYWHERE | {"search_parameters"},
+    priced_fields=COMMON_FIELDS | {"search_parameters"},
     reports_cost=True,
 )

@@ -33,7 +33,7 @@ from gateway.formats.wire.fields import has_unusual_names
 from gateway.formats.wire.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.log import MASKED
-from gateway.media.prompt_files import MENTION, put_files
+from gateway.media.prompt_files import FILE_ID_KEY, put_files
 from gateway.memory_budget import close_loan
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
@@ -308,12 +308,12 @@ async def parse_request(
     """Read a JSON body and parse it into an ``InferenceRequest``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
-    arrived = read_arrived_json(request, MENTION)
+    arrived = read_arrived_json(request, FILE_ID_KEY)
     if arrived is not None:  # the body came with the headers, so the caller needs no second check
         body, may_name_files = arrived
         ctx.read_at = time.monotonic()
     else:
-        body, size, may_name_files = await read_sized_json(request, _find_limit(request, ctx.operation), MENTION)
+        body, size, may_name_files = await read_sized_json(request, _find_limit(request, ctx.operation), FILE_ID_KEY)
         await active.note_body_read()
     if active.idempotency_key.is_named:
         await active.idempotency_key.note_body(body)

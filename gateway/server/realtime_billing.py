@@ -122,7 +122,7 @@ class RealtimeBilling:
                 refused = await self._begin(wire.find_response_id(event))
             case wire.RESPONSE_DONE:
                 refused = await self._end(wire.parse_response_end(event))
-            case wire.TRANSCRIBED:
+            case wire.TRANSCRIBED_EVENT:
                 refused = await self._charge_transcript(event)
             case wire.ERROR:
                 self._mark_refused(wire.find_cause(event))

@@ -74,5 +74,5 @@ def open_batches(
             base.live_config.find_batch_multiplier_ppm,
             clock,
         ),
-        left=None if node is None else lambda: node.notifications.publish("batch"),
+        on_left=None if node is None else lambda: node.notifications.publish("batch"),
     )

@@ -73,7 +73,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         storage.write_queue,
         keep_record=ended.append,
         clock=storage.deployment.find_job_clock(),
-        shared=credit is not None,
+        is_shared=credit is not None,
         wait_s=0.0 if credit is None else credit.keeper.wait_s,
     )
     check_leases = None if credit is None else credit.keeper.check

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from gateway.config.reload import build_channels, build_models, build_pricing, build_routes
-from gateway.demo.models import ALL as DEMO_MODELS
+from gateway.demo.models import MODEL_NAMES as DEMO_MODELS
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter

@@ -25,11 +25,11 @@ RETRY_RENEWAL_S = 10.0
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 256
 _TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, idle_s=30.0, total_s=30.0)
-_FORM = "application/x-www-form-urlencoded"
-_HEADERS = {"Content-Type": _FORM, "Accept": "application/json", "Accept-Encoding": "identity"}
-_OK, _UNAUTHORIZED = 200, 401
-_REFUSED = range(400, 500)
-_BUSY = frozenset({408, 429})
+_FORM_TYPE = "application/x-www-form-urlencoded"
+_HEADERS = {"Content-Type": _FORM_TYPE, "Accept": "application/json", "Accept-Encoding": "identity"}
+_OK_STATUS, _UNAUTHORIZED_STATUS = 200, 401
+_REFUSED_STATUSES = range(400, 500)
+_BUSY_STATUSES = frozenset({408, 429})
 _DEFAULT_LIFETIME_S = 600.0
 """Used if the server does not state how long a token is valid."""
 
@@ -80,7 +80,9 @@ class AuthorizedHttpClient:
         response = await self._client.send(
             attrs.evolve(http_request, headers={**http_request.headers, "Authorization": f"Bearer {token}"}, grant=None)
         )
-        if response.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches a new one
+        if (
+            response.status == _UNAUTHORIZED_STATUS and entry.token == token
+        ):  # revoked: the next request fetches a new one
             entry.expires_at = 0.0
         return response
 
@@ -93,22 +95,22 @@ class AuthorizedHttpClient:
         return entry
 
     async def _find_token(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> str:
-        now = self._clock()
-        valid = now < entry.expires_at - EXPIRE_BEFORE_S
-        due = now >= entry.expires_at - RENEW_BEFORE_S and (now >= entry.retry_at or not valid)
+        now_s = self._clock()
+        is_valid = now_s < entry.expires_at - EXPIRE_BEFORE_S
+        due = now_s >= entry.expires_at - RENEW_BEFORE_S and (now_s >= entry.retry_at or not is_valid)
         fetch = entry.fetch
         if due and (fetch is None or fetch.done()):
             fetch = entry.fetch = asyncio.create_task(self._renew(entry, grant, proxy))
             self._fetches.add(fetch)
             fetch.add_done_callback(self._fetches.discard)
-        if not valid and fetch is not None and (error := await asyncio.shield(fetch)) is not None:
+        if not is_valid and fetch is not None and (error := await asyncio.shield(fetch)) is not None:
             raise copy(error)  # several requests raise it, each with its own details
         return entry.token
 
     async def _renew(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> ProviderError | None:
         """Fetch a token for ``entry``. Return an error instead of raising it: perhaps no request still waits."""
-        began = self._clock()
-        entry.retry_at = began + RETRY_RENEWAL_S
+        started_s = self._clock()
+        entry.retry_at = started_s + RETRY_RENEWAL_S
         try:
             async with asyncio.timeout(_TIMEOUTS.total_s):
                 token, lifetime_s = await self._fetch(grant, proxy)
@@ -116,7 +118,7 @@ class AuthorizedHttpClient:
             return ProviderTimeout("The provider's sign-in service took too long to issue an access token")
         except ProviderError as error:
             return error
-        entry.token, entry.expires_at = token, began + lifetime_s
+        entry.token, entry.expires_at = token, started_s + lifetime_s
         return None
 
     async def _fetch(self, grant: TokenGrant, proxy: str | None) -> tuple[str, float]:
@@ -133,7 +135,7 @@ class AuthorizedHttpClient:
             raw = await response.read(MAX_ANSWER_BYTES)
         finally:
             response.close()
-        if response.status != _OK:
+        if response.status != _OK_STATUS:
             raise parse_refusal(response.status, raw, grant)
         return parse_token(raw)
 
@@ -158,9 +160,9 @@ def parse_refusal(status: int, raw: bytes, grant: TokenGrant) -> ProviderError:
     value = loads_or_none(raw)
     reason = ""
     if isinstance(value, dict):
-        named = value.get("error_description") or value.get("error")
-        reason = named.partition("\n")[0] if isinstance(named, str) else ""
+        error_text = value.get("error_description") or value.get("error")
+        reason = error_text.partition("\n")[0] if isinstance(error_text, str) else ""
     words = mask(reason, (grant.client_secret,)).strip() or NO_REASON
-    if status in _REFUSED and status not in _BUSY:
+    if status in _REFUSED_STATUSES and status not in _BUSY_STATUSES:
         return ProviderAuthError(f"The provider's sign-in service refused the channel's credentials: {words}")
     return ProviderBadResponse(f"The provider's sign-in service answered with status {status}: {words}")

@@ -28,19 +28,19 @@ from gateway.upstream.environment_proxy import EXPECTED_PROXY, PROXY_URLS, FindP
 from gateway.upstream.request_body import read_content
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
-ONE_WRITE_BYTES = 256 * 1024
+MAX_JOINT_BYTES = 256 * 1024
 """A larger body is sent in pieces, as fast as the provider reads. Sending stops if the provider refuses it."""
-_TURN = 32
-_TURN_BYTES = MAX_PUSH_BYTES // _TURN
-"""Size of one share. A piece uses one share for each ``_TURN_BYTES`` begun; ``_TURN`` shares are passed on per turn of
-the event loop."""
+_SHARES_A_TURN = 32
+_SHARE_BYTES = MAX_PUSH_BYTES // _SHARES_A_TURN
+"""Size of one share. A piece uses one share for each ``_SHARE_BYTES`` begun. ``_SHARES_A_TURN`` shares are passed on in
+one turn of the event loop."""
 MAX_ORIGINS = 512
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_METHOD = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
+_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f]")
+_METHOD_PATTERN = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
 """HEAD is excluded: its response has no body regardless of its headers, which the response parser does not handle."""
-_BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
+_BODILESS_METHODS = frozenset({"GET", "OPTIONS", "TRACE"})
 """Methods whose requests have no Content-Length if they have no body."""
-_OURS = frozenset({"content-length", "transfer-encoding"})
+_GATEWAY_HEADERS = frozenset({"content-length", "transfer-encoding"})
 
 
 class PooledHttpResponse:
@@ -68,10 +68,10 @@ class PooledHttpResponse:
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
-        whole = await interface.read_pushed(self, limit, framing.length)
-        if whole is None:
+        whole_body = await interface.read_pushed(self, limit, framing.length)
+        if whole_body is None:
             raise self._refuse_size(limit)
-        return whole
+        return whole_body
 
     async def pump(self, sink: interface.Sink) -> interface.PumpResult:
         connection = self._line or self._refuse_line()
@@ -80,8 +80,8 @@ class PooledHttpResponse:
         while True:
             connection.check()
             if piece := take(connection):
-                share = -(-len(piece) // _TURN_BYTES)
-                if turns and turns + share > _TURN:
+                share = -(-len(piece) // _SHARE_BYTES)
+                if turns and turns + share > _SHARES_A_TURN:
                     turns = 0
                     await asyncio.sleep(0)
                     (self._line or self._refuse_line()).check()
@@ -169,7 +169,7 @@ class RequestHeadBuilder:
         if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
             raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
         method, address = http_request.method, http_request.url
-        if _CONTROL.search(address) or not _METHOD.match(method):
+        if _CONTROL_CHARS.search(address) or not _METHOD_PATTERN.match(method):
             raise refuse()
         try:
             url = URL(address, encoded=http_request.exact)
@@ -181,14 +181,14 @@ class RequestHeadBuilder:
             raise refuse()
         start = _build_start(method, url, proxy if url.scheme == "http" else None)
         lines = _build_lines(start, url.host_port_subcomponent or host, http_request.headers)
-        return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS)
+        return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS_METHODS)
 
     def _find_origin(self, scheme: str, host: str, port: int, proxy: str | None) -> Origin:
         key = (scheme, host, port, proxy)
         origin = self._origins.get(key)
         if origin is None:
             if len(self._origins) >= MAX_ORIGINS:
-                self._origins = {each: origin for each, origin in self._origins.items() if origin.idle}
+                self._origins = {origin_key: origin for origin_key, origin in self._origins.items() if origin.idle}
             origin = self._origins[key] = Origin(*key)
         return origin
 
@@ -198,7 +198,7 @@ def _build_lines(start: str, host: str, headers: dict[str, str]) -> bytes:
     host_line = "" if "host" in names else f"Host: {host}\r\n"
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     ends = len(headers)
-    if names & _OURS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
+    if names & _GATEWAY_HEADERS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
         raise refuse()
     try:
         return f"{start}{host_line}{lines}".encode("latin-1")
@@ -240,22 +240,22 @@ class PooledHttpClient:
                 return await self.access_tokens.send(http_request)
             head = self._build_head(http_request)
         body = http_request.body
-        if isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+        if isinstance(body, bytes) and len(body) <= MAX_JOINT_BYTES:
             data, rest = head.build(len(body)) + body, None
         else:
             rest = Content((body,)) if isinstance(body, bytes) else body
             data = head.build(None if rest is None else rest.length)
-        written = self._loop.time()
-        deadline = written + http_request.timeouts.total_s
+        written_s = self._loop.time()
+        deadline = written_s + http_request.timeouts.total_s
         connection = None if http_request.once else self._pool.acquire(head.origin, deadline)
-        kept = connection is not None
+        is_kept = connection is not None
         while True:
             if connection is None:
                 connection = await self._open(head.origin, http_request.timeouts.connect_s, deadline)
             framing = connection.framing
             try:
                 connection.send_request(data)
-                written = written if rest is None else await _send_content(connection, rest)
+                written_s = written_s if rest is None else await _send_content(connection, rest)
                 if http_request.on_written is not None and connection.sent and not connection.gone:
                     http_request.on_written()
                 while not (framing.headed or connection.gone):
@@ -265,8 +265,8 @@ class PooledHttpClient:
             except BaseException:
                 connection.abort()
                 raise
-            _check_resendable(connection, http_request.method, kept=kept, since_s=self._loop.time() - written)
-            connection, kept = None, False
+            _check_resendable(connection, http_request.method, is_kept=is_kept, since_s=self._loop.time() - written_s)
+            connection, is_kept = None, False
 
     async def close(self) -> None:
         await self.access_tokens.stop()
@@ -293,7 +293,7 @@ class PooledHttpClient:
         return connection
 
 
-def _check_resendable(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
+def _check_resendable(connection: Connection, method: str, *, is_kept: bool, since_s: float) -> None:
     """Return if an unanswered idempotent request may be sent again immediately, because a reused connection broke.
 
     Else raise the error: ``StaleConnection`` if the provider cannot have processed the request, because the connection
@@ -301,14 +301,14 @@ def _check_resendable(connection: Connection, method: str, *, kept: bool, since_
     since the request was written.
     """
     connection.check()
-    broken = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
-    if not kept or connection.response_begun:
-        raise broken
+    error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
+    if not is_kept or connection.response_begun:
+        raise error
     if method in interface.IDEMPOTENT:
         return
     if connection.sent and since_s > interface.RESEND_WITHIN_S:
-        raise broken
-    raise interface.StaleConnection(broken.message, phase="headers") from broken.__cause__
+        raise error
+    raise interface.StaleConnection(error.message, phase="headers") from error.__cause__
 
 
 async def _send_content(connection: Connection, content: Content) -> float:

@@ -25,7 +25,7 @@ reused."""
 KEEPALIVE_S = 30.0
 """Idle connections are closed after this time."""
 _CLOSING_S = 5.0
-_REFUSED = 400
+_MIN_ERROR_STATUS = 400
 _BLANK_LINE = b"\n\n"
 _TURNS = 3
 
@@ -50,8 +50,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_divided", "_ending", "_held", "_loop", "_pool", "_sink", "_waiter", "backlog", "broken", "busy", "due_at",
-        "error", "framing", "gone", "idle", "peek", "response_begun", "sent", "sink_error", "transport",
+        "_divided", "_ending", "_is_paused", "_loop", "_pool", "_sink", "_waiter", "backlog", "broken", "busy",
+        "due_at", "error", "framing", "gone", "idle", "peek", "response_begun", "sent", "sink_error", "transport",
         "waiting_bytes", "write_paused",
     )  # fmt: skip
 
@@ -69,9 +69,9 @@ class Connection(asyncio.Protocol):
         self._sink: Sink | None = None
         self.peek: Peek = find_no_data
         self._waiter: asyncio.Future[None] | None = None
-        self._divided = self._held = self._ending = self.write_paused = self.gone = self.busy = self.response_begun = (
-            False
-        )
+        self._divided = self._is_paused = self._ending = self.write_paused = self.gone = self.busy = (
+            self.response_begun
+        ) = False
         self.sent = True
         self.error: ProviderError | None = None
         self.broken: ProviderError | None = None
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def refused(self) -> bool:
-        return self.framing.headed and self.framing.status >= _REFUSED
+        return self.framing.headed and self.framing.status >= _MIN_ERROR_STATUS
 
     def send_request(self, data: bytes) -> None:
         self.framing.begin()
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.error):
             self.busy = self._ending = False
-            if self._held:
+            if self._is_paused:
                 self._resume_reading()
             self._pool.keep_idle(self)
         else:
@@ -184,10 +184,10 @@ class Connection(asyncio.Protocol):
                 if payload is not None:
                     # The hot path: ``_push``, inlined to save a call.
                     try:
-                        enough = sink(payload, data)
+                        is_enough = sink(payload, data)
                     except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
-                        self.sink_error, enough = error, True
-                    if enough:
+                        self.sink_error, is_enough = error, True
+                    if is_enough:
                         self._sink = None
                         self._wake()
                     return
@@ -215,10 +215,10 @@ class Connection(asyncio.Protocol):
     def _push(self, sink: Sink, payload: bytes) -> None:
         """Pass the sink a payload without its chunked framing. The pumping coroutine raises the sink's exception."""
         try:
-            enough = sink(payload, None)
+            is_enough = sink(payload, None)
         except Exception as error:  # noqa: BLE001 - raised again by the pumping coroutine
-            self.sink_error, enough = error, True
-        if enough:
+            self.sink_error, is_enough = error, True
+        if is_enough:
             self._sink = None
             self._wake()
 
@@ -227,8 +227,8 @@ class Connection(asyncio.Protocol):
         self.response_begun = True
         payload = framing.feed(data)
         if framing.complete:
-            unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
-            if framing.excess or unsent or not framing.keep_alive:
+            has_unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
+            if framing.excess or has_unsent or not framing.keep_alive:
                 self._close()
         elif framing.broken is not None:
             self._break("The provider's answer is not valid HTTP", framing.broken)
@@ -252,9 +252,9 @@ class Connection(asyncio.Protocol):
             self.waiting_bytes += len(payload)
         else:
             self._queue_pieces(payload)
-        full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
-        if full and not (self._held or self.gone) and self.transport is not None:
-            self._held = True
+        is_full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
+        if is_full and not (self._is_paused or self.gone) and self.transport is not None:
+            self._is_paused = True
             self.transport.pause_reading()
 
     def _queue_pieces(self, payload: bytes) -> None:
@@ -262,8 +262,8 @@ class Connection(asyncio.Protocol):
         start = 0
         while len(payload) - start > MAX_PUSH_BYTES:
             end = start + MAX_PUSH_BYTES
-            cut = payload.rfind(_BLANK_LINE, start, end) + len(_BLANK_LINE)
-            self.backlog.append(payload[start : (end := cut if cut > start + 1 else end)])
+            piece_end = payload.rfind(_BLANK_LINE, start, end) + len(_BLANK_LINE)
+            self.backlog.append(payload[start : (end := piece_end if piece_end > start + 1 else end)])
             start = end
         self.backlog.append(payload[start:] if start else payload)
         self.waiting_bytes += len(payload)
@@ -276,8 +276,8 @@ class Connection(asyncio.Protocol):
             self.release()
 
     def _resume_reading(self) -> None:
-        if self._held and self.transport is not None and not self.gone:
-            self._held = False
+        if self._is_paused and self.transport is not None and not self.gone:
+            self._is_paused = False
             self.transport.resume_reading()
 
     def _break(self, message: str, cause: Exception | None) -> None:
@@ -351,9 +351,9 @@ class Pool:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._all: set[Connection] = set()
+        self._connections: set[Connection] = set()
         self._timer = DeadlineTimer()
-        self._emptied = asyncio.Event()
+        self._all_closed = asyncio.Event()
         self.closed = False
 
     def open(self, origin: Origin) -> Connection:
@@ -362,7 +362,7 @@ class Pool:
 
     def add(self, connection: Connection, deadline: float) -> None:
         """Add a connected connection. Its first request must end by ``deadline``."""
-        self._all.add(connection)
+        self._connections.add(connection)
         connection.due_at = deadline
         self._timer.enter(connection)
 
@@ -396,19 +396,19 @@ class Pool:
         self._timer.enter(connection)
 
     def forget(self, connection: Connection) -> None:
-        self._all.discard(connection)
+        self._connections.discard(connection)
         self._timer.leave(connection)
-        if not self._all:
-            self._emptied.set()
+        if not self._connections:
+            self._all_closed.set()
 
     async def close(self) -> None:
         self.closed = True
-        for connection in list(self._all):
+        for connection in list(self._connections):
             connection.abort()
-        self._emptied.clear()
-        if self._all:
+        self._all_closed.clear()
+        if self._connections:
             try:
                 async with asyncio.timeout(_CLOSING_S):
-                    await self._emptied.wait()
+                    await self._all_closed.wait()
             except TimeoutError:  # the event loop still holds them; our side is closed
                 pass

@@ -24,7 +24,7 @@ EYEBALLS_S = 0.25
 MAX_TUNNEL_BYTES = 16 * 1024
 """Maximum size of a proxy's answer to CONNECT."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([3-5][0-9][0-9])\b")
-_OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
+_TUNNEL_OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
 _PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))
 
 
@@ -101,12 +101,12 @@ class Connector:
         from python_socks.async_.asyncio import Proxy  # noqa: PLC0415
 
         user, password = (unquote(part or "") for part in (proxy.raw_user, proxy.raw_password))
-        way = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
+        socks_proxy = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
         host = origin.host
         if proxy.scheme == "socks5":  # the client resolves names; with socks5h the proxy does
             host = min(await self._names.find(host, origin.port))[4][0]  # IPv4 if there is an address
         try:
-            return await way.connect(host, origin.port, timeout=24 * 3600)  # the caller bounds it
+            return await socks_proxy.connect(host, origin.port, timeout=24 * 3600)  # the caller bounds it
         except ProxyConnectionError:
             raise
         except Exception as error:  # the library raises various exceptions for a proxy's answer
@@ -139,8 +139,8 @@ def _close_after_failure(sock: socket.socket, loop: asyncio.AbstractEventLoop) -
         sock.detach()
 
 
-def _make_proxy_refusal(received: bytes = b"") -> ProxyRefused:
-    status = _STATUS.match(received)
+def _make_proxy_refusal(data: bytes = b"") -> ProxyRefused:
+    status = _STATUS.match(data)
     return ProxyRefused("" if status is None else describe_status(int(status[1])))
 
 
@@ -148,19 +148,19 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
     """Request a tunnel from the proxy at ``sock`` (RFC 9110, 9.3.6). Raises ``ProviderBadResponse``, ``OSError``."""
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    place = f"{host}:{origin.port}"
+    authority = f"{host}:{origin.port}"
     authorization = build_proxy_authorization(origin.proxy or "")
-    requested = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
-    await loop.sock_sendall(sock, requested.encode("latin-1"))
-    received = b""
-    while b"\r\n\r\n" not in received:
+    request = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{authorization}\r\n"
+    await loop.sock_sendall(sock, request.encode("latin-1"))
+    data = b""
+    while b"\r\n\r\n" not in data:
         piece = await loop.sock_recv(sock, 4096)
-        received += piece
-        if not piece or len(received) > MAX_TUNNEL_BYTES:
-            raise _make_proxy_refusal(received)
+        data += piece
+        if not piece or len(data) > MAX_TUNNEL_BYTES:
+            raise _make_proxy_refusal(data)
     # The origin sends nothing before a request, so further bytes cannot come from it.
-    if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
-        raise _make_proxy_refusal(received)
+    if not _TUNNEL_OPENED.match(data) or not data.endswith(b"\r\n\r\n"):
+        raise _make_proxy_refusal(data)
 
 
 def refuse() -> ProviderBadResponse:

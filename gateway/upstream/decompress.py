@@ -7,9 +7,9 @@ from gateway.errors import ProviderBadResponse
 STEP_BYTES = 64 * 1024
 """Largest decoded piece: a small body may expand to any size."""
 MAX_MEMBERS = 100
-_GZIP, _ZLIB, _RAW = 31, 15, -15
-_INFLATED = frozenset({"gzip", "deflate"})
-_METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
+_GZIP, _ZLIB, _RAW_DEFLATE = 31, 15, -15
+_INFLATED_ENCODINGS = frozenset({"gzip", "deflate"})
+_DEFLATE_METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 
 
 class Decompressor:
@@ -18,34 +18,34 @@ class Decompressor:
     ``encoding``: ``gzip``, or ``deflate``, which is the zlib format in the standard and a raw stream from some servers.
     """
 
-    __slots__ = ("_decoder", "_encoding", "_left", "_members")
+    __slots__ = ("_decoder", "_encoding", "_members", "_pending_data")
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._decoder = None if encoding == "deflate" else zlib.decompressobj(_GZIP)
-        self._left = b""
+        self._pending_data = b""
         self._members = 1
 
     def feed(self, data: bytes) -> None:
         """Add received data, which must not be empty, once ``take`` has returned nothing. Raises ``zlib.error``."""
         if self._decoder is None:
-            self._decoder = zlib.decompressobj(_ZLIB if data[0] & 0xF == _METHOD else _RAW)
+            self._decoder = zlib.decompressobj(_ZLIB if data[0] & 0xF == _DEFLATE_METHOD else _RAW_DEFLATE)
         elif self._decoder.eof:
             self._decoder = self._open_next()
-        self._left = data
+        self._pending_data = data
 
     def read_piece(self) -> bytes:
         """Return the next decoded piece; empty if more data is needed first. Raises ``zlib.error``."""
         decoder = self._decoder
         while decoder is not None:
-            piece = decoder.decompress(self._left, STEP_BYTES)
-            self._left = decoder.unconsumed_tail
+            piece = decoder.decompress(self._pending_data, STEP_BYTES)
+            self._pending_data = decoder.unconsumed_tail
             if piece:
                 return piece
             if decoder.eof and decoder.unused_data:
-                self._left = decoder.unused_data
+                self._pending_data = decoder.unused_data
                 decoder = self._decoder = self._open_next()
-            elif decoder.eof or not self._left:
+            elif decoder.eof or not self._pending_data:
                 break
         return b""
 
@@ -65,6 +65,6 @@ def open_inflation(encoding: str | None) -> Decompressor | None:
     """Return a decoder for ``encoding``; None if it is empty. Raises ``ProviderBadResponse`` if unsupported."""
     if encoding == "":
         return None
-    if encoding not in _INFLATED:
+    if encoding not in _INFLATED_ENCODINGS:
         raise ProviderBadResponse("The provider's answer is encoded in a way that was not asked for", phase="headers")
     return Decompressor(encoding)

@@ -32,7 +32,7 @@ class DnsCache:
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._known: dict[_Key, tuple[float, Sequence[AddrInfoType]]] = {}
+        self._entries: dict[_Key, tuple[float, Sequence[AddrInfoType]]] = {}
         self._asking: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
 
     async def find(self, host: str, port: int) -> Sequence[AddrInfoType]:
@@ -41,8 +41,8 @@ class DnsCache:
             return infos
         key = (host, port)
         loop = asyncio.get_running_loop()
-        until, infos = self._known.get(key, (0.0, []))
-        if loop.time() < until:
+        until_s, infos = self._entries.get(key, (0.0, []))
+        if loop.time() < until_s:
             return infos
         task = self._asking.get(key)
         if task is None:
@@ -53,7 +53,7 @@ class DnsCache:
 
     def forget(self, host: str, port: int) -> None:
         """Drop the cached addresses of a name after a failed connection: the next one resolves the name again."""
-        self._known.pop((host, port), None)
+        self._entries.pop((host, port), None)
 
     async def close(self) -> None:
         tasks = list(self._asking.values())
@@ -68,9 +68,9 @@ class DnsCache:
             self._asking.pop(key, None)
         if not infos:
             raise OSError("The name has no address")
-        if len(self._known) >= MAX_NAMES:
-            self._known.clear()
-        self._known[key] = (asyncio.get_running_loop().time() + TTL_S, infos)
+        if len(self._entries) >= MAX_NAMES:
+            self._entries.clear()
+        self._entries[key] = (asyncio.get_running_loop().time() + TTL_S, infos)
         return infos
 
 

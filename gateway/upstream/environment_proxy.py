@@ -15,10 +15,10 @@ SOCKS = ("socks5://", "socks5h://")
 """With ``socks5`` the gateway resolves names, with ``socks5h`` the proxy does."""
 PROXY_URLS = ("http://", *SOCKS)
 EXPECTED_PROXY = "an http://, socks5:// or socks5h:// URL; the connection to a proxy cannot use TLS"
-_MOST_REMEMBERED = 1_024
+_MAX_REMEMBERED = 1_024
 _SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 _PORTS = {"http": 80, "https": 443}
-_BETWEEN = re.compile(r"[\s,]+")
+_SEPARATORS = re.compile(r"[\s,]+")
 """Separators of the entries of NO_PROXY: commas or blanks, as in curl."""
 
 
@@ -33,14 +33,14 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
     def read(name: str) -> str:
         return (environ.get(f"{name}_proxy") or environ.get(f"{name}_PROXY".upper()) or "").strip()
 
-    general = read("all")
-    proxies = {scheme: _add_scheme(read(scheme) or general) for scheme in ("http", "https")}
-    direct = read("no")
+    all_proxy = read("all")
+    proxies = {scheme: _add_scheme(read(scheme) or all_proxy) for scheme in ("http", "https")}
+    no_proxy = read("no")
 
-    @lru_cache(_MOST_REMEMBERED)
+    @lru_cache(_MAX_REMEMBERED)
     def look_up(scheme: str, host: str, port: int | None) -> str | None:
         proxy = proxies[scheme]
-        return None if proxy is None or _is_direct(host, port or _PORTS[scheme], direct) else proxy
+        return None if proxy is None or _is_direct(host, port or _PORTS[scheme], no_proxy) else proxy
 
     def find(proxy: str | None, url: str) -> str | None:
         if proxy is not None:
@@ -69,8 +69,8 @@ def _add_scheme(proxy: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_direct(host: str, port: int, direct: str) -> bool:
-    entries = [entry.lower() for entry in _BETWEEN.split(direct) if entry]
+def _is_direct(host: str, port: int, no_proxy: str) -> bool:
+    entries = [entry.lower() for entry in _SEPARATORS.split(no_proxy) if entry]
     if "*" in entries or any(_is_named(host, port, entry) for entry in entries):
         return True
     try:
@@ -83,7 +83,7 @@ def _is_direct(host: str, port: int, direct: str) -> bool:
 
 def _is_named(host: str, port: int, entry: str) -> bool:
     name = entry.lstrip("*").lstrip(".").replace("[", "").replace("]", "")
-    return any(place == name or place.endswith(f".{name}") for place in (host, f"{host}:{port}"))
+    return any(target == name or target.endswith(f".{name}") for target in (host, f"{host}:{port}"))
 
 
 def _parse_network(entry: str) -> IPv4Network | IPv6Network | None:

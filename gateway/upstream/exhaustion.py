@@ -6,7 +6,7 @@ import socket
 
 from gateway.errors import FailureScope, ProviderError
 
-_LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+_RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Errors for a lack of descriptors (of the process or machine), buffers, memory or local ports (connect(2),
 socket(2))."""
 _MAX_CAUSES = 8
@@ -30,10 +30,10 @@ def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
         if cause is None:
             return None
         if isinstance(cause, socket.gaierror):  # its error code does not name the resource
-            lacking = not _can_open_file()
+            lacks_files = not _can_open_file()
         else:
-            lacking = isinstance(cause, OSError) and cause.errno in _LACKING
-        if lacking:
+            lacks_files = isinstance(cause, OSError) and cause.errno in _RESOURCE_ERRORS
+        if lacks_files:
             failure = ResourcesExhausted()
             failure.__cause__ = error
             return failure

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 LARGE_BYTES = 256 * 1024
 """A connection that holds fewer bytes is not counted."""
-MOST_BYTES = 96 * 1024 * 1024
+MAX_TOTAL_BYTES = 96 * 1024 * 1024
 """Limit of all connections together. A frame needs up to five times its size while it is parsed and sent on.
 
 A single account may hold half: two of the largest frames, the current and the next. A second account then has room for
@@ -29,16 +29,16 @@ class FrameBudget:
     def __init__(self) -> None:
         self._accounts: Counter[int] = Counter()
 
-    def resize(self, account: int, added: int) -> bool:
-        """Change the count by ``added`` bytes. Return whether ``account`` may hold them.
+    def resize(self, account: int, added_bytes: int) -> bool:
+        """Change the count by ``added_bytes`` bytes. Return whether ``account`` may hold them.
 
         An account may hold at most as many bytes as remain free for the others, so a later account still finds room.
         """
-        self._accounts[account] += added
-        held = self._accounts[account]
-        if not held:
+        self._accounts[account] += added_bytes
+        account_bytes = self._accounts[account]
+        if not account_bytes:
             del self._accounts[account]
-        return held <= MOST_BYTES - self._accounts.total()
+        return account_bytes <= MAX_TOTAL_BYTES - self._accounts.total()
 
 
 BUDGET = FrameBudget()
@@ -55,9 +55,9 @@ class FrameMeter(asyncio.Protocol):
 
     def __init__(self, account: int) -> None:
         self._account = account
-        self._held = self._counted = self._passed = 0
+        self._held_bytes = self._counted_bytes = self._passed_frames = 0
         self._progress = (-1, 0.0)
-        self._refused = False
+        self._is_refused = False
         self._on_refusal: Callable[[], None] | None = None
 
     def attach(self, transport: asyncio.Transport | None) -> None:
@@ -72,44 +72,47 @@ class FrameMeter(asyncio.Protocol):
     def watch(self, on_refusal: Callable[[], None]) -> None:
         """Call ``on_refusal`` once the connection exceeds a limit, or immediately if it already has."""
         self._on_refusal = on_refusal
-        if self._refused:
+        if self._is_refused:
             on_refusal()
 
     def note_passed(self, size: int) -> None:
         """Subtract a frame of ``size`` bytes that was passed on. Bytes of the next frame may have arrived meanwhile."""
-        self._passed += 1
-        self._held = max(self._held - size - _HEADER_BYTES, 0)
-        if self._counted:
+        self._passed_frames += 1
+        self._held_bytes = max(self._held_bytes - size - _HEADER_BYTES, 0)
+        if self._counted_bytes:
             self._count()
 
-    def is_late(self, now: float) -> bool:
-        """Return whether a large frame has been in progress for ``FRAME_S``; ``now`` is the loop's time."""
-        passed, since = self._progress
-        if not self._counted or passed != self._passed:
-            self._progress = (self._passed, now)
+    def is_late(self, now_s: float) -> bool:
+        """Return whether a large frame has been in progress for ``FRAME_S``; ``now_s`` is the loop's time."""
+        earlier_frames, since_s = self._progress
+        if not self._counted_bytes or earlier_frames != self._passed_frames:
+            self._progress = (self._passed_frames, now_s)
             return False
-        return now - since > FRAME_S
+        return now_s - since_s > FRAME_S
 
     def close(self) -> None:
         """Stop counting: the session has ended. Data that still arrives is dropped."""
-        self._refused = True
-        self._held = 0
+        self._is_refused = True
+        self._held_bytes = 0
         self._count()
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._is_refused:
             return
-        self._held += len(data)
-        if self._held > LARGE_BYTES and not self._count():
-            self._refused = True
+        self._held_bytes += len(data)
+        if self._held_bytes > LARGE_BYTES and not self._count():
+            self._is_refused = True
             if self._on_refusal is not None:
                 self._on_refusal()
         else:
             self._inner.data_received(data)
 
     def _count(self) -> bool:
-        before, self._counted = self._counted, self._held if self._held > LARGE_BYTES else 0
-        return BUDGET.resize(self._account, self._counted - before)
+        earlier_bytes, self._counted_bytes = (
+            self._counted_bytes,
+            self._held_bytes if self._held_bytes > LARGE_BYTES else 0,
+        )
+        return BUDGET.resize(self._account, self._counted_bytes - earlier_bytes)
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()

@@ -115,7 +115,7 @@ class FileRequest:
     trusted_origin: str | None
     proxy: str | None = attrs.field(default=None, repr=False)
     signature: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
-    wanted: str | None = None
+    byte_range: str | None = None
     connect_s: float = 30.0
     idle_s: float = 60.0
 
@@ -149,21 +149,21 @@ class FetchedFile(Protocol):
     def close(self) -> None: ...
 
 
-async def read_pushed(response: HttpResponse, limit: int, announced: int | None) -> bytes | None:
-    """Return the whole body; None if the body or its ``announced`` length exceeds ``limit`` bytes."""
+async def read_pushed(response: HttpResponse, limit: int, content_length: int | None) -> bytes | None:
+    """Return the whole body; None if the body or its ``content_length`` length exceeds ``limit`` bytes."""
     pieces: list[bytes] = []
     size = 0
 
-    def keep(piece: bytes, _raw: bytes | None) -> bool:
+    def keep_piece(piece: bytes, _raw: bytes | None) -> bool:
         nonlocal size
         size += len(piece)
         pieces.append(piece)
         return size > limit or (size > LARGE_BYTES and not share.resize(size))
 
-    if (announced or 0) > limit:
+    if (content_length or 0) > limit:
         return None
     with READING.open_share() as share:
-        while await response.pump(keep) is PumpResult.PAUSED:
+        while await response.pump(keep_piece) is PumpResult.PAUSED:
             if size > limit:
                 return None
             await share.wait()

@@ -28,8 +28,8 @@ async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
 async def _read_file(piece: FilePiece) -> AsyncGenerator[bytes, None]:
     upload, step = piece.upload, BASE64_BYTES if piece.base64 else PIECE_BYTES
     for offset in range(0, upload.size, step):
-        expected = min(step, upload.size - offset)
-        data = await upload.spooled.read(offset, expected)
-        if len(data) != expected:
+        expected_size = min(step, upload.size - offset)
+        data = await upload.spooled.read(offset, expected_size)
+        if len(data) != expected_size:
             raise StoreUnavailable("The upload has been lost", retry_after_s=5)
         yield binascii.b2a_base64(data, newline=False) if piece.base64 else data

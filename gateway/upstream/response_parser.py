@@ -23,11 +23,11 @@ MAX_PUSH_BYTES = 64 * 1024
 _SMALL_HEAD_BYTES = 4 * MAX_FIELDS
 """No head of this size has too many fields: the smallest field is a one-byte name, a colon and CRLF."""
 _HEAD_END = b"\r\n\r\n"
-_FRAMING = re.compile(rb"\r\n(content-length|content-encoding|transfer-encoding):[ \t]*([^\r]*)")
+_FRAMING_HEADERS = re.compile(rb"\r\n(content-length|content-encoding|transfer-encoding):[ \t]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,8}\r\n")
-_INTERIM = 100
-_SWITCHING = 101
-_FINAL = 200
+_MIN_STATUS = 100
+_SWITCHING_STATUS = 101
+_MIN_FINAL_STATUS = 200
 _LF = 10
 
 
@@ -41,21 +41,21 @@ def _split(head: bytes) -> list[tuple[bytes, bytes]]:
 class Headers(Mapping[str, str]):
     """Header fields, case-insensitive; the first value if a name is repeated."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_lines",)
 
     def __init__(self, head: bytes) -> None:
-        self._raw: dict[bytes, bytes] = {}
+        self._lines: dict[bytes, bytes] = {}
         for name, value in _split(head):
-            self._raw.setdefault(name, value)
+            self._lines.setdefault(name, value)
 
     def __getitem__(self, name: str) -> str:
-        return self._raw[name.lower().encode("utf-8", "surrogatepass")].strip(b" \t").decode("latin-1")
+        return self._lines[name.lower().encode("utf-8", "surrogatepass")].strip(b" \t").decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._raw)
+        return (name.decode("latin-1") for name in self._lines)
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return len(self._lines)
 
 
 @lru_cache(4096)
@@ -112,8 +112,26 @@ class ResponseParser:
     """
 
     __slots__ = (
-        "_dry", "_edge", "_interim", "_left", "_parser", "_parts", "_seen", "_tail", "at_chunk", "broken", "chunked",
-        "complete", "encoding", "excess", "head", "headed", "keep_alive", "length", "on_body", "status",
+        "_dry_bytes",
+        "_edge",
+        "_head_start",
+        "_interim_count",
+        "_left_bytes",
+        "_parser",
+        "_parts",
+        "_tail",
+        "at_chunk",
+        "broken",
+        "chunked",
+        "complete",
+        "encoding",
+        "excess",
+        "head",
+        "headed",
+        "keep_alive",
+        "length",
+        "on_body",
+        "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -122,8 +140,8 @@ class ResponseParser:
         self._parser = HttpResponseParser(self)
         # Older servers pad their sizes; aiohttp is as lenient.
         self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
-        self._seen = self._tail = self.head = b""
-        self._left: int | None = None
+        self._head_start = self._tail = self.head = b""
+        self._left_bytes: int | None = None
         self.length: int | None = None
         self.encoding: str | None = ""
         self.broken: Exception | None = None
@@ -131,7 +149,7 @@ class ResponseParser:
         self.begin()
 
     def begin(self) -> None:
-        self._dry = self._interim = self.status = 0
+        self._dry_bytes = self._interim_count = self.status = 0
         self.headed = self.complete = self.keep_alive = False
 
     def release_parser(self) -> None:
@@ -150,14 +168,14 @@ class ResponseParser:
             self._fail(error)
         parts = self._parts
         if parts:
-            self._dry = 0
+            self._dry_bytes = 0
             payload = parts.pop()
             if parts:
                 payload = b"".join((*parts, payload))
                 parts.clear()
             return payload
-        self._dry += len(data)
-        if self._dry > MAX_HEAD_BYTES and self.broken is None and not self.complete:
+        self._dry_bytes += len(data)
+        if self._dry_bytes > MAX_HEAD_BYTES and self.broken is None and not self.complete:
             self.broken = HttpParserError("More than a head may be")
         return b""
 
@@ -175,37 +193,37 @@ class ResponseParser:
             self.broken = error.with_traceback(None)  # its frames reference this object
 
     def _take_head(self, data: bytes) -> bytes:
-        fed = len(self._seen)
-        seen = self._seen + data
-        head_end = seen.find(_HEAD_END, fed and max(0, fed - 3))
-        whole = head_end >= 0
+        earlier_size = len(self._head_start)
+        head_data = self._head_start + data
+        head_end = head_data.find(_HEAD_END, earlier_size and max(0, earlier_size - 3))
+        is_whole = head_end >= 0
         end = head_end + 4
-        self._parser.feed_data(seen[fed:end] if whole else data)
+        self._parser.feed_data(head_data[earlier_size:end] if is_whole else data)
         # llhttp must agree about the end of the head.
-        if whole != (self.status > 0):
+        if is_whole != (self.status > 0):
             raise HttpParserError("An empty line that ends no head, or none where one ended")
-        if not whole:
-            self._seen = seen
+        if not is_whole:
+            self._head_start = head_data
             return b""
-        self._seen = b""
-        self._read_head(seen[:end])
-        return seen[end:]
+        self._head_start = b""
+        self._read_head(head_data[:end])
+        return head_data[end:]
 
     def _read_head(self, head: bytes) -> None:
         if len(head) > _SMALL_HEAD_BYTES:
             _check_size(head)
-        if self.status < _FINAL:
+        if self.status < _MIN_FINAL_STATUS:
             self._skip_interim()
             return
-        self._left = self.length = None
+        self._left_bytes = self.length = None
         self.encoding = ""
         self.chunked = False
-        lower = head.lower()
-        for name, value in _FRAMING.findall(lower):
+        lower_head = head.lower()
+        for name, value in _FRAMING_HEADERS.findall(lower_head):
             if name == b"content-length":  # llhttp rejects a second one
-                self._left = self.length = int(value)
+                self._left_bytes = self.length = int(value)
             elif name == b"content-encoding":
-                self.encoding = _name_encoding(value) if lower.count(b"\r\ncontent-encoding:") == 1 else None
+                self.encoding = _name_encoding(value) if lower_head.count(b"\r\ncontent-encoding:") == 1 else None
             # Only trailing spaces are ignored, as by llhttp: a more lenient reader would see another body.
             elif value.rstrip(b" ") != b"chunked" or self.chunked:
                 raise HttpParserError("A transfer coding that was not asked for")
@@ -219,26 +237,26 @@ class ResponseParser:
         self.headed = True
 
     def _skip_interim(self) -> None:
-        self._interim += 1
-        if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
+        self._interim_count += 1
+        if self.status < _MIN_STATUS or self.status == _SWITCHING_STATUS or self._interim_count > MAX_INTERIM:
             raise HttpParserError("Too many interim responses, or a response without a request")
         self.status = 0
 
     def _take_body(self, data: bytes) -> None:
-        left = self._left
+        left_bytes = self._left_bytes
         if self.complete:
             self.excess = True
             return
-        if left is not None:
-            if len(data) > left:
+        if left_bytes is not None:
+            if len(data) > left_bytes:
                 self.excess = True
-                data = data[:left]
-            left = self._left = left - len(data)
+                data = data[:left_bytes]
+            left_bytes = self._left_bytes = left_bytes - len(data)
         self._parser.feed_data(data)
         if self.chunked:
             self._track_edge(data)
         # llhttp must agree about the end of the body.
-        elif self.complete != (left == 0):
+        elif self.complete != (left_bytes == 0):
             raise HttpParserError("An end that the head does not say, or none where it does")
 
     def _track_edge(self, data: bytes) -> None:
@@ -265,7 +283,7 @@ class ResponseParser:
         self._edge = True
 
     def on_message_complete(self) -> None:
-        if self.status >= _FINAL:
+        if self.status >= _MIN_FINAL_STATUS:
             self.complete = True
             self.at_chunk = False
             self.keep_alive = self._parser.should_keep_alive()

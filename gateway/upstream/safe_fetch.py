@@ -26,8 +26,8 @@ from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.interface import FetchedFile, FileRequest
 from gateway.upstream.safe_fetch_response import (
     FILE,
-    FOREIGN,
     HOOK,
+    LIBRARY_ERRORS,
     FetchErrorTexts,
     FetchProtocol,
     discard_body,
@@ -41,7 +41,7 @@ MAX_URL = 8_190
 """Maximum length in characters; aiohttp's limit for a header line, and thus for a redirect."""
 READ_BUFFER = 64 * 1024
 
-_FIRST_FREE_PORT = 1024
+_MIN_FREE_PORT = 1024
 _WEB_PORTS = frozenset({80, 443})
 _SERVICE_PORTS = frozenset(
     {
@@ -53,11 +53,11 @@ _SERVICE_PORTS = frozenset(
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-_MISLEADING = re.compile(r"[\x00-\x1f\x7f\\]")
-_WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
+_MISLEADING_CHARS = re.compile(r"[\x00-\x1f\x7f\\]")
+_PLAIN_HOST = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
 """The characters of a URL (RFC 3986)."""
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
-_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_NAMES = (
     "localhost", "localdomain", "local", "internal", "home.arpa", "lan", "home", "corp", "mail", "intranet", "private",
     "svc", "onion",
@@ -91,7 +91,7 @@ class SafeFetcher:
         self._allow = allow
         self._find_proxy = find_proxy
         self._judging = _open_session(resolver, self._make_socket)
-        self._trusting = _open_session(resolver, None)
+        self._trusting_session = _open_session(resolver, None)
 
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
@@ -111,7 +111,7 @@ class SafeFetcher:
                     return await read_whole(response, limit_bytes)
                 finally:
                     response.close()
-        except FOREIGN as error:
+        except LIBRARY_ERRORS as error:
             raise_translated(error, FILE)
 
     async def open(self, file_request: FileRequest) -> FetchedFile:
@@ -123,7 +123,7 @@ class SafeFetcher:
         try:
             async with asyncio.timeout(file_request.connect_s):
                 response = await self._follow(file_request)
-        except FOREIGN as error:
+        except LIBRARY_ERRORS as error:
             raise_translated(error, FILE, "headers")
         try:
             return open_file(response, file_request)
@@ -139,10 +139,10 @@ class SafeFetcher:
         """
         try:
             target = _read_url(url, words=HOOK)
-            self._check_url(target, HOOK, proxied=False)
+            self._check_url(target, HOOK, is_proxied=False)
             async with asyncio.timeout(timeout_s):
                 response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
-        except FOREIGN as error:
+        except LIBRARY_ERRORS as error:
             raise_translated(error, HOOK, "headers")
         try:
             await discard_body(response, timeout_s)
@@ -166,34 +166,34 @@ class SafeFetcher:
         """
         try:
             target = _read_url(url)
-            trusted = _is_origin(target, trusted_origin)
-            if not trusted:
-                self._check_url(target, FILE, proxied=False)
-            session = self._trusting if trusted else self._judging
+            is_trusted = _is_origin(target, trusted_origin)
+            if not is_trusted:
+                self._check_url(target, FILE, is_proxied=False)
+            session = self._trusting_session if is_trusted else self._judging
             async with asyncio.timeout(timeout_s):
                 response = await session.post(target, data=dict(form), headers=headers, allow_redirects=False)
                 try:
                     return await read_whole(response, limit_bytes)
                 finally:
                     response.close()
-        except FOREIGN as error:
+        except LIBRARY_ERRORS as error:
             raise_translated(error, FILE)
 
     async def close(self) -> None:
         """Close both sessions. Call once no fetch is running: aiohttp does not wake a task that waits for a body."""
         await self._judging.close()
-        await self._trusting.close()
+        await self._trusting_session.close()
 
     async def _follow(self, file_request: FileRequest) -> aiohttp.ClientResponse:
-        url, trusted = _read_url(file_request.url), True
+        url, is_trusted = _read_url(file_request.url), True
         for _ in range(1 + MAX_REDIRECTS):
             proxy = self._find_proxy(file_request.proxy, str(url))
             if proxy is not None and proxy.startswith("socks"):  # nor is the proxy bypassed
                 raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
-            trusted = trusted and _is_origin(url, file_request.trusted_origin)
-            if not trusted:
-                self._check_url(url, FILE, proxied=proxy is not None)
-            response = await self._get(url, attrs.evolve(file_request, proxy=proxy), trusted=trusted)
+            is_trusted = is_trusted and _is_origin(url, file_request.trusted_origin)
+            if not is_trusted:
+                self._check_url(url, FILE, is_proxied=proxy is not None)
+            response = await self._get(url, attrs.evolve(file_request, proxy=proxy), is_trusted=is_trusted)
             if response.status not in _REDIRECTS:
                 return response
             try:
@@ -202,19 +202,19 @@ class SafeFetcher:
                 response.close()
         raise ProviderBadResponse("The provider's link is redirected too often", phase="headers")
 
-    async def _get(self, url: URL, file_request: FileRequest, *, trusted: bool) -> aiohttp.ClientResponse:
-        session = self._trusting if trusted or file_request.proxy is not None else self._judging
-        headers = dict(file_request.signature) if trusted else {}
-        if file_request.wanted is not None:
-            headers["Range"] = file_request.wanted
+    async def _get(self, url: URL, file_request: FileRequest, *, is_trusted: bool) -> aiohttp.ClientResponse:
+        session = self._trusting_session if is_trusted or file_request.proxy is not None else self._judging
+        headers = dict(file_request.signature) if is_trusted else {}
+        if file_request.byte_range is not None:
+            headers["Range"] = file_request.byte_range
         return await session.get(url, headers=headers, proxy=file_request.proxy, allow_redirects=False)
 
-    def _check_url(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
+    def _check_url(self, url: URL, words: FetchErrorTexts, *, is_proxied: bool) -> None:
         """Raise ``EgressRefused`` if the text of the URL alone is enough to refuse it."""
         _, host, port = _find_origin(url)
-        if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
+        if port is None or (port not in _WEB_PORTS and (port < _MIN_FREE_PORT or port in _SERVICE_PORTS)):
             raise EgressRefused(words.forbidden, phase="connect")
-        is_welcome = may_be_public if proxied else _is_name
+        is_welcome = may_be_public if is_proxied else _is_name
         if not (self._may_connect(host) if is_literal(host) else is_welcome(host)):
             raise EgressRefused(words.forbidden, phase="connect")
 
@@ -223,8 +223,8 @@ class SafeFetcher:
 
     def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """Check an address and return a socket for it. Every connection to an address passes through here."""
-        family, kind, protocol, _, place = info
-        address = place[0]
+        family, kind, protocol, _, socket_address = info
+        address = socket_address[0]
         if not isinstance(address, str) or not self._may_connect(address):
             raise OSError(errno.EACCES, f"{address} is not public, and not allowed")
         return socket.socket(family, kind, protocol)
@@ -255,10 +255,10 @@ def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE)
     A well-formed URL is kept unchanged: signed links to object stores are signed as written, and yarl's own quoting
     (``%2F`` in a query becomes ``/``) breaks some of the signatures.
     """
-    if not text or len(text) > MAX_URL or _MISLEADING.search(text):
+    if not text or len(text) > MAX_URL or _MISLEADING_CHARS.search(text):
         raise EgressRefused(words.malformed, phase="connect")
     try:
-        url = URL(text, encoded=_WELL_WRITTEN.fullmatch(text) is not None)
+        url = URL(text, encoded=_PLAIN_HOST.fullmatch(text) is not None)
         if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
             url = base.join(url)
         if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
@@ -272,8 +272,8 @@ def _is_origin(url: URL, trusted_origin: str | None) -> bool:
     if trusted_origin is None:
         return False
     try:
-        trusted = URL(trusted_origin)
-        return bool(trusted.raw_host) and _find_origin(trusted) == _find_origin(url)
+        trusted_url = URL(trusted_origin)
+        return bool(trusted_url.raw_host) and _find_origin(trusted_url) == _find_origin(url)
     except ValueError:
         return False
 
@@ -298,14 +298,12 @@ def _is_name(host: str) -> bool:
     of C libraries: ``0x7f.1``, ``127.1``, ``2130706433``.
     """
     name = host.removesuffix(".")
-    return _NAME.fullmatch(name) is not None and _NUMERIC.fullmatch(name.rpartition(".")[2]) is None
+    return _HOST_NAME.fullmatch(name) is not None and _NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]) is None
 
 
 def may_be_public(name: str) -> bool:
     """Return whether a name may belong to a public server. Without a dot it may not: resolvers complete it."""
     dotted = f".{name.removesuffix('.')}"
     return (
-        dotted.count(".") > 1
-        and _is_name(name)
-        and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
+        dotted.count(".") > 1 and _is_name(name) and not any(dotted.endswith(f".{suffix}") for suffix in _PRIVATE_NAMES)
     )

@@ -17,15 +17,15 @@ from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import FileRefused, FileRequest
 
 PIECE = 64 * 1024
-MAX_HEARD = 4 * 1024
+MAX_DISCARDED_BYTES = 4 * 1024
 """Bytes of a webhook's answer that are read and discarded: some receivers only finish after sending their answer."""
 HEARING_S = 1.0
 
-_OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
-_GONE = frozenset({404, 410})
-_PLAIN = frozenset({"", "identity"})
-_DECODED = frozenset({"", "identity", "gzip", "deflate"})
-FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
+_OK_STATUS, _PARTIAL_STATUS, _UNSATISFIABLE_STATUS = 200, 206, 416
+_GONE_STATUSES = frozenset({404, 410})
+_PLAIN_ENCODINGS = frozenset({"", "identity"})
+_DECODED_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+LIBRARY_ERRORS = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
 """Exceptions that aiohttp lets through. uvloop raises ``RuntimeError`` for some sockets, and so does a closed
 session."""
 
@@ -100,7 +100,7 @@ class SafeFetchResponse:
         try:
             async with asyncio.timeout(self._idle_s):
                 return await self._response.content.read(PIECE)
-        except FOREIGN as error:
+        except LIBRARY_ERRORS as error:
             self.close()
             raise_translated(error, FILE)
 
@@ -115,19 +115,21 @@ def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> Sa
     if it could be decoded: ranges and lengths would be wrong.
     """
     status = response.status
-    if status in _GONE:
+    if status in _GONE_STATUSES:
         raise ProviderContentGone("The provider says that the file is not there, or no more", phase="headers")
-    if status != _OK and (file_request.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
+    if status != _OK_STATUS and (
+        file_request.byte_range is None or status not in {_PARTIAL_STATUS, _UNSATISFIABLE_STATUS}
+    ):
         raise FileRefused(status)
-    _check_encoding(response, _PLAIN)
+    _check_encoding(response, _PLAIN_ENCODINGS)
     return SafeFetchResponse(response, file_request.idle_s)
 
 
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """Return the body of a successful answer, at most ``limit_bytes``. For a compressed body, decoded bytes count."""
-    if response.status != _OK:
+    if response.status != _OK_STATUS:
         raise FileRefused(response.status)
-    _check_encoding(response, _DECODED)
+    _check_encoding(response, _DECODED_ENCODINGS)
     if (response.content_length or 0) > limit_bytes:
         raise ProviderBadResponse(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
     pieces: list[bytes] = []
@@ -142,17 +144,17 @@ async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 
 async def discard_body(response: aiohttp.ClientResponse, timeout_s: float) -> None:
     """Read the body of a webhook's answer, up to a limit, and discard it. Errors are ignored."""
-    left = MAX_HEARD
-    with contextlib.suppress(*FOREIGN):
+    room = MAX_DISCARDED_BYTES
+    with contextlib.suppress(*LIBRARY_ERRORS):
         async with asyncio.timeout(min(timeout_s, HEARING_S)):
-            while left > 0 and (piece := await response.content.read(left)):
-                left -= len(piece)
+            while room > 0 and (piece := await response.content.read(room)):
+                room -= len(piece)
 
 
 def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
     """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
-    if (exhausted := find_exhaustion(error)) is not None:
-        raise exhausted
+    if (resource_error := find_exhaustion(error)) is not None:
+        raise resource_error
     if isinstance(error, TimeoutError):
         raise ProviderTimeout(words.slow, phase=phase) from error
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
@@ -168,7 +170,7 @@ def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "bod
     raise ProviderBadResponse(words.broken, phase=phase) from error
 
 
-def _check_encoding(response: aiohttp.ClientResponse, known: frozenset[str]) -> None:
+def _check_encoding(response: aiohttp.ClientResponse, known_encodings: frozenset[str]) -> None:
     encodings = response.headers.getall("Content-Encoding", [])
-    if len(encodings) > 1 or "".join(encodings).strip().lower() not in known:
+    if len(encodings) > 1 or "".join(encodings).strip().lower() not in known_encodings:
         raise ProviderBadResponse("The provider's file is encoded in a way that was not asked for", phase="headers")

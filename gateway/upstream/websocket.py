@@ -24,8 +24,8 @@ MAX_FRAME_BYTES = 21 * 1024 * 1024
 CLOSE_S = 2.0
 """How long the other end may take to answer a close frame."""
 _MAX_ERROR_BYTES = 64 * 1024
-_SWITCHED = 101
-_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+_SWITCHED_STATUS = 101
+_LIBRARY_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 
 ProviderSocket = aiohttp.ClientWebSocketResponse[bool]
 
@@ -79,7 +79,7 @@ class WebSocketClient:
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 decode_text=False,
             )
-        except _FOREIGN as error:
+        except _LIBRARY_ERRORS as error:
             _raise_translated(error)
         finally:
             session.detach()  # the WebSocket keeps the connection
@@ -97,7 +97,7 @@ async def _check_handshake(
     aiohttp itself would discard the body of an error, or follow a redirect.
     """
     response = await send(request)
-    if response.status != _SWITCHED:
+    if response.status != _SWITCHED_STATUS:
         body = await response.content.read(_MAX_ERROR_BYTES)
         response.close()
         raise HandshakeRefused(response.status, response.headers, body)
@@ -108,8 +108,8 @@ async def _check_handshake(
 
 def _raise_translated(error: Exception) -> NoReturn:
     """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
-    if (exhausted := find_exhaustion(error)) is not None:
-        raise exhausted
+    if (resource_error := find_exhaustion(error)) is not None:
+        raise resource_error
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         raise ProviderTimeout("Connecting to the provider took too long", phase="connect") from error
     if isinstance(error, TimeoutError):

@@ -25,9 +25,9 @@ MAX_VIDEO_BYTES = 8 * 1024**3
 MAX_FETCH_S = 3_600.0
 PACE_S = 30.0
 _VIDEO = "video/"
-_NO_VARIANT = frozenset({400, 405, 406, 415, 422, 501})
+_NO_VARIANT_STATUSES = frozenset({400, 405, 406, 415, 422, 501})
 """Statuses with which servers answer if they do not have a variant."""
-LEAST_RATE = 32 * 1024
+MIN_RATE = 32 * 1024
 """Bytes per second that a download must reach on average over ``PACE_S``."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -49,7 +49,7 @@ class VideoContent:
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")
         try:
-            media = await self._keep(file)
+            media = await self._store_file(file)
         except UnknownMedia:
             raise ProviderBadResponse("What the provider gave for the video is none", phase="body") from None
         finally:
@@ -59,9 +59,9 @@ class VideoContent:
             raise ProviderBadResponse("What the provider gave for the video is none", phase="body")
         return media
 
-    async def _keep(self, file: FetchedFile) -> AnyMedia:
+    async def _store_file(self, file: FetchedFile) -> AnyMedia:
         draft = self._store.open_draft()
-        kept, rate = False, _DownloadRate(asyncio.get_running_loop().time)
+        is_stored, rate = False, _DownloadRate(asyncio.get_running_loop().time)
         try:
             _check_size(file.length or 0)
             async with asyncio.timeout(MAX_FETCH_S):
@@ -71,11 +71,11 @@ class VideoContent:
             if file.length is not None and rate.size != file.length:
                 raise ProviderBadResponse("The provider's video is incomplete", phase="body")
             media = await draft.keep()
-            kept = True
+            is_stored = True
         except TimeoutError:
             raise ProviderTimeout("The provider's video took too long to arrive", phase="body") from None
         finally:
-            if not kept:
+            if not is_stored:
                 draft.discard()
         return media
 
@@ -84,7 +84,7 @@ class VideoContent:
             return None
         return await self._store.find(job.media_id)
 
-    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
+    async def open(self, job: VideoJob, variant: Variant, byte_range: str | None) -> FetchedFile:
         """Open the provider's file of a completed job, and read its headers.
 
         Raises ``NotFound`` if the file is gone, ``InvalidRequest`` if there is no such variant, ``ProviderError``.
@@ -92,17 +92,19 @@ class VideoContent:
         access = self._provider_api.find_access(job)
         if access is None:
             raise make_gone()
-        none = f"There is no {variant} of this video"
+        missing_text = f"There is no {variant} of this video"
         try:
-            file = await self._provider_api.open_with_retry(access, job, variant, wanted)
+            file = await self._provider_api.open_with_retry(access, job, variant, byte_range)
         except ProviderContentGone:
-            raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
-        except FileRefused as refused:
-            if variant == "video" or refused.answer_status not in _NO_VARIANT:
+            raise (
+                make_gone() if variant == "video" else NotFound(missing_text, param="variant", should_retry=False)
+            ) from None
+        except FileRefused as error:
+            if variant == "video" or error.answer_status not in _NO_VARIANT_STATUSES:
                 raise
             file = None
         if file is None:
-            raise InvalidRequest(none, param="variant")
+            raise InvalidRequest(missing_text, param="variant")
         return file
 
     async def remove(self, media_id: str) -> None:
@@ -124,7 +126,7 @@ class _DownloadRate:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since_s = clock()
-        self._before = 0
+        self._earlier_size = 0
         self.size = 0
 
     def add(self, count: int) -> None:
@@ -133,9 +135,9 @@ class _DownloadRate:
         _check_size(self.size)
         passed_s = self._clock() - self._since_s
         if passed_s >= PACE_S:
-            if self.size - self._before < LEAST_RATE * passed_s:
+            if self.size - self._earlier_size < MIN_RATE * passed_s:
                 raise ProviderTimeout("The provider's video arrives too slowly", phase="body")
-            self._since_s, self._before = self._clock(), self.size
+            self._since_s, self._earlier_size = self._clock(), self.size
 
 
 def make_gone() -> NotFound:

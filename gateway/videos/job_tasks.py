@@ -69,8 +69,8 @@ class JobTasks:
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
         """Repeat ``work`` on a job until the store accepts it; return None if that takes longer than ``INSIST_S``."""
-        done, _ = await asyncio.wait({task := self.start(self._retry(video_id, work))}, timeout=INSIST_S)
-        return task.result() if done else None
+        finished, _ = await asyncio.wait({task := self.start(self._retry(video_id, work))}, timeout=INSIST_S)
+        return task.result() if finished else None
 
     async def _retry(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
         with self.mark_active(video_id):

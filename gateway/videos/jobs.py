@@ -70,10 +70,10 @@ class VideoJobs:
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
         """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``."""
-        moved = await self.store.advance(changes)
-        for (before, after), done in zip(changes, moved, strict=True):
-            if done and (before.state, before.progress) != (after.state, after.progress):
-                self.events.publish(JobChanged(after.id))
+        outcomes = await self.store.advance(changes)
+        for (old, new), is_stored in zip(changes, outcomes, strict=True):
+            if is_stored and (old.state, old.progress) != (new.state, new.progress):
+                self.events.publish(JobChanged(new.id))
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""

@@ -60,7 +60,7 @@ class VideoPoller:
         self._polls = polls
         self._owns = owns
         self._share: frozenset[str] | None = None
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._working: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._results: list[tuple[VideoJob, VideoJob]] = []
@@ -68,7 +68,7 @@ class VideoPoller:
         self._crowded = False
         self._idle = idle
         for kind in (JobStarted, ShareChanged):
-            events.subscribe(kind, lambda _: self._woken.set())
+            events.subscribe(kind, lambda _: self._wake_event.set())
         events.subscribe(JobCancelled, self._drop)
 
     def _drop(self, event: JobCancelled) -> None:
@@ -83,7 +83,7 @@ class VideoPoller:
             if self._idle:
                 await self._wait(IDLE_S)
             while True:
-                self._woken.clear()  # before the turn: a job may become due after the turn's claim
+                self._wake_event.clear()  # before the turn: a job may become due after the turn's claim
                 try:
                     wait_s = await self._run_once()
                 except StoreUnavailable as error:
@@ -98,7 +98,7 @@ class VideoPoller:
     async def _wait(self, wait_s: float) -> None:
         try:
             async with asyncio.timeout(wait_s):
-                await self._woken.wait()
+                await self._wake_event.wait()
         except TimeoutError:
             return
         await asyncio.sleep(PAUSE_S)
@@ -128,15 +128,15 @@ class VideoPoller:
     async def _store_results(self) -> None:
         results, self._results = self._results, []
         if results:
-            stored = False
+            is_stored = False
             try:
                 await self._jobs.advance(results)
-                stored = True
+                is_stored = True
             finally:
-                if not stored:
+                if not is_stored:
                     self._results = results + self._results
-            for _, after in results:
-                self._working.pop(after.id, None)
+            for _, job in results:
+                self._working.pop(job.id, None)
 
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -150,39 +150,39 @@ class VideoPoller:
         if now_s - self._lost_claims_checked_s < LOST_CLAIMS_S:
             return
         jobs = self._jobs
-        unfinished = await jobs.store.list_open()
-        await jobs.reservations.settle_ended({job.id for job in unfinished})
-        mine = [job for job in unfinished if job.owner == jobs.tasks.process]
-        orphans = [job for job in mine if job.id not in self._working and not jobs.tasks.is_active(job.id)]
+        open_jobs = await jobs.store.list_open()
+        await jobs.reservations.settle_ended({job.id for job in open_jobs})
+        claimed_jobs = [job for job in open_jobs if job.owner == jobs.tasks.process]
+        orphans = [job for job in claimed_jobs if job.id not in self._working and not jobs.tasks.is_active(job.id)]
         if orphans:
             await jobs.store.advance([(job, job.release(jobs.now_ms)) for job in orphans])
         self._lost_claims_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
-        each = MAX_FETCHES if fetching else self._polls()
+        limit = MAX_FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
             process=self._jobs.tasks.process,
             now_ms=self._jobs.now_ms,
             duration_ms=CLAIM_MS,
             most=MAX_CLAIMED,
-            each=each,
+            each=limit,
             fetching=fetching,
-            full=frozenset(channel for channel, count in busy.items() if 2 * count > each),
+            full=frozenset(channel for channel, count in busy.items() if 2 * count > limit),
             only=self._share,
         )
-        claimed = await self._jobs.store.claim_due(claim)
-        taken: list[VideoJob] = []
-        for job in claimed:
+        due_jobs = await self._jobs.store.claim_due(claim)
+        started_jobs: list[VideoJob] = []
+        for job in due_jobs:
             busy[job.channel] += 1
             if job.id in self._working:  # the clock was changed: an own claim seems to have expired
                 continue
-            if busy[job.channel] <= each:
-                taken.append(job)
+            if busy[job.channel] <= limit:
+                started_jobs.append(job)
             else:  # Release claimed jobs that exceed the channel's free places.
                 self._results.append((job, job.release(job.due_ms or claim.now_ms)))
-        self._crowded = self._crowded or any(count >= each for count in busy.values())
-        return taken
+        self._crowded = self._crowded or any(count >= limit for count in busy.values())
+        return started_jobs
 
     def _start(self, job: VideoJob) -> None:
         self._working[job.id] = job.channel, job.state == "fetching"
@@ -194,7 +194,7 @@ class VideoPoller:
         """Queue the result of a task. A failed task is logged, and its job is polled again."""
         del self._tasks[job.id]
         if self._crowded:  # another job may be waiting for the place
-            self._woken.set()
+            self._wake_event.set()
         if task.cancelled():
             # The job was cancelled. If the worker is stopping, nothing stores this result, and the claim expires.
             self._results.append((job, job.release(self._jobs.now_ms)))
@@ -202,11 +202,11 @@ class VideoPoller:
         error = task.exception()
         if error is not None:
             log.error("video_poll_crashed", video_id=job.id, error=str(error), exc_info=_find_bug(error))
-        after = task.result() if error is None else job.release(self._jobs.now_ms + CRASH_PAUSE_MS)
-        if after is None:
+        new_job = task.result() if error is None else job.release(self._jobs.now_ms + CRASH_PAUSE_MS)
+        if new_job is None:
             self._working.pop(job.id, None)
         else:
-            self._results.append((job, after))
+            self._results.append((job, new_job))
 
 
 def _find_bug(error: BaseException) -> BaseException | None:

@@ -45,13 +45,13 @@ MAX_INLINE = 2
 POLL_TIMEOUT_S = 30.0
 INLINE_TIMEOUT_S = 120.0
 _PRINT_CHARS = 12
-_NOT_THE_PROVIDER = frozenset({408, 502, 504, *range(520, 528)})
+_PROXY_STATUSES = frozenset({408, 502, 504, *range(520, 528)})
 """Statuses that proxies in front of the provider send, too. They leave open whether the provider received the
 request."""
-_MOVED = frozenset({301, 302, 307, 308})
+_REDIRECT_STATUSES = frozenset({301, 302, 307, 308})
 _ERRORS = range(400, 600)
-_GONE = frozenset({404, 410})
-_LATER = "openai-poll-after-ms"
+_GONE_STATUSES = frozenset({404, 410})
+_POLL_HINT_HEADER = "openai-poll-after-ms"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -70,14 +70,14 @@ class SubmitOutcomeUnknown(ProviderError):
         super().__init__(
             f"{error.message}; whether the job was begun is not known", phase=error.phase, should_retry=False
         )
-        if error.status in _NOT_THE_PROVIDER:  # unlike a 503, this must not look like a refusal
+        if error.status in _PROXY_STATUSES:  # unlike a 503, this must not look like a refusal
             self.status, self.public_code = error.status, error.public_code
         self.failure_scope = error.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
     """Return whether a status outside 2xx means that the provider did nothing. Invalid statuses mean nothing."""
-    return status in _MOVED or (status in _ERRORS and status not in _NOT_THE_PROVIDER)
+    return status in _REDIRECT_STATUSES or (status in _ERRORS and status not in _PROXY_STATUSES)
 
 
 @frozen
@@ -93,9 +93,9 @@ def fingerprint_key(key: str) -> str:
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
 
 
-def find_key(channel: Channel, key_print: str, other: str) -> str:
-    """Return the channel's key with that fingerprint, or ``other`` if there is none."""
-    return next((key for key in channel.api_keys if fingerprint_key(key) == key_print), other)
+def find_key(channel: Channel, key_print: str, default_key: str) -> str:
+    """Return the channel's key with that fingerprint, or ``default_key`` if there is none."""
+    return next((key for key in channel.api_keys if fingerprint_key(key) == key_print), default_key)
 
 
 class VideoProviderApi:
@@ -108,19 +108,19 @@ class VideoProviderApi:
         self._fetcher = fetcher
         self._catalog = catalog
         self._clock = clock
-        self._polled = asyncio.Semaphore(MAX_INLINE)
-        self._opened = asyncio.Semaphore(MAX_INLINE)  # separate: clients that read slowly must not block polls
+        self._poll_slots = asyncio.Semaphore(MAX_INLINE)
+        self._open_slots = asyncio.Semaphore(MAX_INLINE)  # separate: clients that read slowly must not block polls
 
-    async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
+    async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, source_job: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
 
         Raises ``ProviderError`` if the provider refused or was not reached, else ``SubmitOutcomeUnknown``.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         access = attrs.evolve(attempt.access, mark=job.id)
-        if original is not None:  # a provider finds a task only with the key that created it
-            access = attrs.evolve(access, key=find_key(attempt.channel, original.key_print, access.key))
-        http_request = access.build_request(self._prepare(backend, spec, original), self._now_s, once=True)
+        if source_job is not None:  # a provider finds a task only with the key that created it
+            access = attrs.evolve(access, key=find_key(attempt.channel, source_job.key_print, access.key))
+        http_request = access.build_request(self._prepare(backend, spec, source_job), self._now_s, once=True)
         try:
             response = await self._upstream.send(http_request)
         except ProviderError as fault:
@@ -145,25 +145,26 @@ class VideoProviderApi:
             raise SubmitOutcomeUnknown(fault) from fault
 
     @staticmethod
-    def _prepare(backend: VideoBackend, spec: VideoSpec, original: VideoJob | None) -> ProviderRequest:
+    def _prepare(backend: VideoBackend, spec: VideoSpec, source_job: VideoJob | None) -> ProviderRequest:
         try:
-            if original is None:
+            if source_job is None:
                 return backend.submit(spec)
-            provider_request = backend.remix(_build_task(original), spec)
-        except InvalidRequest as refused:
-            raise UnsupportedByProvider(refused.message, param=refused.param) from None
+            provider_request = backend.remix(_build_task(source_job), spec)
+        except InvalidRequest as error:
+            raise UnsupportedByProvider(error.message, param=error.param) from None
         if provider_request is None:
             raise UnsupportedByProvider("The provider cannot remix a video with another prompt", param="video_id")
         return provider_request
 
     def find_access(self, job: VideoJob) -> ProviderAccess | None:
         """Return the access to a job's task; None if its channel is gone or now belongs to another provider."""
-        channel = next((one for one in self._catalog.channels if one.name == job.channel), None)
+        channel = next((candidate for candidate in self._catalog.channels if candidate.name == job.channel), None)
         if channel is None or channel.provider != job.provider:
             return None
-        endpoints = [one for one in PROVIDERS[channel.provider].endpoints if one.wire == job.wire]
+        endpoints = [candidate for candidate in PROVIDERS[channel.provider].endpoints if candidate.wire == job.wire]
         endpoint = next(
-            (one for one in endpoints if one.serves(job.upstream_model)), endpoints[0] if endpoints else None
+            (candidate for candidate in endpoints if candidate.serves(job.upstream_model)),
+            endpoints[0] if endpoints else None,
         )
         if endpoint is None:
             return None
@@ -172,8 +173,8 @@ class VideoProviderApi:
 
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
         backend = VIDEO_BACKENDS[job.wire]
-        place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
-        async with place:
+        slot: AbstractAsyncContextManager[None] = self._poll_slots if backend.inline_videos else nullcontext()
+        async with slot:
             raw, poll_after_s = await self._ask(access, backend, backend.poll(_build_task(job)))
             with _reading_answer():
                 if len(raw) > MAX_ANSWER_BYTES:
@@ -191,7 +192,7 @@ class VideoProviderApi:
         return await self._ask_quietly(access, job, VIDEO_BACKENDS[job.wire].delete(_build_task(job)))
 
     async def open(
-        self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
+        self, access: ProviderAccess, job: VideoJob, variant: Variant, byte_range: str | None = None
     ) -> FetchedFile | None:
         """Open the file of a completed task, and read its headers; None if the provider has no such variant.
 
@@ -199,28 +200,28 @@ class VideoProviderApi:
         the file's location, else ``ProviderError``.
         """
         backend = VIDEO_BACKENDS[job.wire]
-        found = backend.find_content(_build_task(job), variant)
-        if isinstance(found, ProviderRequest):
+        location = backend.find_content(_build_task(job), variant)
+        if isinstance(location, ProviderRequest):
             if backend.inline_videos:
-                return await self._open_inline(access, backend, found)
-            raw = await self._ask_location(access, backend, found)
+                return await self._open_inline(access, backend, location)
+            raw = await self._ask_location(access, backend, location)
             with _reading_answer():
-                found = backend.read_content(raw, access.channel.secrets)
-        return None if found is None else await self._fetcher.open(self._locate(access, found, wanted))
+                location = backend.read_content(raw, access.channel.secrets)
+        return None if location is None else await self._fetcher.open(self._locate(access, location, byte_range))
 
     async def _open_inline(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> InlineFile:
         """Return the video inside the answer to ``provider_request``. It occupies a memory slot until closed."""
-        await self._opened.acquire()
+        await self._open_slots.acquire()
         file: InlineFile | None = None
         try:
             raw = await self._ask_location(access, backend, provider_request)
             with _reading_answer():
-                file = InlineFile(await run_in_thread(backend.read_video, raw), self._opened.release)
+                file = InlineFile(await run_in_thread(backend.read_video, raw), self._open_slots.release)
         finally:
             if file is None:
-                self._opened.release()
+                self._open_slots.release()
         return file
 
     async def _ask_location(
@@ -229,21 +230,21 @@ class VideoProviderApi:
         """Return the answer with the file's address. A rejection is a provider error: the client did not ask for it."""
         try:
             return (await self._ask(access, backend, provider_request))[0]
-        except ProviderRejected as refused:
-            kind = ProviderContentGone if refused.status in _GONE else ProviderBadResponse
-            raise kind(f"The provider does not say where the video is: {refused.message}") from refused
+        except ProviderRejected as error:
+            kind = ProviderContentGone if error.status in _GONE_STATUSES else ProviderBadResponse
+            raise kind(f"The provider does not say where the video is: {error.message}") from error
 
     async def open_with_retry(
-        self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
+        self, access: ProviderAccess, job: VideoJob, variant: Variant, byte_range: str | None = None
     ) -> FetchedFile | None:
         """Open the file like ``open``, and retry once with a new address: providers' addresses expire."""
         try:
-            return await self.open(access, job, variant, wanted)
+            return await self.open(access, job, variant, byte_range)
         except (ProviderContentGone, ProviderBadResponse):
             clue = await self._find_content_ref(access, job)
             if clue is None or clue == job.clue:
                 raise
-            return await self.open(access, attrs.evolve(job, clue=clue), variant, wanted)
+            return await self.open(access, attrs.evolve(job, clue=clue), variant, byte_range)
 
     async def _find_content_ref(self, access: ProviderAccess, job: VideoJob) -> str | None:
         """Return the provider's current reference to the content; None if the provider gives none."""
@@ -252,16 +253,18 @@ class VideoProviderApi:
         except ProviderError:
             return None
 
-    def _locate(self, access: ProviderAccess, location: ContentLocation, wanted: str | None) -> FileRequest:
+    def _locate(self, access: ProviderAccess, location: ContentLocation, byte_range: str | None) -> FileRequest:
         channel = access.channel
         http_request = access.build_request(ProviderRequest(method="GET", path=location.path), self._now_s)
-        signature = tuple((name, value) for name, value in http_request.headers.items() if name not in _NOT_SIGNED)
+        signature = tuple(
+            (name, value) for name, value in http_request.headers.items() if name not in _UNSIGNED_HEADERS
+        )
         return FileRequest(
             location.url or http_request.url,
             trusted_origin=channel.base_url,
             proxy=channel.proxy,
             signature=signature if location.is_signed else (),
-            wanted=wanted,
+            byte_range=byte_range,
         )
 
     async def _ask_quietly(
@@ -307,9 +310,9 @@ class VideoProviderApi:
         )
 
     def _parse_hint(self, response: HttpResponse) -> float | None:
-        later = response.headers.get(_LATER, "")
-        if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
-            poll_after_s: float | None = int(later) / 1000
+        hint = response.headers.get(_POLL_HINT_HEADER, "")
+        if hint.isascii() and hint.isdigit() and len(hint) < _PRINT_CHARS:
+            poll_after_s: float | None = int(hint) / 1000
         else:
             poll_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
         return None if poll_after_s is None else min(max(poll_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
@@ -328,7 +331,7 @@ def _reading_answer() -> Iterator[None]:
         raise ProviderAnswerUnusable(error.message) from error
 
 
-_NOT_SIGNED = frozenset({"Content-Type", "Accept", "Accept-Encoding"})
+_UNSIGNED_HEADERS = frozenset({"Content-Type", "Accept", "Accept-Encoding"})
 
 
 def _build_task(job: VideoJob) -> ProviderTask:

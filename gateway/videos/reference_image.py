@@ -62,17 +62,17 @@ class References:
         )
         try:
             async with share.hold_place(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
-                found = await self._fetcher.open(file_request)
+                response = await self._fetcher.open(file_request)
                 try:
                     head = b""
-                    while piece := await found.read():
+                    while piece := await response.read():
                         if file.size + len(piece) > MAX_IMAGE_BYTES:
                             raise _make_error(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
                         head += piece[: HEAD_BYTES - len(head)]
                         await file.write(piece)
                     return head
                 finally:
-                    found.close()
+                    response.close()
         except (ProviderError, TimeoutError):
             raise _make_error("it could not be fetched from its address") from None
 
@@ -101,5 +101,5 @@ def _check_public(url: str) -> None:
         raise _make_error("its address is not public")
 
 
-def _make_error(why: str) -> InvalidRequest:
-    return InvalidRequest(f"'{_FIELD}' cannot be used: {why}", param=_FIELD)
+def _make_error(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"'{_FIELD}' cannot be used: {reason}", param=_FIELD)

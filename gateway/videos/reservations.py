@@ -43,7 +43,7 @@ class JobReservations:
         *,
         keep_record: Callable[[RequestRecord], object],
         clock: Callable[[], float],
-        shared: bool = False,
+        is_shared: bool = False,
         wait_s: float = 0.0,
     ) -> None:
         self.store = store
@@ -51,44 +51,44 @@ class JobReservations:
         self._write_queue = write_queue
         self._keep_record = keep_record
         self.clock = clock
-        self._shared = shared
+        self._is_shared = is_shared
         self.wait_s = wait_s
-        self._held: dict[str, Reservation] = {}
+        self._reservations: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
         self._last_open = 0
 
-    def keep(self, job: VideoJob, held: Reservation) -> None:
+    def add(self, job: VideoJob, reservation: Reservation) -> None:
         """Keep the reservation of a new job until the job ends."""
-        self._held[job.id] = held
+        self._reservations[job.id] = reservation
         self._open[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
-        self.keep(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
+        self.add(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
 
-    async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
-        """Store a new job, and keep its reservation until the job ends; in a cluster the store keeps it.
+    async def create(self, job: VideoJob, reservation: Reservation, max_jobs: int) -> None:
+        """Store a new job, and keep its reservation until the job ends.
 
-        ``most``: maximum of open jobs per account. If this raises ``RateLimited`` or ``StoreUnavailable``, the caller
-        has to call ``release``.
+        In a cluster the stored job keeps the reservation. Raises ``RateLimited`` if the account has ``max_jobs`` open
+        jobs, and ``StoreUnavailable``. The caller then has to call ``release``.
         """
-        if self.count_open(job.account_id) >= most:
-            raise _refuse_more(most)
-        self.keep(job, held)
+        if self.count_open(job.account_id) >= max_jobs:
+            raise _make_limit_error(max_jobs)
+        self.add(job, reservation)
         tries = 0
 
         async def store() -> None:
             nonlocal tries
             tries += 1
             if tries > 1 and await self.store.find(job.id) is not None:  # only the answer to the commit was lost
-                if self._shared:  # the stored job has the reservation
+                if self._is_shared:  # the stored job has the reservation
                     self.release(job)
                 return
-            async with self._balances.hand_over(held):
-                if not await self.store.create(job, most):
-                    raise _refuse_more(most)
+            async with self._balances.hand_over(reservation):
+                if not await self.store.create(job, max_jobs):
+                    raise _make_limit_error(max_jobs)
 
         await self.ride_through(store)
-        if held.charge is not None:
+        if reservation.charge is not None:
             self._remove(job)
 
     async def ride_through(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -96,13 +96,13 @@ class JobReservations:
 
         Raises ``StoreUnavailable``.
         """
-        now = asyncio.get_running_loop().time
-        until_s = now() + self.wait_s
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + self.wait_s
         while True:
             try:
                 return await work()
             except StoreUnavailable:
-                if now() >= until_s:
+                if clock() >= until_s:
                     raise
             await asyncio.sleep(_RETRY_S)
             self._write_queue.check_room()
@@ -121,57 +121,59 @@ class JobReservations:
             finished = await self.store.finish(job, record, delivery, audit)
             if finished:
                 self._settle(job, record.cost_nanos)
-            elif job.id in self._held:  # an earlier commit succeeded, but its answer was lost
-                stored = await self.store.find(job.id)
-                self._settle(job, 0 if stored is None else build_end(stored, int(self.clock() * 1000)).cost_nanos)
+            elif job.id in self._reservations:  # an earlier commit succeeded, but its answer was lost
+                stored_job = await self.store.find(job.id)
+                self._settle(
+                    job, 0 if stored_job is None else build_end(stored_job, int(self.clock() * 1000)).cost_nanos
+                )
         if finished:
             self._keep_record(record)
         return finished
 
     async def settle_ended(self, open_ids: Collection[str]) -> None:
         """Settle ended jobs, those not in ``open_ids``, if the store's answer to their end was lost."""
-        for video_id in self._held.keys() - set(open_ids):
-            stored = await self.store.find(video_id)
-            if stored is not None and stored.ended:  # a job that is being created is not stored yet
-                self._settle(stored, build_end(stored, int(self.clock() * 1000)).cost_nanos)
+        for video_id in self._reservations.keys() - set(open_ids):
+            stored_job = await self.store.find(video_id)
+            if stored_job is not None and stored_job.ended:  # a job that is being created is not stored yet
+                self._settle(stored_job, build_end(stored_job, int(self.clock() * 1000)).cost_nanos)
 
     def release(self, job: VideoJob) -> None:
-        held = self._remove(job)
-        if held is not None:
-            self._balances.release(held)
+        reservation = self._remove(job)
+        if reservation is not None:
+            self._balances.release(reservation)
 
     def list_held(self) -> dict[str, int]:
         """Return the reservation of each open job, in nano-USD."""
-        return {video_id: held.nanos for video_id, held in self._held.items()}
+        return {video_id: reservation.nanos for video_id, reservation in self._reservations.items()}
 
     def count_open(self, account_id: int) -> int:
         return self._open[account_id]
 
     async def count_all_open(self) -> int:
         """Return the number of open jobs of all nodes; the last known number if the store does not answer."""
-        if not self._shared:
+        if not self._is_shared:
             return self._open.total()
         with suppress(StoreUnavailable):
             self._last_open = await self.store.count_open()
         return self._last_open
 
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
-        held = self._remove(job)
-        if held is not None:
-            self._balances.settle(held, cost_nanos, self.clock())
+        reservation = self._remove(job)
+        if reservation is not None:
+            self._balances.settle(reservation, cost_nanos, self.clock())
 
     def _remove(self, job: VideoJob) -> Reservation | None:
-        held = self._held.pop(job.id, None)
-        if held is not None:
+        reservation = self._reservations.pop(job.id, None)
+        if reservation is not None:
             self._open[job.account_id] -= 1
             if not self._open[job.account_id]:
                 del self._open[job.account_id]
-        return held
+        return reservation
 
 
 def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
     """Return the request log's record of an ended job, with its charge."""
-    completed, receipt = job.state == "completed", job.receipt
+    is_completed, receipt = job.state == "completed", job.receipt
     return attrs.evolve(
         receipt,
         settled_ms=now_ms,
@@ -181,12 +183,12 @@ def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
         error=build_error(job.error_message) if job.error_message else receipt.error,
         channel=job.channel or receipt.channel,
         attempts=max(receipt.attempts, int(bool(job.channel))),
-        cost_nanos=job.cost_nanos if completed else 0,
-        duration_ms=int(job.seconds or 0) * 1000 if completed else 0,
-        usage_source="upstream" if completed else "none",
+        cost_nanos=job.cost_nanos if is_completed else 0,
+        duration_ms=int(job.seconds or 0) * 1000 if is_completed else 0,
+        usage_source="upstream" if is_completed else "none",
         total_ms=max(0, now_ms - receipt.started_ms),
     )
 
 
-def _refuse_more(most: int) -> RateLimited:
-    return RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
+def _make_limit_error(max_jobs: int) -> RateLimited:
+    return RateLimited(f"The account has {max_jobs} videos under way already", retry_after_s=30)

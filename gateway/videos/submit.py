@@ -69,8 +69,8 @@ class VideoSubmitter:
     def check(self, inference: InferenceRequest) -> None:
         try:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
-        except SensitiveWords as forbidden:
-            raise ContentForbidden(forbidden.message, param=forbidden.param) from None
+        except SensitiveWords as error:
+            raise ContentForbidden(error.message, param=error.param) from None
         if self._jobs.rules.keep:
             self._video_content.check_room()
 
@@ -84,8 +84,8 @@ class VideoSubmitter:
                 await self._load_reference(ctx, stack)
                 job = await self._store_job(ctx)
             except GatewayError as error:
-                now, now_ms = self._loop_s, self._jobs.now_ms
-                self._settlement.settle(ctx, "refused", error, now=now, now_ms=now_ms)
+                now_s, now_ms = self._loop_s, self._jobs.now_ms
+                self._settlement.settle(ctx, "refused", error, now=now_s, now_ms=now_ms)
                 raise
             with self._jobs.tasks.mark_active(job.id):
                 return await self._start_at_provider(ctx, job)
@@ -106,17 +106,17 @@ class VideoSubmitter:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
         job = self._make_job(ctx, reservation.nanos)
-        stored = False
+        is_stored = False
         try:
             await self._jobs.reservations.create(job, reservation, self._jobs.rules.max_open)
-            stored = True
+            is_stored = True
         finally:
-            if not stored:
+            if not is_stored:
                 self._jobs.reservations.release(job)
                 self._quota.release(ctx)
         return job
 
-    def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
+    def _make_job(self, ctx: RequestContext, reserved_nanos: int) -> VideoJob:
         now_ms, video = self._jobs.now_ms, _get_video(ctx.inference)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
@@ -127,7 +127,7 @@ class VideoSubmitter:
             remixed_from=video.remix_of.id if video.remix_of else None,
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._jobs.rules.deadline_h * _HOUR_MS),
-            held_nanos=reserved,
+            held_nanos=reserved_nanos,
             owner=self._jobs.tasks.process,
             lease_until_ms=now_ms + CLAIM_MS,
             due_ms=now_ms,
@@ -144,30 +144,30 @@ class VideoSubmitter:
             submitting = await self._store_attempt(ctx, submitting, attempt)
             return await self._submit(ctx, submitting, attempt)
 
-        decided, retry_until_stored = False, self._jobs.tasks.retry_until_stored
+        is_decided, retry_until_stored = False, self._jobs.tasks.retry_until_stored
         try:
             status = await self._proxy.with_failover(ctx, send)
-            decided = True
+            is_decided = True
         except SubmitOutcomeUnknown as error:
-            decided = True
+            is_decided = True
             channel, reason = submitting.channel, error.message
             log.warning("video_submit_outcome_unknown", video_id=job.id, channel=channel, error=reason)
             await retry_until_stored(job.id, partial(self._store_unknown, ctx, submitting, error))
             raise
         except GatewayError as error:
-            decided = True
+            is_decided = True
             await retry_until_stored(job.id, partial(self._drop, ctx, submitting, error))
             raise
         finally:
             self._quota.release_permit(ctx)
-            if not decided:  # after a bug or a shutdown, the poll worker decides later
+            if not is_decided:  # after a bug or a shutdown, the poll worker decides later
                 self._jobs.tasks.start(self._advance(submitting, submitting.release(self._jobs.now_ms)))
         return await self._store_started(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
         """Store the next attempt's provider; return the updated job. Raises ``Conflict`` if it was cancelled."""
         video = attempt.target.capability.fill(_get_video(ctx.inference))
-        original = video.remix_of
+        source_job = video.remix_of
         submitting = job.move(
             "submitting",
             self._jobs.now_ms,
@@ -175,10 +175,10 @@ class VideoSubmitter:
             provider=attempt.channel.provider,
             wire=attempt.target.endpoint.wire,
             upstream_model=attempt.target.model,
-            key_print=fingerprint_key(_find_key(attempt, original)),
+            key_print=fingerprint_key(_find_key(attempt, source_job)),
             lease_until_ms=self._jobs.now_ms + CLAIM_MS,  # the claim has been renewed since the job was created
-            seconds=original.seconds if original else str(video.seconds or ""),
-            size=original.size if original else video.size or "",
+            seconds=source_job.seconds if source_job else str(video.seconds or ""),
+            size=source_job.size if source_job else video.size or "",
         )
         if not await self._jobs.reservations.ride_through(partial(self._try_attempt, job, submitting)):
             raise Conflict("The job was cancelled before it was begun")
@@ -188,9 +188,9 @@ class VideoSubmitter:
         """Store an attempt; return False if the job has ended. The answer to an earlier try may have been lost."""
         if await self._advance(job, submitting):
             return True
-        found = await self._jobs.store.find(job.id)
-        stored = found and (found.state, found.channel, found.owner)
-        return stored == (submitting.state, submitting.channel, submitting.owner)
+        row = await self._jobs.store.find(job.id)
+        stored_state = row and (row.state, row.channel, row.owner)
+        return stored_state == (submitting.state, submitting.channel, submitting.owner)
 
     async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
         video = attempt.target.capability.fill(_get_video(ctx.inference))
@@ -216,9 +216,9 @@ class VideoSubmitter:
 
     async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job, retrying without a time limit: only this process knows the provider's task id."""
-        ctx.first_byte_at = now = self._loop_s
-        ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._jobs.now_ms)
-        started = (
+        ctx.first_byte_at = now_s = self._loop_s
+        ctx.record = receipt = build_record(ctx, "completed", None, now=now_s, now_ms=self._jobs.now_ms)
+        started_job = (
             _set_charge(job, ctx.attempts[-1], status)
             .move(
                 "queued" if status.state == "queued" else "processing",
@@ -228,31 +228,31 @@ class VideoSubmitter:
             )
             .release(self._jobs.now_ms + round(find_wait_s(0) * 1000 * self._jobs.wait_scale))
         )
-        stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started))
-        if stored is False:
-            return await self._cancel_started(started)
-        self._jobs.events.publish(JobChanged(started.id))
+        is_stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started_job))
+        if is_stored is False:
+            return await self._cancel_started(started_job)
+        self._jobs.events.publish(JobChanged(started_job.id))
         self._jobs.events.publish(JobStarted())
-        return started
+        return started_job
 
-    async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
+    async def _try_started(self, job: VideoJob, started_job: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
         If the answer to an earlier try was lost, the job already has the task, and may have been polled since.
         """
-        if await self._advance(job, started):
+        if await self._advance(job, started_job):
             return True
-        found = await self._jobs.store.find(started.id)
-        return found is not None and found.upstream_id == started.upstream_id and found.state != "failed"
+        row = await self._jobs.store.find(started_job.id)
+        return row is not None and row.upstream_id == started_job.upstream_id and row.state != "failed"
 
-    async def _cancel_started(self, started: VideoJob) -> VideoJob:
-        access = self._jobs.provider_api.find_access(started)
+    async def _cancel_started(self, started_job: VideoJob) -> VideoJob:
+        access = self._jobs.provider_api.find_access(started_job)
         if access is not None:
-            await self._jobs.provider_api.cancel(access, started)
-        found = await self._jobs.store.find(started.id)
-        if found is None:
+            await self._jobs.provider_api.cancel(access, started_job)
+        row = await self._jobs.store.find(started_job.id)
+        if row is None:
             raise Conflict("The job was cancelled while it was being submitted")
-        return found
+        return row
 
     async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
         """End a job as failed because its provider may or may not have started it."""
@@ -260,13 +260,13 @@ class VideoSubmitter:
         await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
-        now, now_ms = self._loop_s, self._jobs.now_ms
-        ctx.record = record = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
+        now_s, now_ms = self._loop_s, self._jobs.now_ms
+        ctx.record = record = build_record(ctx, find_outcome(error), error, now=now_s, now_ms=now_ms)
         await self._jobs.reservations.drop(job, record)
         self._jobs.events.publish(JobChanged(job.id))
 
-    async def _advance(self, before: VideoJob, after: VideoJob) -> bool:
-        return all(await self._jobs.store.advance([(before, after)]))
+    async def _advance(self, old: VideoJob, new: VideoJob) -> bool:
+        return all(await self._jobs.store.advance([(old, new)]))
 
     @property
     def _loop_s(self) -> float:
@@ -281,15 +281,15 @@ def _set_charge(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob
     return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
 
-def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
+def _find_key(attempt: Attempt, source_job: VideoJob | None) -> str:
     key = attempt.slot.key.key
-    return find_key(attempt.channel, original.key_print, key) if original else key
+    return find_key(attempt.channel, source_job.key_print, key) if source_job else key
 
 
-def _parse_seconds(reported: str | None) -> str:
+def _parse_seconds(value: str | None) -> str:
     """Return a provider's video length in whole seconds, rounded up; empty if the provider reports none."""
     try:
-        seconds = math.ceil(float(reported or 0))
+        seconds = math.ceil(float(value or 0))
     except (ValueError, OverflowError):
         return ""
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""

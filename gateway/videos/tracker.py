@@ -1,7 +1,7 @@
 """Check one video job: poll its provider or download its file, and decide the next step.
 
 After a refusal or a timeout the job is polled again, less often. It ends as failed if the provider reports a failure,
-after ``MOST_UNUSABLE`` unusable answers or ``MOST_GONE`` reports of a missing file in a row, if its channel stays
+after ``MAX_UNUSABLE`` unusable answers or ``MAX_GONE`` reports of a missing file in a row, if its channel stays
 missing, or at its deadline.
 """
 
@@ -40,16 +40,16 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import PollResult
 
-MOST_GONE = 20
+MAX_GONE = 20
 """Consecutive reports of a provider that the file of a completed job is missing: about a quarter of an hour. While a
 file is being fetched, ``VideoJob.polls`` counts these reports."""
-MOST_UNUSABLE = 5
+MAX_UNUSABLE = 5
 """Consecutive unusable answers. The provider does answer, so an outage is not the reason."""
-MOST_COUNTED = 1_000
+MAX_COUNTED = 1_000
 """Maximum of jobs whose unusable answers are counted."""
-MOST_MISSED = 9
+MAX_MISSED = 9
 """Consecutive checks at which a job's channel may be missing: about four minutes."""
-_ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
+_ABANDONED_ERRORS: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -67,37 +67,37 @@ class VideoTracker:
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         """Check a claimed job. Return the released job to store; None if its end is already stored."""
-        abandoned = _ABANDONED.get(job.state)
-        if abandoned is not None:  # its process is dead, otherwise the job could not have been claimed
-            await self._jobs.fail(job, abandoned)
+        end_error = _ABANDONED_ERRORS.get(job.state)
+        if end_error is not None:  # its process is dead, otherwise the job could not have been claimed
+            await self._jobs.fail(job, end_error)
             return None
         access = self._jobs.provider_api.find_access(job)
         if access is None:
             return await self._postpone_without_channel(job)
         try:
-            checked = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
+            new_job = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
         except ProviderAnswerUnusable as error:
             return await self._count_unusable(job, error)
         self._unusable.pop(job.id, None)
-        return checked
+        return new_job
 
     async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
-        """Postpone a job after an unusable answer, or end it after ``MOST_UNUSABLE`` such answers in a row."""
+        """Postpone a job after an unusable answer, or end it after ``MAX_UNUSABLE`` such answers in a row."""
         count = self._unusable.pop(job.id, 0) + 1
-        if count >= MOST_UNUSABLE:
+        if count >= MAX_UNUSABLE:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
             await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE, message))
             return None
-        later = await self._postpone(job, error, TIMEOUT)
-        if later is not None:
+        postponed = await self._postpone(job, error, TIMEOUT)
+        if postponed is not None:
             self._unusable[job.id] = count
-            if len(self._unusable) > MOST_COUNTED:  # cancelled jobs leave their counts here
+            if len(self._unusable) > MAX_COUNTED:  # cancelled jobs leave their counts here
                 del self._unusable[next(iter(self._unusable))]
-        return later
+        return postponed
 
     async def _postpone_without_channel(self, job: VideoJob) -> VideoJob | None:
         """Postpone a job whose channel is missing. An operator may have removed the channel by mistake."""
-        if job.failures + 1 >= MOST_MISSED:
+        if job.failures + 1 >= MAX_MISSED:
             await self._jobs.fail(job, CHANNEL_GONE)
             return None
         return await self._postpone(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
@@ -105,12 +105,12 @@ class VideoTracker:
     async def _poll(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         jobs = self._jobs
         try:
-            polled = await jobs.provider_api.poll(access, job)
+            result = await jobs.provider_api.poll(access, job)
         except ProviderAnswerUnusable:
             raise
         except ProviderError as error:
             return await self._postpone(job, error, TIMEOUT)
-        status = polled.status
+        status = result.status
         if status.state == "failed":
             await jobs.fail(job, status.error or VideoError("upstream_error", NO_REASON))
             return None
@@ -119,15 +119,15 @@ class VideoTracker:
         if self._is_late(job):
             await jobs.fail(job, TIMEOUT)
             return None
-        return self._build_progress(job, polled)
+        return self._build_progress(job, result)
 
-    def _build_progress(self, job: VideoJob, polled: PollResult) -> VideoJob:
-        now_ms, status = self._jobs.now_ms, polled.status
-        wait_s = polled.poll_after_s if polled.poll_after_s is not None else find_wait_s(job.polls + 1)
-        after = job.report_progress(status.progress, now_ms, polls=job.polls + 1, failures=0)
+    def _build_progress(self, job: VideoJob, result: PollResult) -> VideoJob:
+        now_ms, status = self._jobs.now_ms, result.status
+        wait_s = result.poll_after_s if result.poll_after_s is not None else find_wait_s(job.polls + 1)
+        new_job = job.report_progress(status.progress, now_ms, polls=job.polls + 1, failures=0)
         if status.state == "processing" and job.state == "queued":
-            after = after.move("processing", now_ms)
-        return after.release(now_ms + self._scale(wait_s))
+            new_job = new_job.move("processing", now_ms)
+        return new_job.release(now_ms + self._scale(wait_s))
 
     async def _start_fetching(self, job: VideoJob, clue: str | None) -> VideoJob | None:
         jobs = self._jobs
@@ -143,7 +143,7 @@ class VideoTracker:
         try:
             media = await self._video_content.fetch(access, job)
         except ProviderContentGone as error:
-            if job.polls + 1 >= MOST_GONE:
+            if job.polls + 1 >= MAX_GONE:
                 await jobs.fail(job, CONTENT_LOST)
                 return None
             return await self._postpone(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
@@ -155,12 +155,13 @@ class VideoTracker:
         return None
 
     async def _complete(self, job: VideoJob, media: AnyMedia) -> None:
-        done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
+        stored_job = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
         # If the store does not answer, the file stays: the commit may have reached the database.
-        if not await self._jobs.complete(done):  # the job was cancelled, or an earlier commit has reached the database
+        is_completed = await self._jobs.complete(stored_job)
+        if not is_completed:  # the job was cancelled, or an earlier commit has reached the database
             await self._video_content.remove(media.id)
 
-    async def _postpone(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
+    async def _postpone(self, job: VideoJob, error: GatewayError, late_error: VideoError) -> VideoJob | None:
         """Postpone a job whose state is unknown; end it after its deadline."""
         jobs = self._jobs
         now_ms = jobs.now_ms
@@ -173,7 +174,7 @@ class VideoTracker:
             error=error.message,
         )
         if self._is_late(job):
-            await jobs.fail(job, late)
+            await jobs.fail(job, late_error)
             return None
         provider_retry_after_s = error.provider_retry_after_s if isinstance(error, ProviderError) else None
         failures = job.failures + 1
@@ -182,8 +183,8 @@ class VideoTracker:
             if provider_retry_after_s is None
             else min(max(provider_retry_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
         )
-        after = attrs.evolve(job, failures=failures, updated_ms=now_ms)
-        return after.release(now_ms + self._scale(wait_s))
+        new_job = attrs.evolve(job, failures=failures, updated_ms=now_ms)
+        return new_job.release(now_ms + self._scale(wait_s))
 
     def _is_late(self, job: VideoJob) -> bool:
         """Return whether the deadline has passed by the clock that set it.

@@ -64,13 +64,13 @@ class WebhookSender:
 
     async def send(self, delivery: WebhookDelivery) -> WebhookDelivery:
         """Make one attempt and return the delivery with its outcome. A redirect counts as an answer."""
-        answer, hopeless = None, False
+        answer, is_permanent = None, False
         try:
             answer = await self._fetcher.post(delivery.url, delivery.body, self._build_headers(delivery), TIMEOUT_S)
             error = f"The webhook's receiver answered with status {answer}"
         except ProviderError as fault:
-            error, hopeless = fault.message, isinstance(fault, EgressRefused)
-        return delivery.record_attempt(answer, error, round(self._clock() * 1000), hopeless=hopeless)
+            error, is_permanent = fault.message, isinstance(fault, EgressRefused)
+        return delivery.record_attempt(answer, error, round(self._clock() * 1000), hopeless=is_permanent)
 
     def _build_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
         """Return the signed headers of this attempt: receivers refuse a signature that is a few minutes old."""

@@ -24,13 +24,13 @@ MAX_PER_HOST = 3
 """Concurrent deliveries of one account to one host."""
 CLAIM_MS = 30_000
 """Longer than any delivery, which waits for a place at its host and then for an answer."""
-PLACE_S = 1.0
+SLOT_WAIT_S = 1.0
 """How long a delivery waits for a place at its host before it is postponed, in seconds."""
 PAUSE_S = 0.05
 """The pause before every turn. Deliveries that end close together are then handled in one turn."""
 REST_S = 1.0
 """The pause between two turns while deliveries run, or while another process holds the due deliveries."""
-LONGEST_REST_S = 30.0
+MAX_REST_S = 30.0
 RETRY_AFTER_S = 1.0
 
 log = structlog.stdlib.get_logger(__name__)
@@ -49,7 +49,7 @@ class WebhookWorker:
         wait_scale: factor for every wait.
         owns: returns whether this node delivers an account's webhooks; None for a single process.
         idle: whether the store is empty at the start; the worker then does not read it before an event or
-            ``LONGEST_REST_S``.
+            ``MAX_REST_S``.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class WebhookWorker:
         self._process = owner
         self._clock = clock
         self._wait_scale = wait_scale
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._hosts: dict[tuple[int, str], _Host] = {}
         self._active: set[str] = set()
-        self._failing = False
+        self._is_failing = False
         self._idle = idle
         for kind in (JobEnded, ShareChanged):
-            events.subscribe(kind, lambda _: self._woken.set())
+            events.subscribe(kind, lambda _: self._wake_event.set())
 
     async def run(self) -> None:
         """Deliver due webhooks, forever. Deliveries running at cancellation are repeated after their claims expire."""
         async with asyncio.TaskGroup() as group:
             if self._idle:
-                await self._wait(LONGEST_REST_S)
+                await self._wait(MAX_REST_S)
             while True:
-                self._woken.clear()
+                self._wake_event.clear()
                 self._forget_hosts()
                 await self._wait(await self._start_due(group))
                 await asyncio.sleep(PAUSE_S * self._wait_scale)
@@ -93,7 +93,7 @@ class WebhookWorker:
     async def _wait(self, rest_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest_s * self._wait_scale):
-                await self._woken.wait()
+                await self._wake_event.wait()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Start due deliveries as far as places are free; return the seconds until the next turn."""
@@ -103,18 +103,18 @@ class WebhookWorker:
                 self._start(group, await self._claim(room))
             due_ms = await self._store.find_next_delivery(self._share)  # includes running deliveries
         except StoreUnavailable as error:
-            if not self._failing:
+            if not self._is_failing:
                 log.error("deliveries_not_claimed", error=error.message)  # noqa: TRY400 - the store logged it
-            self._failing = True
+            self._is_failing = True
             return RETRY_AFTER_S
-        self._failing = False
-        due_s = LONGEST_REST_S if due_ms is None else (due_ms - self._now_ms()) / 1000
-        return min(max(due_s, REST_S), LONGEST_REST_S)
+        self._is_failing = False
+        due_s = MAX_REST_S if due_ms is None else (due_ms - self._now_ms()) / 1000
+        return min(max(due_s, REST_S), MAX_REST_S)
 
-    async def _claim(self, most: int) -> Sequence[WebhookDelivery]:
+    async def _claim(self, limit: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(
-            self._process, now_ms, claim_ms=CLAIM_MS, most=most, each=MAX_PER_ACCOUNT, only=self._share
+            self._process, now_ms, claim_ms=CLAIM_MS, most=limit, each=MAX_PER_ACCOUNT, only=self._share
         )
 
     async def _find_share(self) -> frozenset[int] | None:
@@ -128,8 +128,8 @@ class WebhookWorker:
         due = await self._store.list_due_accounts(self._process, self._now_ms())
         return frozenset(account_id for account_id, busy in due if not busy and self._owns(account_id))
 
-    def _start(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
-        for delivery in claimed:
+    def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[WebhookDelivery]) -> None:
+        for delivery in deliveries:
             if delivery.id not in self._active:  # else its claim expired before the store accepted its outcome
                 self._active.add(delivery.id)
                 group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
@@ -137,14 +137,14 @@ class WebhookWorker:
     def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # A callback, because a task cancelled before its first step runs no ``finally``.
         self._active.discard(delivery_id)
-        self._woken.set()  # there is room for another delivery
+        self._wake_event.set()  # there is room for another delivery
 
     async def _deliver(self, delivery: WebhookDelivery) -> None:
         """Make one attempt or postpone it, then store the delivery."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.deliveries += 1
         try:
-            if await host.enter(PLACE_S * self._wait_scale):
+            if await host.enter(SLOT_WAIT_S * self._wait_scale):
                 delivery = await self._send(delivery, host)
             else:
                 delivery = host.postpone(delivery, self._now_ms())
@@ -155,23 +155,23 @@ class WebhookWorker:
     async def _send(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
             began_ms = self._now_ms()
-            sent = await self._webhook_sender.send(delivery)
+            result = await self._webhook_sender.send(delivery)
             host.took_ms = self._now_ms() - began_ms
-            return sent
+            return result
         finally:
             host.leave()
 
     async def _store_outcome(self, delivery: WebhookDelivery) -> None:
         """Store the outcome, retrying without a time limit: otherwise the event would be delivered twice."""
-        failing = False
+        is_failing = False
         while True:
             try:
                 await self._store.note_delivery(delivery)
                 break
             except StoreUnavailable as error:
-                if not failing:
+                if not is_failing:
                     log.error("delivery_not_stored", delivery_id=delivery.id, error=error.message)  # noqa: TRY400 - same
-                failing = True
+                is_failing = True
             await asyncio.sleep(RETRY_AFTER_S * self._wait_scale)
         if delivery.status == "failed":
             log.warning(
@@ -202,28 +202,28 @@ class _Host:
         self.deliveries = 0
         self.took_ms = 0
         self.turn_ms = 0
-        self._places = asyncio.Semaphore(MAX_PER_HOST)
-        self._stuck = False
+        self._slots = asyncio.Semaphore(MAX_PER_HOST)
+        self._is_stuck = False
 
     async def enter(self, timeout_s: float) -> bool:
         """Take a place. Return False if none becomes free in time, or if a delivery has just waited without success."""
-        if self._stuck:
+        if self._is_stuck:
             return False
         try:
             async with asyncio.timeout(timeout_s):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
-            self._stuck = True
+            self._is_stuck = True
             return False
         return True
 
     def leave(self) -> None:
-        self._stuck = False
-        self._places.release()
+        self._is_stuck = False
+        self._slots.release()
 
     def postpone(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
         """Return the delivery without an attempt, due after the earlier postponed deliveries."""
-        took_ms = max(self.took_ms, round(PLACE_S * 1000))
+        took_ms = max(self.took_ms, round(SLOT_WAIT_S * 1000))
         self.turn_ms = max(self.turn_ms, now_ms) + took_ms // MAX_PER_HOST
         return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
 

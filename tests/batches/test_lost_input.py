@@ -33,7 +33,7 @@ async def open_batches(folder: Path) -> tuple[Batches, BatchRepository, ClientFi
     files = ClientFiles(rows, FileFolder(folder), FileRules, lambda: NOW_S, lambda: NOW_S)  # type: ignore[arg-type]
     lines: Any = SimpleNamespace(gate=SimpleNamespace(open=True))
     services = BatchServices(store, files, lines, LineSlots(lambda: 1), 1_000, lambda: ONE_PPM, lambda: NOW_S)
-    return Batches(services, left=None), store, file
+    return Batches(services, on_left=None), store, file
 
 
 async def add_batch(store: BatchRepository, file: ClientFile, status: BatchStatus, left_s: float) -> Batch:

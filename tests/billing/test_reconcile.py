@@ -269,7 +269,7 @@ class HeldVideos:
         """A job that goes on."""
         job, held = self.propose(number, nanos)
         await self.store.create(job)
-        self.videos.reservations.keep(job, held)
+        self.videos.reservations.add(job, held)
         return job
 
 
@@ -315,7 +315,7 @@ async def test_what_jobs_hold_is_told_beside_what_calls_hold(billing: BillingSer
 
 JOB_TAMPERINGS: dict[str, tuple[Callable[[HeldVideos], object], str]] = {
     "a hold that nobody knows of": (
-        lambda held_videos: held_videos.videos.reservations._held.pop("video_1"),
+        lambda held_videos: held_videos.videos.reservations._reservations.pop("video_1"),
         "video_1: no hold is open, its record says 30",
     ),
     "a job that is no more": (
@@ -327,7 +327,9 @@ JOB_TAMPERINGS: dict[str, tuple[Callable[[HeldVideos], object], str]] = {
         "video_1: 30 held, its record says 31",
     ),
     "a hold that somebody else let go of": (
-        lambda held_videos: held_videos.billing.balances.release(held_videos.videos.reservations._held["video_1"]),
+        lambda held_videos: held_videos.billing.balances.release(
+            held_videos.videos.reservations._reservations["video_1"]
+        ),
         "account 1: 40 held, its jobs alone say 70",
     ),
     "a hold on another account": (
@@ -385,7 +387,7 @@ async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_n
 ) -> None:
     job, held = held_videos.propose(1, 30)
     await held_videos.store.create(job)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.keep, job, held)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.add, job, held)
     assert await problems(billing) == []
     assert held_videos.videos.reservations.list_held() == {"video_1": 30}
 

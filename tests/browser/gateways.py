@@ -11,7 +11,7 @@ import attrs
 from playwright.async_api import Browser
 from yarl import URL
 
-from gateway.demo.models import ALL as DEMO_MODELS
+from gateway.demo.models import MODEL_NAMES as DEMO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.domain.member import Member, Role
 from gateway.server.admin.prefix import PREFIX

@@ -312,7 +312,7 @@ async def test_images_are_kept_for_a_while() -> None:
 
 
 async def test_the_oldest_images_go_when_there_are_too_many() -> None:
-    files = Files(most=3, max_bytes=10)
+    files = Files(max_files=3, max_bytes=10)
     few = [files.keep(b"x") for _ in range(4)]
     assert [files.find(name) for name in few] == [None, b"x", b"x", b"x"]
     large = files.keep(b"y" * 9)

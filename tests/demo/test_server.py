@@ -14,7 +14,7 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from gateway.demo.models import ALL as DEMO_MODELS
+from gateway.demo.models import MODEL_NAMES as DEMO_MODELS
 from gateway.demo.server import DemoUpstream
 
 ASK: Any = {"model": "demo-chat", "messages": [{"role": "user", "content": "Why is the sky blue?"}]}

@@ -12,7 +12,7 @@ from gateway.domain.audio import count_heard_tokens, limit_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
-from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, RandomSource, measure_audio
+from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, MAX_SAMPLES, RandomSource, measure_audio
 from tests.support.audio_frames import flac_frame, page_of
 from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3, make_wav
@@ -42,7 +42,7 @@ async def hear(data: bytes, rng: RandomSource = random.random) -> tuple[int | No
     inference = await measure_audio(
         InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng
     )
-    assert kept.read_bytes <= (MAX_BLOCKS + 2 * STRETCHES + 4) * BLOCK_BYTES
+    assert kept.read_bytes <= (MAX_BLOCKS + 2 * MAX_SAMPLES + 4) * BLOCK_BYTES
     assert 0 <= inference.sound_ms <= MAX_DURATION_MS
     assert inference.max_prompt_tokens == 10 + count_heard_tokens(inference.sound_ms)
     assert (inference.files[0].duration_ms or 0) <= inference.sound_ms

@@ -9,7 +9,7 @@ from gateway.media import base64_steps
 from gateway.media.base64_steps import decode_base64, encode_base64
 
 LARGE = bytes(range(256)) * 12 * 1024  # four steps of base64
-STEP = base64_steps._STEP
+STEP = base64_steps._STEP_CHARS
 
 
 async def decode(text: str) -> bytes:

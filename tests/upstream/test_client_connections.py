@@ -245,7 +245,7 @@ async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(
     piece, times = b"x" * 50_000, 200
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(piece), times), LAST_CHUNK]) as up:
         response, connection = await open_reply(upstream, up)
-        await until(lambda: connection._held)
+        await until(lambda: connection._is_paused)
         await asyncio.sleep(0.05)
         assert READ_BUFFER < connection.waiting_bytes <= READ_BUFFER + ONE_PIECE
         assert len(b"".join(connection.backlog)) == connection.waiting_bytes
@@ -364,7 +364,7 @@ async def test_a_short_pause_does_not_stop_the_reading(upstream: PooledHttpClien
         response, connection = await open_reply(upstream, up)
         await response.pump(lambda *_: True)
         await until(lambda: connection.waiting_bytes)
-        assert not connection._held
+        assert not connection._is_paused
         response.close()
 
 

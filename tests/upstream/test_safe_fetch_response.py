@@ -12,7 +12,7 @@ from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderContentGone, ProviderError, ProviderTimeout
 from gateway.upstream.interface import FetchedFile, FileRefused, FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
-from gateway.upstream.safe_fetch_response import MAX_HEARD, PIECE, SafeFetchResponse
+from gateway.upstream.safe_fetch_response import MAX_DISCARDED_BYTES, PIECE, SafeFetchResponse
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
 
@@ -377,8 +377,8 @@ async def test_a_receiver_may_say_what_belongs_to_its_status(guard: Allowing) ->
     async def note(_received: object) -> None:
         answer.set()
 
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MAX_HEARD
-    async with ScriptedUpstream([head, 0.03, b"x" * (MAX_HEARD - 1), 0.03, b"x", note]) as up:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MAX_DISCARDED_BYTES
+    async with ScriptedUpstream([head, 0.03, b"x" * (MAX_DISCARDED_BYTES - 1), 0.03, b"x", note]) as up:
         assert await guard.fetcher.post(up.base_url, b"{}", HEADERS, 5) == 200
         await asyncio.wait_for(answer.wait(), 3)
 

@@ -165,8 +165,8 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         job, done = await services.submit(), await finished(services)
         other = await services.submit()
         await services.store.advance([(other, attrs.evolve(other, owner="dead", lease_until_ms=10**15))])
-        services.balances.release(services.reservations._held.pop(job.id))
-        services.balances.release(services.reservations._held.pop(other.id))
+        services.balances.release(services.reservations._reservations.pop(job.id))
+        services.balances.release(services.reservations._reservations.pop(other.id))
         assert services.held == 0
         successor = services.make_videos()
         await successor.restore_reservations()

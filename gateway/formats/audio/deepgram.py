@@ -21,13 +21,13 @@ from gateway.formats.wire.fields import Body
 from gateway.formats.wire.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.wire.request_body import RawFile
 
-_NORMAL = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
+_DEFAULT_VALUES = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
 """The only supported values of these fields, which are also their defaults."""
 
 
 def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
     """Build the body, without the client's ``voice``: each voice is a model. Raises ``InvalidRequest``."""
-    for field, normal in _NORMAL.items():
+    for field, normal in _DEFAULT_VALUES.items():
         if inference.body.get(field) not in (None, normal):
             raise InvalidRequest(f"'{field}' can only be {normal} here", param=field)
     if inference.body.get("instructions"):

@@ -36,7 +36,7 @@ MEDIA_TYPES: Mapping[str, str] = {
 _STREAM_FORMATS = ("audio", "sse")
 _SOUND_TYPES = ("audio/", "application/octet-stream", "binary/octet-stream", "application/ogg")
 _HEAD_BYTES = 64
-_DELTA = b'"speech.audio.delta"'
+_DELTA_TYPE = b'"speech.audio.delta"'
 
 
 def parse_speech_inference(body: Body) -> InferenceRequest:
@@ -191,7 +191,7 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         self._usage: Usage | None = None
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if _DELTA in payload and b'"error"' not in payload:  # skip parsing: a delta may have megabytes of base64
+        if _DELTA_TYPE in payload and b'"error"' not in payload:  # skip parsing: a delta may have megabytes of base64
             self.events += 1
             return event
         return super()._judge(event, payload)

@@ -26,7 +26,7 @@ from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, par
 from gateway.formats.wire.json_values import as_object, loads_or_none
 from gateway.formats.wire.request_body import Form
 
-_LISTS = (
+_LIST_FIELDS = (
     "timestamp_granularities",
     "include",
     "languages",
@@ -34,14 +34,14 @@ _LISTS = (
     "known_speaker_names",
     "known_speaker_references",
 )
-_KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LISTS)
+_KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LIST_FIELDS)
 _TEXTS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 _FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
 _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 """Response formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
-_PAGE = (b"<!doctype", b"<html")
+_HTML_STARTS = (b"<!doctype", b"<html")
 _EXTENSIONS: Mapping[str, str] = {
     "audio/flac": "flac",
     "audio/mpeg": "mp3",
@@ -147,7 +147,7 @@ def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets:
     if _is_object(raw):
         value = _parse_object(raw, secrets)
         return _write_text(value, kind).encode(), _parse_usage(value, inference, value["text"])
-    if raw.lstrip()[:16].lower().startswith(_PAGE):
+    if raw.lstrip()[:16].lower().startswith(_HTML_STARTS):
         raise ProviderBadResponse("The provider answered with a page")
     try:
         text = raw.decode()

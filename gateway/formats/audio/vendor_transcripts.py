@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 
-_ENDS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001 - as Chinese is written
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001 - as Chinese is written
 _MAX_SEGMENT_S = 15.0
 _PAUSE_S = 1.0
 _MAX_DURATION_S = 1_000_000
@@ -83,7 +83,7 @@ def _split(words: Sequence[Word]) -> list[list[Word]]:
         last = segments[-1] if segments else []
         if (
             not last
-            or last[-1].text.endswith(_ENDS)
+            or last[-1].text.endswith(_SENTENCE_ENDS)
             or word.start_s - last[-1].end_s > _PAUSE_S
             or word.end_s - last[0].start_s > _MAX_SEGMENT_S
         ):

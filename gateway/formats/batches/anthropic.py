@@ -17,7 +17,7 @@ from gateway.formats.wire.request_body import Body
 
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _BETA = "anthropic-beta"
-_OF_BATCHES = "message-batches-"
+_BATCH_FEATURE_PREFIX = "message-batches-"
 _UNSENT_RESULTS = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """Result type of a request that was not sent, by its error code."""
 
@@ -54,7 +54,7 @@ def _find_problem(request: object, custom_ids: set[str]) -> tuple[str, str] | No
 def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers for the requests of a batch: its own headers without the beta feature for batches."""
     features = [name.strip() for name in headers.get(_BETA, "").split(",")]
-    kept_features = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
+    kept_features = ",".join(name for name in features if name and not name.startswith(_BATCH_FEATURE_PREFIX))
     other_headers = {name: value for name, value in headers.items() if name != _BETA}
     return other_headers | {_BETA: kept_features} if kept_features else other_headers
 

@@ -26,8 +26,8 @@ from gateway.frozen import frozen
 MAX_ID_CHARS = 512
 MAX_PAIRS, MAX_NAME_CHARS, MAX_VALUE_CHARS = 16, 64, 512
 """Limits of ``metadata`` (OpenAI's OpenAPI document, ``Metadata``)."""
-_OK = 200
-_TIMES = (
+_OK_STATUS = 200
+_TIME_FIELDS = (
     "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at",
     "cancelled_at",
 )  # fmt: skip
@@ -110,7 +110,7 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:
     """Build the output line for a successful answer; ``body`` is its JSON object."""
-    response = {"status_code": _OK, "request_id": request_id, "body": orjson.Fragment(join_lines(body))}
+    response = {"status_code": _OK_STATUS, "request_id": request_id, "body": orjson.Fragment(join_lines(body))}
     tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
     return LineResult(_build_line(batch_id, number, custom_id, response, None), tally, in_output=True)
 
@@ -148,7 +148,7 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
     if not isinstance(line, dict) or not isinstance(line.get("custom_id"), str):
         return None
     response = line.get("response")
-    if isinstance(response, dict) and response.get("status_code") == _OK:
+    if isinstance(response, dict) and response.get("status_code") == _OK_STATUS:
         return line["custom_id"], attrs.evolve(find_tokens(response.get("body")), completed=1)
     return line["custom_id"], BatchTally(failed=1)
 
@@ -191,7 +191,7 @@ def build_batch(batch: Batch) -> Body:
         "output_file_id": batch.output_file_id if batch.ended else None,
         "error_file_id": batch.error_file_id if batch.ended else None,
         "created_at": batch.created_ms // 1000,
-        **{name: batch.times.get(name) for name in _TIMES},
+        **{name: batch.times.get(name) for name in _TIME_FIELDS},
         "expires_at": batch.expires_ms // 1000,
         "request_counts": {"total": batch.total, "completed": tally.completed, "failed": tally.failed},
         "usage": {

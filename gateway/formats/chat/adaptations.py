@@ -12,10 +12,12 @@ from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.model import ForcedTool, TextPart, Tool, ToolChoice
 
-LEFT_OUT = "tools."
+LEFT_OUT_PREFIX = "tools."
 """Prefix of the recorded name of a dropped tool."""
 
-_OPAQUE = frozenset({"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"})
+_OPAQUE_FIELDS = frozenset(
+    {"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"}
+)
 """Fields that are useless to another model: markers and file contents."""
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
 _MAX_LEVELS = 32
@@ -68,14 +70,14 @@ def _keep_readable(value: Any, levels: int) -> Any:
 
 def _is_opaque(name: str, value: Any) -> bool:
     stands_for_data = isinstance(value, str) and value.startswith("data:")
-    return stands_for_data or name in _OPAQUE or name.endswith("_id") or name.startswith("encrypted")
+    return stands_for_data or name in _OPAQUE_FIELDS or name.endswith("_id") or name.startswith("encrypted")
 
 
 def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
     """Return the tool choice; None if all tools were dropped and the choice was ``auto``. Raises ``InvalidRequest``."""
     if choice in {None, "none"} or not adaptations.names:
         return choice
-    left_out = [name for name in adaptations.names if name.startswith(LEFT_OUT)]
+    left_out = [name for name in adaptations.names if name.startswith(LEFT_OUT_PREFIX)]
     if not left_out or (tools and not isinstance(choice, ForcedTool)):
         return choice
     if isinstance(choice, ForcedTool) and any(tool.name == choice.name for tool in tools):

@@ -23,7 +23,7 @@ from gateway.formats.wire.json_values import list_objects, loads_or_none
 
 MAX_REQUESTS = 16
 """Maximum number of provider requests per client request: more would use up all connections to the provider."""
-_IDENTITY = ("id", "created", "model")
+_IDENTITY_FIELDS = ("id", "created", "model")
 
 Json = dict[str, Any]
 
@@ -107,7 +107,7 @@ class ChoiceMerger:
         if not choices:
             return b""
         if not self._identity:
-            self._identity = {name: chunk[name] for name in _IDENTITY if name in chunk}
+            self._identity = {name: chunk[name] for name in _IDENTITY_FIELDS if name in chunk}
         return _build_event({**chunk, **self._identity, "choices": [{**choices[0], "index": index}]})
 
 

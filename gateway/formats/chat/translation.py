@@ -16,7 +16,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.chat.adaptations import LEFT_OUT
+from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX
 from gateway.formats.chat.call_conversion import (
     NO_CONVERSION,
     CallConversion,
@@ -31,7 +31,7 @@ from gateway.formats.chat.translated_format import ClientFormat, ProviderFormat
 from gateway.formats.chat.valid_chat import find_losses, make_valid
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import StreamTransform, TranslatingStream, parse_events_usage
-from gateway.formats.translator import TOO_DEEP, ResponseIdentity, ResponseMode
+from gateway.formats.translator import TOO_DEEP_TEXT, ResponseIdentity, ResponseMode
 
 Body = dict[str, Any]
 
@@ -52,7 +52,7 @@ PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
         "bedrock_converse": "formats.chat.bedrock.translated:PROVIDER",
     }
 )
-TRANSLATED = frozenset(PROVIDER_FORMATS)
+TRANSLATED_WIRES = frozenset(PROVIDER_FORMATS)
 NATIVE: Mapping[Operation, Wire] = {operation: OPERATIONS[operation].formats[0] for operation in CLIENT_FORMATS}
 """The format of each operation in which providers get it untranslated."""
 
@@ -121,7 +121,7 @@ class ChatTranslation:
         try:
             output = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
-            raise ProviderBadResponse(TOO_DEEP) from None
+            raise ProviderBadResponse(TOO_DEEP_TEXT) from None
         return output, parse_events_usage(events, self.inference)
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -135,7 +135,7 @@ class ChatTranslation:
         try:
             return self.client.write_answer(events, self.inference, self.identity), usage
         except orjson.JSONEncodeError:
-            raise ProviderBadResponse(TOO_DEEP) from None
+            raise ProviderBadResponse(TOO_DEEP_TEXT) from None
 
 
 def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]]) -> list[int]:
@@ -147,7 +147,7 @@ def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)
     except InvalidRequest:
         return [0 for _ in targets]
-    hosted = sum(name.startswith(LEFT_OUT) for name in request.adapted)
+    hosted = sum(name.startswith(LEFT_OUT_PREFIX) for name in request.adapted)
     return [
         hosted + find_losses(request, PROVIDER_FORMATS[wire].find_rules(model))
         if is_translated(inference.operation, wire)
@@ -158,4 +158,4 @@ def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
     """Return whether ``operation`` is translated through the common chat model for a provider that uses ``wire``."""
-    return wire in TRANSLATED and NATIVE.get(operation, wire) != wire
+    return wire in TRANSLATED_WIRES and NATIVE.get(operation, wire) != wire

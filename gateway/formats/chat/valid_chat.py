@@ -26,7 +26,7 @@ OPENING_TEXT = "."
 ANSWER_TOOL = "answer_in_json"
 """Name of the tool through which a model without structured output gives its answer."""
 _INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]")
-_DIGEST = 8
+_DIGEST_CHARS = 8
 _MAX_DEPTH = 100
 """Maximum nesting of a tool's arguments; the body that contains them must still be serializable."""
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
@@ -350,8 +350,8 @@ def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rule
 
 def _fit_name(name: str, rules: ChatRules) -> str:
     """Return a valid tool name with a digest; a long name is cut at its start, because its end is more specific."""
-    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
-    plain_name = _INVALID_NAME_CHARS.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    plain_name = _INVALID_NAME_CHARS.sub("_", name)[_DIGEST_CHARS + 2 - rules.longest_name :]
     return f"{'' if plain_name[:1].isalpha() else '_'}{plain_name}_{digest}"
 
 

@@ -21,7 +21,7 @@ from gateway.formats.usage.token_bounds import bound_text
 from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_integer, parse_model, read_text
 
 MAX_DIMENSIONS = 65_536
-_FLOAT32 = 4
+_FLOAT32_BYTES = 4
 
 
 def parse_embeddings_inference(body: Body) -> InferenceRequest:
@@ -131,7 +131,7 @@ def _parse_base64(text: object) -> list[float]:
         raw = base64.b64decode(text, validate=True) if isinstance(text, str) else b"\0"
     except (binascii.Error, ValueError):
         raw = b"\0"
-    if len(raw) % _FLOAT32:
+    if len(raw) % _FLOAT32_BYTES:
         raise ProviderBadResponse("The provider's answer has an embedding that is neither numbers nor base64")
     floats = array.array("f", raw)
     if sys.byteorder == "big":

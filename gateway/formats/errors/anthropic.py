@@ -25,8 +25,8 @@ _TYPES: Mapping[int, str] = {
     529: "overloaded_error",
 }
 _FORBIDDEN_STATUS = 403
-_INVALID = 400
-_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}
+_INVALID_STATUS = 400
+_THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": []}
 """Error details that make Anthropic's tool runner send the whole conversation instead of a thread; see the type
 ``ThreadUnsupportedRequestErrorDetails`` of its Python library."""
 
@@ -51,7 +51,7 @@ def build_messages_error(error: GatewayError, request_id: str) -> bytes:
                 "param": error.param,
                 "code": error.public_code,
                 **({} if error.doc_url is None else {"doc_url": error.doc_url}),
-                **({"details": _NO_THREADS} if error.param == "thread" and error.status == _INVALID else {}),
+                **({"details": _THREAD_DETAILS} if error.param == "thread" and error.status == _INVALID_STATUS else {}),
             },
             "request_id": request_id,
         }

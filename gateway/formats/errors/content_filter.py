@@ -29,7 +29,7 @@ from gateway.formats.errors.openai import Secrets, mask
 from gateway.formats.errors.vendor import list_errors, parse_worded_error
 from gateway.formats.wire.json_values import loads_or_none
 
-_WORDS = (
+_FILTER_WORDS = (
     "safety system",
     "content management policy",
     "violates usage guidelines",
@@ -49,7 +49,7 @@ def is_block(code: str | None, message: str | None) -> bool:
     if is_block_code(code):
         return True
     lower_text = (message or "").lower()
-    return any(words in lower_text for words in _WORDS)
+    return any(words in lower_text for words in _FILTER_WORDS)
 
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
@@ -92,7 +92,7 @@ _BLOCKED_IMAGE = "The provider's safety filter blocked the image or its prompt"
 NON_FILTER_STATUSES = frozenset({401, 402, 429})
 """Statuses of a rejected key, missing credit and a rate limit."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - punctuation of Chinese providers
-_TELLTALE = re.compile(
+_SETTINGS_WORDS = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE
 )
 _MAX_WORDS_CHARS = 300
@@ -100,6 +100,8 @@ _MAX_WORDS_CHARS = 300
 
 def _keep_harmless(words: str) -> str:
     harmless = [
-        sentence for sentence in _SENTENCE_END.split(words[: 4 * _MAX_WORDS_CHARS]) if not _TELLTALE.search(sentence)
+        sentence
+        for sentence in _SENTENCE_END.split(words[: 4 * _MAX_WORDS_CHARS])
+        if not _SETTINGS_WORDS.search(sentence)
     ]
     return " ".join(harmless).strip()[:_MAX_WORDS_CHARS]

@@ -12,7 +12,7 @@ _CODES = frozenset({CODE, "context_window_exceeded", "model_max_prompt_tokens_ex
 _LONG_TEXT = "string_above_max_length"
 """OpenAI's code for any text that is too long. Only a text of the prompt concerns the context window."""
 _PROMPT_FIELDS = ("messages", "input", "prompt", "instructions")
-_TOO_LONG = re.compile(
+_TOO_LONG_WORDS = re.compile(
     r"maximum context length"  # OpenAI, DeepSeek, vLLM, SGLang, OpenRouter, Mistral, Together, Ollama
     r"|(?:prompt|input) is too long|prompt too long"  # Anthropic, Fireworks; Bedrock; Ollama
     r"|exceeds? (?:the |this )?(?:available |model'?s? )?(?:maximum )?context"  # OpenAI, llama.cpp, Ollama, Anthropic
@@ -35,22 +35,22 @@ _TOO_LONG = re.compile(
 )
 _MAX_SEARCHED_CHARS = 1_000
 _PROMPT = r"(?P<prompt>[0-9][0-9,]{0,11})"
-_LIMIT = r"(?P<limit>[0-9][0-9,]{0,11})"
+_LIMIT_NUMBER = r"(?P<limit>[0-9][0-9,]{0,11})"
 _ASKED_PATTERN = "(?:resulted in|requested|total of|passed)"
 _LIMIT_PATTERN = r"(?:prompt length is|cannot exceed|token limit:|tokens:|must be <=|limit of|less than|should be \[1,)"
-_TOO_MUCH = "(?:exceed|too large|longer|supports up to|only|maximum)"
-_FIGURES = tuple(
+_EXCESS_WORDS = "(?:exceed|too large|longer|supports up to|only|maximum)"
+_LENGTH_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"{_PROMPT} tokens > {_LIMIT}",
-        rf"{_PROMPT} \+ (?P<output>[0-9]+) > {_LIMIT}",
-        rf"is too long: {_PROMPT},.{{0,40}}length: {_LIMIT}",
-        rf"n_keep: {_PROMPT} ?>= ?n_ctx: {_LIMIT}",
-        rf"current length is {_PROMPT} while limit is {_LIMIT}",
-        rf"{_PROMPT} tokens\)? is too large to process.{{0,60}}size: {_LIMIT}",
-        rf"context length (?:is|of)(?: only)? {_LIMIT}\b.{{0,120}}?{_ASKED_PATTERN}[a-z ]* {_PROMPT}",
-        rf"{_LIMIT_PATTERN} ?{_LIMIT}[^0-9]{{1,60}}{_PROMPT}",
-        rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT}.{{0,120}}?{_TOO_MUCH}[^0-9]{{1,60}}{_LIMIT}",
+        rf"{_PROMPT} tokens > {_LIMIT_NUMBER}",
+        rf"{_PROMPT} \+ (?P<output>[0-9]+) > {_LIMIT_NUMBER}",
+        rf"is too long: {_PROMPT},.{{0,40}}length: {_LIMIT_NUMBER}",
+        rf"n_keep: {_PROMPT} ?>= ?n_ctx: {_LIMIT_NUMBER}",
+        rf"current length is {_PROMPT} while limit is {_LIMIT_NUMBER}",
+        rf"{_PROMPT} tokens\)? is too large to process.{{0,60}}size: {_LIMIT_NUMBER}",
+        rf"context length (?:is|of)(?: only)? {_LIMIT_NUMBER}\b.{{0,120}}?{_ASKED_PATTERN}[a-z ]* {_PROMPT}",
+        rf"{_LIMIT_PATTERN} ?{_LIMIT_NUMBER}[^0-9]{{1,60}}{_PROMPT}",
+        rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT}.{{0,120}}?{_EXCESS_WORDS}[^0-9]{{1,60}}{_LIMIT_NUMBER}",
     )
 )
 
@@ -61,12 +61,12 @@ def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param:
         return True
     if _LONG_TEXT in codes:
         return (param or "").startswith(_PROMPT_FIELDS) or any(f"'{name}" in message for name in _PROMPT_FIELDS)
-    return _TOO_LONG.search(message[:_MAX_SEARCHED_CHARS]) is not None
+    return _TOO_LONG_WORDS.search(message[:_MAX_SEARCHED_CHARS]) is not None
 
 
 def find_lengths(message: str) -> tuple[int, int] | None:
     """Return the prompt's and the context window's token counts from a provider's message; None unless it has both."""
-    for pattern in _FIGURES:
+    for pattern in _LENGTH_PATTERNS:
         match = pattern.search(message[:_MAX_SEARCHED_CHARS])
         if match is None:
             continue

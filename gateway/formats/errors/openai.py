@@ -30,7 +30,7 @@ _MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
 # An id contains a digit or a capital letter, unlike a word such as account_deactivated. The lookahead is bounded,
 # because otherwise a text of such words would take quadratic time.
-_SECRET = re.compile(
+_SECRET_PATTERN = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
     r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
     r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
@@ -43,31 +43,31 @@ Secrets = Sequence[str]
 
 
 _RATE_LIMIT_STATUS = STATUS["rate_limit_exceeded"]
-_NOT_FOUND = STATUS["not_found"]
-_MISSING_ENDPOINT_STATUSES = frozenset({_NOT_FOUND, 501})
+_NOT_FOUND_STATUS = STATUS["not_found"]
+_MISSING_ENDPOINT_STATUSES = frozenset({_NOT_FOUND_STATUS, 501})
 """Statuses of a missing model, path or feature, which another provider may have."""
-_NO_PATH = frozenset({_NOT_FOUND, 405})
+_NO_PATH_STATUSES = frozenset({_NOT_FOUND_STATUS, 405})
 _NO_PATH_WORDS = re.compile(r"(?:404 page )?not found\.?|method not allowed\.?", re.IGNORECASE)
 """Statuses, and complete messages, of a server without the requested path. Errors about a missing model name it."""
 _BAD_REQUEST = 400
-_PROXY_REFUSES = 407
+_PROXY_AUTH_STATUS = 407
 """The status with which a proxy rejects a request without TLS. Providers do not use it."""
-_NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
+_INVALID_KEY_REASON = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """Marks Google's error for an invalid key, which has status 400 like a mistake of the client."""
 _CODES: Mapping[int, str] = {
     _BAD_REQUEST: "invalid_request",
-    _NOT_FOUND: "not_found",
+    _NOT_FOUND_STATUS: "not_found",
     _RATE_LIMIT_STATUS: "rate_limit_exceeded",
 } | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
 """Codes by status, for rejections without a code."""
 _CREDENTIALS = frozenset({401, 402, 403})
-_NO_CREDIT = 402
-_TRANSIENT = frozenset({408, 425})
-_PERMANENT = frozenset({505})
-_BROKE_DOWN = 500
+_NO_CREDIT_STATUS = 402
+_TRANSIENT_STATUSES = frozenset({408, 425})
+_PERMANENT_STATUSES = frozenset({505})
+_SERVER_ERROR_STATUS = 500
 _STATUSES = frozenset(responses)
-_UNSUPPORTED = 501
-_TOO_LONG = frozenset({400, 413, 422, 500})
+_UNSUPPORTED_STATUS = 501
+_TOO_LONG_STATUSES = frozenset({400, 413, 422, 500})
 """Statuses of errors about a prompt that is too long. 500: llama.cpp (embeddings) and Ollama."""
 _CALLERS_CODES = frozenset({"400", "413", "415", "422"})
 _CALLERS_WORDS = re.compile(
@@ -77,7 +77,7 @@ _CALLERS_WORDS = re.compile(
 )
 """Codes (from proxies) and messages (from llama.cpp) that show that a status 500 is the client's mistake."""
 _MAX_RETRY_AFTER_S = 120
-_USED_UP = frozenset(
+_USED_UP_CODES = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
 )
 """Codes of OpenAI and Moonshot for an account without credit, sent with the status of a rate limit."""
@@ -120,7 +120,7 @@ def mask(text: str, secrets: Secrets = ()) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, "[masked]")
-    text = _SECRET.sub("[masked]", _URL.sub("[address]", text))
+    text = _SECRET_PATTERN.sub("[masked]", _URL.sub("[address]", text))
     text = " ".join(text.split())
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "…"
 
@@ -188,14 +188,14 @@ def parse_provider_error(
     error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
     if error.message.startswith(NO_REASON):
         error = attrs.evolve(error, message=write_reason(_find_reason(status, path), error.code or error.type))
-    if status == _PROXY_REFUSES:
+    if status == _PROXY_AUTH_STATUS:
         failure: errors.ProviderError = errors.ProxyRefused(describe_status(status))
-    elif status == _BAD_REQUEST and _NO_KEY.search(raw):
+    elif status == _BAD_REQUEST and _INVALID_KEY_REASON.search(raw):
         failure = make_credentials_error(describe_status(status), error.message)
     else:
         failure = _find_error(status, error)
     failure.provider_retry_after_s = provider_retry_after_s
-    failure.lacks_path = path is not None and status in _NO_PATH and _is_about_path(error.message, path)
+    failure.lacks_path = path is not None and status in _NO_PATH_STATUSES and _is_about_path(error.message, path)
     if isinstance(failure, errors.ProviderRateLimited):
         failure.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
     return failure
@@ -217,27 +217,27 @@ def describe_status(status: int) -> str:
 
 def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     message = error.message
-    if status in _CREDENTIALS or (status == _RATE_LIMIT_STATUS and _USED_UP & {error.code, error.type}):
+    if status in _CREDENTIALS or (status == _RATE_LIMIT_STATUS and _USED_UP_CODES & {error.code, error.type}):
         credentials_error = make_credentials_error(describe_status(status), message)
-        credentials_error.out_of_credit = status in {_NO_CREDIT, _RATE_LIMIT_STATUS}
+        credentials_error.out_of_credit = status in {_NO_CREDIT_STATUS, _RATE_LIMIT_STATUS}
         return credentials_error
-    if status in _TOO_LONG and is_context_exceeded(message, (error.code, error.type), error.param):
+    if status in _TOO_LONG_STATUSES and is_context_exceeded(message, (error.code, error.type), error.param):
         return _exceed_context(error)
-    if status == _BROKE_DOWN and (error.code in _CALLERS_CODES or _CALLERS_WORDS.search(message)):
+    if status == _SERVER_ERROR_STATUS and (error.code in _CALLERS_CODES or _CALLERS_WORDS.search(message)):
         status = _BAD_REQUEST
     code = error.code
     if code is None or code == str(status) or (code.isdecimal() and int(code) in _STATUSES):
         code = _CODES.get(status)
     if status == _RATE_LIMIT_STATUS:
         return errors.ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
-    if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
-        limit = find_output_limit(message) if status in _TOO_LONG else None
+    if (400 <= status < 500 and status not in _TRANSIENT_STATUSES) or status == _UNSUPPORTED_STATUS:  # noqa: PLR2004
+        limit = find_output_limit(message) if status in _TOO_LONG_STATUSES else None
         kind = errors.ProviderRejected if limit is None else errors.OutputLimitExceeded
         rejected = kind(message, status=status, type=error.type, param=error.param, code=code)
         if isinstance(rejected, errors.OutputLimitExceeded):
             rejected.limit = limit or 0
         rejected.retryable = status in _MISSING_ENDPOINT_STATUSES
-        rejected.should_retry = False if status == _UNSUPPORTED else None
+        rejected.should_retry = False if status == _UNSUPPORTED_STATUS else None
         return rejected
     return _find_failure(status, message, code)
 
@@ -249,13 +249,13 @@ def _find_failure(status: int, message: str, code: str | None) -> errors.Provide
             if message.startswith(_RETURNED_PREFIX)
             else f"{_RETURNED_PREFIX}{describe_status(status)}: {message}"
         )
-        error.passing = status in _TRANSIENT
+        error.passing = status in _TRANSIENT_STATUSES
         return error
     if not message.startswith(_RETURNED_PREFIX):
         message = f"The provider failed with status {status}: {write_reason(message, code)}"
     error = errors.ProviderBadResponse(message)
-    error.passing = status not in _PERMANENT
-    error.may_be_prompt = status == _BROKE_DOWN
+    error.passing = status not in _PERMANENT_STATUSES
+    error.may_be_prompt = status == _SERVER_ERROR_STATUS
     return error
 
 

@@ -16,17 +16,20 @@ _MIN_LIMIT = 16
 """Smallest number accepted as a model's limit: a smaller one in a message means something else."""
 _MAX_SEARCHED_CHARS = 1_000
 _MIN_BUDGET = 1_024
-_NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
-_FIELD = r"max_?(?:completion|output|new)?_?tokens"
-_WORDS = tuple(
+_LIMIT_NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
+_LIMIT_FIELD = r"max_?(?:completion|output|new)?_?tokens"
+_LIMIT_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"supports at most{_NUMBER} completion tokens",  # OpenAI, Azure OpenAI
-        rf"{_FIELD}: [0-9]+ >{_NUMBER}, which is the maximum allowed number of output tokens",  # Anthropic
-        rf"range of [`']?{_FIELD}[`']? (?:should be|is) [\[(][0-9]+,{_NUMBER}\]",  # DashScope, DeepSeek
-        rf"maximum tokens you requested exceeds the model limit of{_NUMBER}",  # Bedrock
-        rf"[`']?{_FIELD}[`']? must be (?:less than or equal to|at most|<=){_NUMBER}",  # Groq, Cohere
-        rf"{_FIELD} value of [0-9]+ but the supported range is from 1 \(inclusive\) to{_NUMBER} \((?P<over>exclusive)",
+        rf"supports at most{_LIMIT_NUMBER} completion tokens",  # OpenAI, Azure OpenAI
+        rf"{_LIMIT_FIELD}: [0-9]+ >{_LIMIT_NUMBER}, which is the maximum allowed number of output tokens",  # Anthropic
+        rf"range of [`']?{_LIMIT_FIELD}[`']? (?:should be|is) [\[(][0-9]+,{_LIMIT_NUMBER}\]",  # DashScope, DeepSeek
+        rf"maximum tokens you requested exceeds the model limit of{_LIMIT_NUMBER}",  # Bedrock
+        rf"[`']?{_LIMIT_FIELD}[`']? must be (?:less than or equal to|at most|<=){_LIMIT_NUMBER}",  # Groq, Cohere
+        (
+            rf"{_LIMIT_FIELD} value of [0-9]+ but the supported range is from 1 \(inclusive\) to{_LIMIT_NUMBER}"
+            r" \((?P<over>exclusive)"
+        ),
     )
 )
 """The last pattern is Vertex AI's. Its number is exclusive: the lowest value that is too large."""
@@ -34,7 +37,7 @@ _WORDS = tuple(
 
 def find_output_limit(message: str) -> int | None:
     """Return a model's maximum output tokens according to a provider's error; None if the message has no limit."""
-    for pattern in _WORDS:
+    for pattern in _LIMIT_PATTERNS:
         match = pattern.search(message[:_MAX_SEARCHED_CHARS])
         if match is not None:
             limit = int(match["limit"].replace(",", "")) - ("over" in match.groupdict())
@@ -44,10 +47,10 @@ def find_output_limit(message: str) -> int | None:
 
 def lower_limits(body: Body, limit: int) -> bool:
     """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
-    is_lowered = _lower(body, OUTPUT_LIMITS, limit)
+    is_lowered = _lower_fields(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
         inner = dict(as_object(body.get(name)))
-        if _lower(inner, (*OUTPUT_LIMITS, "maxTokens"), limit):
+        if _lower_fields(inner, (*OUTPUT_LIMITS, "maxTokens"), limit):
             body[name], is_lowered = inner, True
     if is_lowered:
         _lower_budget(body, limit)
@@ -57,7 +60,7 @@ def lower_limits(body: Body, limit: int) -> bool:
     return is_lowered
 
 
-def _lower(values: Body, fields: Collection[str], limit: int) -> bool:
+def _lower_fields(values: Body, fields: Collection[str], limit: int) -> bool:
     high = [name for name in fields if type(values.get(name)) is int and values[name] > limit]
     values.update(dict.fromkeys(high, limit))
     return bool(high)

@@ -34,7 +34,7 @@ _MESSAGE_NAMES = (
     "detail", "reason", "faultstring",
 )  # fmt: skip
 _CONTAINERS = ("base_resp", "detail", "header", "fault", "Error", "Response", "ResponseMetadata")
-_CONTENT = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
+_CONTENT_FIELDS = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
 _MIN_ERROR_STATUS = 400
 _MAX_ERROR_STATUS = 599
 _MIN_FAILURE_STATUS = 500
@@ -62,7 +62,7 @@ def parse_worded_error(
 
 def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError | None:
     """Return the error that an answer with status 200 reports outside ``error``; None if the answer has content."""
-    if any(value.get(name) for name in _CONTENT):
+    if any(value.get(name) for name in _CONTENT_FIELDS):
         return None
     base = as_object(value.get("base_resp")).get("status_code")
     codes = (base, value.get("error_code"), as_object(value.get("header")).get("code"))

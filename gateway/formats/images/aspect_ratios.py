@@ -48,7 +48,7 @@ _USUAL_RATIOS: Ratios = {
     "16:9": (1376, 768),
     "21:9": (1584, 672),
 }
-_EXTREME: Ratios = {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)}
+_EXTREME_RATIOS: Ratios = {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)}
 _TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
 """Side lengths as multiples of half of tier 1K, in the order used by error messages."""
 
@@ -64,7 +64,7 @@ def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
 
 _ALL_TIERS = tuple(_TIERS)
 _SHAPES: Mapping[str, AspectRatio] = (
-    _list(_FIRST_RATIOS, ("1K",)) | _list(_USUAL_RATIOS, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS)
+    _list(_FIRST_RATIOS, ("1K",)) | _list(_USUAL_RATIOS, _ALL_TIERS) | _list(_EXTREME_RATIOS, _ALL_TIERS)
 )
 """Sizes of all models in one table: no size means a different ratio or tier for another model."""
 
@@ -74,9 +74,9 @@ SMALL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K",)))
 """Sizes of gemini-3.1-flash-lite-image."""
 USUAL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K", "2K", "4K")))
 """Sizes of gemini-3-pro-image."""
-WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME, ("1K", "2K", "4K")))
+WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME_RATIOS, ("1K", "2K", "4K")))
 """Sizes of gemini-nano-banana-2.1."""
-WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL_RATIOS, ("512",)), *_list(_EXTREME, ("512",)))
+WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL_RATIOS, ("512",)), *_list(_EXTREME_RATIOS, ("512",)))
 """Sizes of gemini-3.1-flash-image."""
 
 

@@ -42,7 +42,7 @@ DOMAIN = ".bfl.ai"
 """The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
 _FIRST_WAIT_S = 0.5
 _BLOCKED_STATES = ("Request Moderated", "Content Moderated")
-_MODEL = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
+_MODEL_PATTERN = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
 _HOST = re.compile(r"[a-z0-9.-]{1,100}\Z", re.ASCII)
 _FORMATS = ("jpeg", "png")
 _GATEWAY_FIELDS = frozenset(
@@ -119,7 +119,7 @@ class BflImageBackend(ImageBackend):
 
     def begin(self, count: int) -> ProviderRequest:
         flux_model, body = self._flux_model, self._inference.body
-        if not _MODEL.match(self._model):
+        if not _MODEL_PATTERN.match(self._model):
             raise InvalidRequest("The provider's models are called flux-…", param="model")
         check_expressible(self._inference, takes_image=flux_model.sources > 0, needs_image=False)
         if count != 1:

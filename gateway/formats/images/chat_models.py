@@ -29,7 +29,7 @@ from gateway.formats.wire.request_body import build_data_url
 
 Body = dict[str, Any]
 
-_IN_TEXT = re.compile(
+_IMAGE_IN_TEXT = re.compile(
     r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)"""
 )
 """A data URL, or the address of a Markdown link; the link is an image if it begins with an exclamation mark."""
@@ -147,7 +147,7 @@ def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
 
 def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
     count = 0
-    for match in _IN_TEXT.finditer(text):
+    for match in _IMAGE_IN_TEXT.finditer(text):
         data, url = match.groups()
         if data is None and not (image_data.is_web_url(url) and _is_shown(text, match.start())):
             continue

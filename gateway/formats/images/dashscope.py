@@ -39,18 +39,18 @@ from gateway.formats.wire.json_values import as_object, as_text, list_objects
 from gateway.formats.wire.request_body import Body, build_data_url
 from gateway.frozen import frozen
 
-TASKS = "/api/v1/tasks"
+TASKS_PATH = "/api/v1/tasks"
 _SERVICES = "/api/v1/services/aigc"
-_AS_TASK = ("X-DashScope-Async", "enable")
+_TASK_HEADER = ("X-DashScope-Async", "enable")
 _FIRST_WAIT_S = 1.0
-_UNDER_WAY = ("PENDING", "RUNNING")
+_OPEN_STATES = ("PENDING", "RUNNING")
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
 _FORMATS = ("png",)
-_PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
+_PARAMETER_NAMES = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
 """Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
 ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
 """Prefixes of error codes about the key or its account."""
-_CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
+_CALLER_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
 _RATE_LIMIT_STATUS = 429
 
 
@@ -76,21 +76,21 @@ class _CallMode:
     function: str | None = None
 
 
-_FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes_image=False, negative="input")
-_MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", uses_messages=True)
-_AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", uses_messages=True, task=False)
-_EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs_image=True, negative="input")
+_FIELDS_MODE = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes_image=False, negative="input")
+_MESSAGE_MODE = _CallMode(f"{_SERVICES}/image-generation/generation", uses_messages=True)
+_DIRECT_MODE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", uses_messages=True, task=False)
+_EDITOR_MODE = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs_image=True, negative="input")
 _CALL_MODES: Mapping[str, _CallMode] = {
-    "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
-    "wan2.5-i2i*": _EDITOR,
-    "wan2.[125]-t2i*": _FIELDS,
-    "wanx*-t2i*": _FIELDS,
-    "wan*-t2i*": attrs.evolve(_MESSAGE, takes_image=False),
-    "wan2.6-image*": attrs.evolve(_MESSAGE, needs_image=True),
-    "wan*-image*": _MESSAGE,
-    "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
-    "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
-    "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs_image=True),
+    "wanx2.1-imageedit": attrs.evolve(_EDITOR_MODE, function="description_edit"),
+    "wan2.5-i2i*": _EDITOR_MODE,
+    "wan2.[125]-t2i*": _FIELDS_MODE,
+    "wanx*-t2i*": _FIELDS_MODE,
+    "wan*-t2i*": attrs.evolve(_MESSAGE_MODE, takes_image=False),
+    "wan2.6-image*": attrs.evolve(_MESSAGE_MODE, needs_image=True),
+    "wan*-image*": _MESSAGE_MODE,
+    "qwen-image": attrs.evolve(_FIELDS_MODE, negative="parameters"),
+    "qwen-image-plus": attrs.evolve(_FIELDS_MODE, negative="parameters"),
+    "qwen-image-edit*": attrs.evolve(_DIRECT_MODE, needs_image=True),
 }
 """Call modes by globs of model names; the first match counts. Other models are called like all new ones, with a message
 and without a task.
@@ -98,7 +98,7 @@ and without a task.
 
 
 def _find_call_mode(model: str) -> _CallMode:
-    return next((mode for glob, mode in _CALL_MODES.items() if fnmatchcase(model, glob)), _AT_ONCE)
+    return next((mode for glob, mode in _CALL_MODES.items() if fnmatchcase(model, glob)), _DIRECT_MODE)
 
 
 class DashScopeImageBackend(ImageBackend):
@@ -111,7 +111,7 @@ class DashScopeImageBackend(ImageBackend):
         self._ask = inference.image or ImageRequest("")
         self._model = model
         self._mode = _find_call_mode(model)
-        self._task = ImageTask(TASKS, _FIRST_WAIT_S)
+        self._task = ImageTask(TASKS_PATH, _FIRST_WAIT_S)
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
@@ -121,13 +121,15 @@ class DashScopeImageBackend(ImageBackend):
         check_size(self._inference.body)
         self._count = count
         body: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
-        for name in _PARAMETERS:
+        for name in _PARAMETER_NAMES:
             if self._inference.body.get(name) is not None:
                 value = self._inference.body[name]
                 body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else parse_field(value)
                 )
-        return ProviderRequest(body, path=mode.path, starts_task=mode.task, headers=(_AS_TASK,) if mode.task else ())
+        return ProviderRequest(
+            body, path=mode.path, starts_task=mode.task, headers=(_TASK_HEADER,) if mode.task else ()
+        )
 
     def _build_input(self) -> Body:
         mode = self._mode
@@ -155,7 +157,7 @@ class DashScopeImageBackend(ImageBackend):
         output = as_object(value.get("output"))
         state = output.get("task_status")
         self._task.ended = state in _FINAL_STATES
-        if state in _UNDER_WAY:
+        if state in _OPEN_STATES:
             return self._task.follow(output.get("task_id"))
         if state == "FAILED" or _has_code(value):
             raise _find_error(output if state == "FAILED" else value, secrets)
@@ -194,7 +196,7 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
         rate_error = ProviderRateLimited(message, status=_RATE_LIMIT_STATUS, code=mask(code, secrets)[:100])
         rate_error.retry_after_s = 1
         return rate_error
-    if code.startswith(_CALLERS_FAULT):
+    if code.startswith(_CALLER_ERROR_CODES):
         return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
     if code.startswith(ACCOUNT_ERRORS):
         return make_credentials_error(mask(code, secrets)[:100], message)

@@ -34,7 +34,7 @@ SIZED_MODELS = (
 _SHAPED_MODELS = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
 """Globs of the models that match ``SIZED_MODELS`` but accept an aspect ratio instead."""
 EDITS = "*/edit"
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,5}\Z", re.ASCII)
+_MODEL_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,5}\Z", re.ASCII)
 _FORMATS = ("jpeg", "png")
 _GATEWAY_FIELDS = frozenset(
     {
@@ -63,7 +63,7 @@ class FalImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         edits = fnmatchcase(self._model, EDITS)
         image_task.check_expressible(self._inference, takes_image=edits, needs_image=edits)
-        if not _MODEL.match(self._model):
+        if not _MODEL_PATTERN.match(self._model):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
         body = self._inference.body

@@ -39,7 +39,7 @@ BLOCK_REASONS = frozenset(
      "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
 """Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model, so they are not listed."""
-_UNSPECIFIED = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
+_UNSPECIFIED_REASONS = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
 _FORMATS = ("jpeg", "png")
 
 _MAX_EXCERPT_CHARS = 300
@@ -113,7 +113,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 def _check_prompt(feedback: object, secrets: Secrets) -> None:
     reason = as_text(as_object(feedback).get("blockReason"))
-    if reason not in _UNSPECIFIED:
+    if reason not in _UNSPECIFIED_REASONS:
         raise build_block(reason, secrets)
 
 
@@ -134,7 +134,7 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     if block_reason is not None:
         return build_block(f"{block_reason}. {explanation}", secrets)
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
-    reason = next((reason for reason in reasons if reason not in _UNSPECIFIED), "")
+    reason = next((reason for reason in reasons if reason not in _UNSPECIFIED_REASONS), "")
     if reason:
         return build_no_image(f"The model made no image: {mask_text(f'{reason} {explanation or text}', secrets)}")
     return build_no_image(build_text_answer(text, secrets))

@@ -32,7 +32,7 @@ from gateway.formats.wire.request_body import Body, Inline
 GENERATIONS = "/generations"
 MODELS = ("uni-1", "uni-1-max")
 _FIRST_WAIT_S = 1.0
-_UNDER_WAY = ("queued", "processing")
+_OPEN_STATES = ("queued", "processing")
 _FORMATS = ("png", "jpeg")
 SIZES: Mapping[str, str] = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1280x720": "16:9", "720x1280": "9:16",
@@ -82,7 +82,7 @@ class LumaImageBackend(ImageBackend):
         if value is None:
             return self._task.build_poll_request()
         state = value.get("state")
-        if state in _UNDER_WAY:
+        if state in _OPEN_STATES:
             return self._task.follow(value.get("id"))
         if state == "failed":
             raise _find_error(value, secrets)

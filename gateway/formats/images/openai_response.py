@@ -16,7 +16,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import DONE_EVENT
 from gateway.formats.images.openai import is_size, parse_details
 
-_WORDS = {
+_REPORTED_WORDS = {
     "background": frozenset({"transparent", "opaque"}),
     "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
     "quality": frozenset({"low", "medium", "high", "xhigh", "max"}),
@@ -48,7 +48,7 @@ def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
 
 def _list_reported(fields: Mapping[str, Any]) -> dict[str, str | None]:
     words_by_field: dict[str, str | None] = {
-        name: _find_word(fields.get(name), words) for name, words in _WORDS.items()
+        name: _find_word(fields.get(name), words) for name, words in _REPORTED_WORDS.items()
     }
     return words_by_field | {"size": fields["size"] if is_size(fields.get("size")) else None}
 
@@ -99,7 +99,7 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
 
 def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
     reported_words = _list_reported(images.reported)
-    requested_words = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
+    requested_words = {name: _find_word(inference.body.get(name), words) for name, words in _REPORTED_WORDS.items()}
     size = inference.image.size if inference.image else None
     return {
         "background": reported_words["background"] or requested_words["background"] or AUTO,

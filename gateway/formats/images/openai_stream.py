@@ -31,15 +31,15 @@ from gateway.formats.wire.json_values import loads_or_none
 
 _PARTIAL_SUFFIX = ".partial_image"
 _COMPLETED_SUFFIX = ".completed"
-_TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
-_NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
+_TYPE_PATTERN = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
+_NAME_PATTERN = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
 """Bytes at the beginning of an event that contain its name, and usually the type in its data."""
-_INDEX = b'"partial_image_index"'
+_INDEX_KEY = b'"partial_image_index"'
 _INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
 MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
 """The maximum size of an event: an image in base64 with its description."""
-_UNNUMBERED = 10
+_MAX_UNNUMBERED = 10
 """The index assumed for partial images without an index; valid indexes are 0 to 9."""
 
 
@@ -52,7 +52,7 @@ class ImagesPassthrough(PassthroughStream):
         super().__init__(secrets)
         self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
         self._inference = inference
-        self._in_progress = [0] * (_UNNUMBERED + 1)
+        self._in_progress = [0] * (_MAX_UNNUMBERED + 1)
         self._completed_count = 0
         self._has_failed = False
         self._usage: Usage | None = None
@@ -82,7 +82,7 @@ class ImagesPassthrough(PassthroughStream):
         """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
         self.events += 1
         index = _find_index(event)
-        self._in_progress[index] = 1 if index == _UNNUMBERED else self._in_progress[index] + 1
+        self._in_progress[index] = 1 if index == _MAX_UNNUMBERED else self._in_progress[index] + 1
         return event
 
     def _note_completed(self, event: bytes, value: object) -> bytes:
@@ -132,13 +132,16 @@ class ImagesPassthrough(PassthroughStream):
 
 
 def _find_kind(event: bytes) -> str:
-    """Return the type of an event without parsing its data. Quotes in texts are escaped and do not match ``_TYPE``."""
-    name = _NAME.search(event[:_HEAD_BYTES])
+    """Return the type of an event without parsing its data, or an empty text.
+
+    Quotes in texts are escaped and do not match ``_TYPE_PATTERN``.
+    """
+    name = _NAME_PATTERN.search(event[:_HEAD_BYTES])
     if name is not None:
         return name[1].decode()
     start = event.find(b'"type"')
     while start >= 0:
-        match = _TYPE.match(event, start)
+        match = _TYPE_PATTERN.match(event, start)
         if match is not None:
             return match[1].decode()
         start = event.find(b'"type"', start + 1)
@@ -147,9 +150,9 @@ def _find_kind(event: bytes) -> str:
 
 def _find_index(event: bytes) -> int:
     """Return the index of a partial image without parsing the data; see ``_find_kind``."""
-    start = event.find(_INDEX)
-    match = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
-    return int(match[1]) if match else _UNNUMBERED
+    start = event.find(_INDEX_KEY)
+    match = _INDEX_VALUE.match(event, start + len(_INDEX_KEY)) if start >= 0 else None
+    return int(match[1]) if match else _MAX_UNNUMBERED
 
 
 def _parse_kind(event: bytes, value: object) -> str:

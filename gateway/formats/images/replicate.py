@@ -40,9 +40,9 @@ from gateway.frozen import frozen
 
 PREDICTIONS = "/predictions"
 _FIRST_WAIT_S = 0.5
-_UNDER_WAY = ("starting", "processing")
+_OPEN_STATES = ("starting", "processing")
 _FINAL_STATES = ("succeeded", "failed", "canceled", "aborted")
-_MODEL = re.compile(
+_MODEL_PATTERN = re.compile(
     r"(?P<owned>[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127})(?::(?P<version>[a-f0-9]{1,64}))?\Z",
     re.ASCII,
 )
@@ -64,7 +64,7 @@ class ReplicateModel:
     """The options of a model and their field names.
 
     Attributes:
-        sides: the shortest and longest side of a model with free sizes; sides are multiples of ``STEP``.
+        sides: the shortest and longest side of a model with free sizes; sides are multiples of ``SIDE_STEP``.
         many_field: the field for the number of images; None if the model makes only one.
         source_field: the field for input images; None if not accepted.
         max_sources: None if not documented. The field is a list unless it is 1.
@@ -81,7 +81,7 @@ class ReplicateModel:
     formats: tuple[str, ...] = ()
 
 
-STEP = 32
+SIDE_STEP = 32
 _ALL_FORMATS = ("webp", "jpeg", "png")
 
 
@@ -118,8 +118,8 @@ _FLUX = ReplicateModel(_map_ratios(_FLUX_RATIOS), many_field="num_outputs", maxi
 _KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
 _IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
 _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", max_sources=None)
-_IDEOGRAM = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
-_STABLE = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
+_IDEOGRAM_MODEL = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
+_STABLE_DIFFUSION_MODEL = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
 _UNKNOWN_MODEL = ReplicateModel()
 MODELS: Mapping[str, ReplicateModel] = {
     "black-forest-labs/flux-schnell": _FLUX,
@@ -138,12 +138,12 @@ MODELS: Mapping[str, ReplicateModel] = {
     "google/nano-banana": _BANANA,
     "google/gemini-2.5-flash-image": _BANANA,
     "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, max_sources=14),
-    "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM,
-    "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM,
-    "ideogram-ai/ideogram-v3-quality": _IDEOGRAM,
-    "stability-ai/stable-diffusion-3.5-large": _STABLE,
-    "stability-ai/stable-diffusion-3.5-large-turbo": _STABLE,
-    "stability-ai/stable-diffusion-3.5-medium": _STABLE,
+    "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM_MODEL,
+    "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM_MODEL,
+    "ideogram-ai/ideogram-v3-quality": _IDEOGRAM_MODEL,
+    "stability-ai/stable-diffusion-3.5-large": _STABLE_DIFFUSION_MODEL,
+    "stability-ai/stable-diffusion-3.5-large-turbo": _STABLE_DIFFUSION_MODEL,
+    "stability-ai/stable-diffusion-3.5-medium": _STABLE_DIFFUSION_MODEL,
 }
 
 
@@ -170,7 +170,7 @@ class ReplicateImageBackend(ImageBackend):
             takes_image=replicate_model.source_field is not None,
             needs_image=replicate_model.needs_image,
         )
-        match = _MODEL.match(self._model)
+        match = _MODEL_PATTERN.match(self._model)
         if match is None:
             raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
         if self._has_size_list or self._ask.size is not None:
@@ -207,7 +207,7 @@ class ReplicateImageBackend(ImageBackend):
             return self._task.build_poll_request()
         state = value.get("status")
         self._task.ended = state in _FINAL_STATES
-        if state in _UNDER_WAY:
+        if state in _OPEN_STATES:
             return self._task.follow(value.get("id"))
         if state == "failed":
             raise _find_error(value.get("error"), secrets)
@@ -227,9 +227,11 @@ def _build_size(replicate_model: ReplicateModel, size: str) -> dict[str, Any]:
     if replicate_model.sides is not None:
         minimum, maximum = replicate_model.sides
         width, height = parse_sides(size)
-        if all(minimum <= side <= maximum and side % STEP == 0 for side in (width, height)):
+        if all(minimum <= side <= maximum and side % SIDE_STEP == 0 for side in (width, height)):
             return {"aspect_ratio": "custom", "width": width, "height": height}
-        raise InvalidRequest(f"each side of 'size' must be {minimum} to {maximum}, in steps of {STEP}", param="size")
+        raise InvalidRequest(
+            f"each side of 'size' must be {minimum} to {maximum}, in steps of {SIDE_STEP}", param="size"
+        )
     if replicate_model.sizes is None:
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     raise InvalidRequest(f"'size' must be one of {', '.join(replicate_model.sizes) or 'auto'}", param="size")

@@ -19,15 +19,15 @@ from gateway.formats.images.image_data import parse_url
 from gateway.formats.images.params import is_count
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
-_GROWTH = 1.5
+_WAIT_GROWTH = 1.5
 MAX_WAIT_S = 3.0
 MAX_INVALID_POLLS = 3
 """Tolerated consecutive invalid poll answers per task: a proxy's error page says nothing about the task."""
 _MAX_EXCERPT_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
 _FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
-_UNSUPPORTED = ("svg", "frame_count", "frame_duration_ms")
-_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
+_UNSUPPORTED_FIELDS = ("svg", "frame_count", "frame_duration_ms")
+_SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
 
 class ImageTask:
@@ -75,7 +75,7 @@ class ImageTask:
     def build_poll_request(self) -> ProviderRequest:
         """Return the next poll request for a task with an id. The wait grows with each call."""
         wait_s = self._wait_s
-        self._wait_s = min(wait_s * _GROWTH, MAX_WAIT_S)
+        self._wait_s = min(wait_s * _WAIT_GROWTH, MAX_WAIT_S)
         return ProviderRequest(
             method="GET", path=f"{self._path_prefix}{self._id}", wait_s=wait_s, repeatable=True, host=self.host
         )
@@ -109,7 +109,7 @@ def build_images(items: Sequence[Image], count: int) -> Images:
 
 def parse_sides(size: str) -> tuple[int, int]:
     """Parse ``1024x1024`` into width and height. Raises ``InvalidRequest``."""
-    match = _SIZE.match(size)
+    match = _SIZE_PATTERN.match(size)
     if match is None:
         raise InvalidRequest("'size' must be 'auto', or width and height as in 1024x1024", param="size")
     return int(match[1]), int(match[2])
@@ -153,7 +153,7 @@ def check_plain_image(inference: InferenceRequest) -> None:
         raise InvalidRequest(f"The model takes no '{file_field}'", param=file_field)
     if inference.body.get("background") == "transparent":
         raise InvalidRequest("'background' must be opaque or auto", param="background")
-    unsupported = next((name for name in _UNSUPPORTED if inference.body.get(name) is not None), None)
+    unsupported = next((name for name in _UNSUPPORTED_FIELDS if inference.body.get(name) is not None), None)
     if unsupported is not None:
         raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
 

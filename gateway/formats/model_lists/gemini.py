@@ -21,7 +21,7 @@ _METHODS = frozenset(
 )
 """Models without one of these methods are not usable here: they generate images by another method, or use a WebSocket.
 """
-_PAGE, _MAX_PAGE = 50, 1_000
+_DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 1_000
 _MAX_DIGITS = 9
 
 
@@ -77,7 +77,7 @@ def parse_page_token(token: str) -> str:
 def parse_page_size(text: str | None) -> int:
     """Return the page size: ``pageSize``, by default 50 and at most 1,000. Raises ``InvalidRequest``."""
     if text is None or text == "0":
-        return _PAGE
+        return _DEFAULT_PAGE_SIZE
     if not text.isascii() or not text.isdecimal():
         raise InvalidRequest("'pageSize' must be a number", param="pageSize")
-    return min(int(text[:_MAX_DIGITS]), _MAX_PAGE)
+    return min(int(text[:_MAX_DIGITS]), _MAX_PAGE_SIZE)

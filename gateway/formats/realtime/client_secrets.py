@@ -13,11 +13,11 @@ from gateway.frozen import frozen
 Body = dict[str, Any]
 DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
 MAX_SESSION_BYTES = 32 * 1024
-_OBJECT = "realtime.session"
+_SESSION_OBJECT = "realtime.session"
 _TEXTS = ("instructions",)
-_LISTS = ("tools", "output_modalities", "modalities", "include")
-_OBJECTS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "input_audio_noise_reduction")
-_NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
+_LIST_FIELDS = ("tools", "output_modalities", "modalities", "include")
+_OBJECT_FIELDS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "input_audio_noise_reduction")
+_NON_SETTING_FIELDS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
 
 
 @frozen
@@ -31,7 +31,7 @@ class SecretRequest:
 
     @property
     def settings(self) -> Body:
-        settings_fields = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
+        settings_fields = {name: value for name, value in self.session.items() if name not in _NON_SETTING_FIELDS}
         return {} if settings_fields.keys() <= {"type"} else settings_fields
 
 
@@ -62,9 +62,9 @@ def _check_settings(session: Body, prefix: str) -> None:
     settings = {f"{prefix}{name}": value for name, value in session.items()}
     for name in _TEXTS:
         read_text(settings, f"{prefix}{name}")
-    for name in _LISTS:
+    for name in _LIST_FIELDS:
         parse_list(settings, f"{prefix}{name}")
-    for name in _OBJECTS:
+    for name in _OBJECT_FIELDS:
         parse_object(settings, f"{prefix}{name}")
     check_limits(session, prefix)
 
@@ -73,9 +73,9 @@ def build_secret_answer(secret_request: SecretRequest, secret: str, expires_s: i
     """Build the answer with the secret and the session's settings."""
     session = {
         **({} if secret_request.is_flat else {"type": "realtime"}),
-        **{name: value for name, value in secret_request.session.items() if name not in _NOT_SETTINGS},
+        **{name: value for name, value in secret_request.session.items() if name not in _NON_SETTING_FIELDS},
         "id": session_id,
-        "object": _OBJECT,
+        "object": _SESSION_OBJECT,
         "model": secret_request.model,
         "expires_at": 0,
     }

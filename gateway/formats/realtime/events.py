@@ -35,7 +35,7 @@ Event = dict[str, Any]
 SESSION_UPDATE, RESPONSE_CREATE, APPEND = "session.update", "response.create", "input_audio_buffer.append"
 SESSION_UPDATED = "session.updated"
 RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
-TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
+TRANSCRIBED_EVENT = "conversation.item.input_audio_transcription.completed"
 MAX_OUTPUT = 4_096
 """Output tokens assumed for a response without a limit (``inf``): OpenAI's own maximum."""
 MAX_MODEL_CHARS = 256
@@ -60,18 +60,18 @@ _TEXT_DELTAS = frozenset(
 _AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"})
 
 
-_TYPE = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
+_TYPE_PATTERN = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
 _LIMITS = ("max_output_tokens", "max_response_output_tokens")
 """The names of the output limit in the current version and in the beta version."""
-_GOVERNED = frozenset(
+_GOVERNED_NAMES = frozenset(
     {"type", "session", "response", "item", "audio", "delta", "model", "input", "output", "tools", "prompt",
      "instructions", "conversation", "format", "transcription", "input_audio_transcription", "input_audio_format",
      "output_audio_format", *_LIMITS}
 )  # fmt: skip
 """Fields by which a session is bounded and charged. Misspelt ones are rejected: a tolerant server might accept them."""
-_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED}
+_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED_NAMES}
 _NESTED_NAMES = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
-"""Fields of a session that contain fields of ``_GOVERNED``."""
+"""Fields of a session that contain fields of ``_GOVERNED_NAMES``."""
 SETTINGS = ("session", "response")
 """Fields of an event that contain settings."""
 CHECKED_OBJECTS = (*SETTINGS, "item")
@@ -97,7 +97,7 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
         raise InvalidRequest(error.message.replace("request body", "event")) from None
     check_names(event, "")
     kind = event.get("type")
-    if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
+    if not isinstance(kind, str) or _TYPE_PATTERN.fullmatch(kind) is None:
         raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
     for object_name in SETTINGS:
         fields = event.get(object_name)
@@ -114,7 +114,7 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
 
 
 def check_names(fields: Event, param: str) -> None:
-    """Raise ``InvalidRequest`` for a misspelt field of ``_GOVERNED``."""
+    """Raise ``InvalidRequest`` for a misspelt field of ``_GOVERNED_NAMES``."""
     for name, value in fields.items():
         known_name = _FOLDED_NAMES.get(fold_name(name), name)
         if name != known_name:
@@ -395,16 +395,16 @@ class Conversation:
         is_complete = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
         return PromptMark(self._items, self._sound, is_complete=is_complete)
 
-    def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
+    def note_end(self, prompt_mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
         """Set the size of the conversation to the usage if the response read all of it, else add the completion."""
-        if end.usage is None or not mark.is_complete or not end.is_complete:
+        if end.usage is None or not prompt_mark.is_complete or not end.is_complete:
             self._turns += usage.completion_tokens
             return
         settings = sum(self._settings.values(), _TokenEstimate()).likely_tokens
         self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
-        if mark.items.maximum > self._counted_items.maximum:
-            self._counted_items = mark.items
-        self._sound_counted = max(self._sound_counted, mark.sound)
+        if prompt_mark.items.maximum > self._counted_items.maximum:
+            self._counted_items = prompt_mark.items
+        self._sound_counted = max(self._sound_counted, prompt_mark.sound)
 
     @property
     def untranscribed(self) -> int:

@@ -15,14 +15,14 @@ from gateway.frozen import frozen
 Body = dict[str, Any]
 
 _PROMPT_FIELDS = ("messages", "input", "contents")
-_OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
+_MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which a URL is only text."""
 _CALLER_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
-_WEB = ("http://", "https://")
-_AT_GOOGLE = "/v1beta/files/"
+_WEB_SCHEMES = ("http://", "https://")
+_GOOGLE_FILE_PATH = "/v1beta/files/"
 _FETCHED_TYPES = ("image/", "text/", "application/pdf")
 _PLACEHOLDER = "[A file that is not available any more]"
-_AS_TEXT = {"image_url": "text", "file": "text", "image": "text", "document": "text", "input_image": "input_text",
+_TEXT_KINDS = {"image_url": "text", "file": "text", "image": "text", "document": "text", "input_image": "input_text",
             "input_file": "input_text"}  # fmt: skip
 """Types of media parts, with the type of the text part that replaces each."""
 
@@ -70,10 +70,10 @@ class MediaAddress:
     def leave_out(self) -> str | None:
         """Replace the part by a placeholder text and return its type; None if no text is allowed in its place."""
         kind = "fileData" if self._key == "fileData" else self._part.get("type")
-        if kind != "fileData" and kind not in _AS_TEXT:
+        if kind != "fileData" and kind not in _TEXT_KINDS:
             return None
         self._part.clear()
-        self._part.update({"text": _PLACEHOLDER} | ({"type": _AS_TEXT[kind]} if kind in _AS_TEXT else {}))
+        self._part.update({"text": _PLACEHOLDER} | ({"type": _TEXT_KINDS[kind]} if kind in _TEXT_KINDS else {}))
         return str(kind)
 
 
@@ -108,7 +108,7 @@ def _list_in(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAddress]
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _list_in(item, f"{param}[{index}]", is_past=is_past)
-    elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
+    elif isinstance(value, dict) and value.get("type") not in _MODEL_KINDS:
         address_field = _find(value)
         if address_field is not None:
             kind, holder, key, path, url = address_field
@@ -141,7 +141,7 @@ def _find(part: Body) -> Found | None:
 def _find_google(part: Body) -> Found | None:
     """Return the URL in a Gemini part; None for videos, audio and files stored at Google, which Google reads itself."""
     data = part.get("fileData")
-    if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _AT_GOOGLE in data["fileUri"]:
+    if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _GOOGLE_FILE_PATH in data["fileUri"]:
         return None
     media_type = data.get("mimeType")
     if not isinstance(media_type, str) or not media_type.startswith(_FETCHED_TYPES):
@@ -150,7 +150,7 @@ def _find_google(part: Body) -> Found | None:
 
 
 def _is_address(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and value[:8].lower().startswith(_WEB)
+    return isinstance(value, str) and value[:8].lower().startswith(_WEB_SCHEMES)
 
 
 def encode(raw: bytes) -> str:

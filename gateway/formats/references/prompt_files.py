@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 _PROMPT_FIELDS = ("messages", "input")
 _PREFIX = "file-"
-_OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
+_MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which an id is only text."""
 _TYPES = mimetypes.MimeTypes()
 """Only Python's built-in table: the system's tables differ between machines."""
@@ -46,7 +46,7 @@ def list_files(body: Body) -> Iterator[NamedFile]:
         value, param = rest.pop()
         if isinstance(value, list):
             rest.extend((item, f"{param}[{index}]") for index, item in enumerate(value))
-        elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
+        elif isinstance(value, dict) and value.get("type") not in _MODEL_KINDS:
             file_id = value.get("file_id")
             if isinstance(file_id, str) and is_client_id(file_id, _PREFIX):
                 yield NamedFile(value, f"{param}.file_id")

@@ -28,7 +28,7 @@ _SETTINGS = frozenset(
 )  # fmt: skip
 """Setting fields: a text, an array or an object in them never makes the provider read further input."""
 PREVIOUS_ID_FIELD = "previous_response_id"
-_LISTS = frozenset({"tools", "functions", "documents", "prediction"})
+_LIST_FIELDS = frozenset({"tools", "functions", "documents", "prediction"})
 """Prompt fields that are measured only as lists or objects: as a string they count as unknown."""
 _TEMPLATE_FIELD = "chat_template_kwargs"
 """A field with template switches (vLLM). A long text or a list in it is part of the prompt."""
@@ -49,14 +49,14 @@ _TEXTS = frozenset(
 """Fields whose strings a provider reads only as text, even if they look like a URL."""
 _CALLER_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
 """Fields with ids of objects in the body. For ``id`` the other fields of its object decide (``_is_reference``)."""
-_POINTER = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
-_ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_INLINE = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
-_DATA = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
+_POINTER_NAME = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
+_ADDRESS_PATTERN = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
+_DATA_FIELDS = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
 """Fields with an image, a recording or a file in base64."""
 _MEDIA = re.compile(r"image|audio|video|document|pdf|media|frames|embeds\Z|recording", re.IGNORECASE)
 """Names that other servers use for such fields."""
-_HOLDERS = frozenset({"prompt", "audio", "container", "conversation"})
+_HOLDER_FIELDS = frozenset({"prompt", "audio", "container", "conversation"})
 """Objects whose ``id`` always names a stored resource, whatever other fields they have."""
 _LISTS_OF_TOOLS = frozenset({"tools", "functions"})
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType")
@@ -65,7 +65,7 @@ _CONTENT_FIELDS = ("content", "function", "arguments", "input", "output", "encry
 """Fields with the content of an object that has an ``id``. Without any of them the provider reads its stored copy."""
 _GATEWAY_ID = re.compile(r"[a-z]{1,8}_[0-9a-f]{24}_[0-9]{1,6}", re.ASCII)
 """The id of an item that the gateway generated: no provider stores anything under it."""
-_NOT_READ = frozenset({"annotations", "citations", "logprobs", "cache_control", "metadata", "input_schema"})
+_UNREAD_FIELDS = frozenset({"annotations", "citations", "logprobs", "cache_control", "metadata", "input_schema"})
 _TOOL_FIELDS = frozenset(
     {"type", "name", "description", "parameters", "strict", "function", "input_schema", "cache_control",
      "defer_loading", "format", "custom", "functionDeclarations", "eager_input_streaming", "allowed_callers",
@@ -113,7 +113,7 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
     has_unknown = bool(prompt) and any(
         _is_unknown(name, value)
         for name, value in body.items()
-        if (name not in known_fields or (isinstance(value, str) and name in _LISTS))
+        if (name not in known_fields or (isinstance(value, str) and name in _LIST_FIELDS))
         and not (earlier_tokens and name == PREVIOUS_ID_FIELD)
     )
     fields = prompt.intersection(body) if prompt else body.keys() - _SETTINGS
@@ -139,7 +139,7 @@ def _is_unknown(name: str, value: Any) -> bool:
 
 
 def _is_number(name: str, value: Any) -> bool:
-    return type(value) is int and name not in _CALLER_IDS and _POINTER.search(name) is not None
+    return type(value) is int and name not in _CALLER_IDS and _POINTER_NAME.search(name) is not None
 
 
 class _PromptScan:
@@ -156,7 +156,7 @@ class _PromptScan:
         while rest and not (self.unbounded and self.tools):
             name, value, image = rest.pop()
             if isinstance(value, dict):
-                if name in _HOLDERS and _find_folded(value, "id"):
+                if name in _HOLDER_FIELDS and _find_folded(value, "id"):
                     self.unbounded = True
                 rest.extend(self._open(value, image=image or "image" in name))
             elif isinstance(value, list):
@@ -186,7 +186,7 @@ class _PromptScan:
         result, call = kind.endswith(("_result", "_citation")), kind.endswith("_call")
         has_name = isinstance(item.get("name"), str)
         for name, value in item.items():
-            if name in _NOT_READ or (call and name == "action") or (result and isinstance(value, str)):
+            if name in _UNREAD_FIELDS or (call and name == "action") or (result and isinstance(value, str)):
                 continue  # the provider does not fetch earlier search results again
             if isinstance(value, dict) and has_name and name in {"input", "args", "response", "arguments"}:
                 continue  # the client's own data
@@ -194,15 +194,15 @@ class _PromptScan:
                 yield name, value, image
 
     def _judge(self, name: str, value: str, *, image: bool) -> None:
-        inline, address = _INLINE.match(value), _ADDRESS.match(value)
-        data = name in _DATA or (not self._images_by_address and _MEDIA.search(name) is not None)
-        if inline is not None or (data and address is None and _POINTER.search(name) is None):
+        inline, address = _DATA_URL.match(value), _ADDRESS_PATTERN.match(value)
+        data = name in _DATA_FIELDS or (not self._images_by_address and _MEDIA.search(name) is not None)
+        if inline is not None or (data and address is None and _POINTER_NAME.search(name) is None):
             kind = inline[1].lower() if inline else ""
             if kind.startswith("image/") or (not kind and image):
                 self.images += 1
             elif not kind.startswith("text/"):
                 self.unbounded = True  # a PDF page or an hour of silence may have few bytes but many tokens
-        elif address is not None or (name not in _CALLER_IDS and _POINTER.search(name) is not None):
+        elif address is not None or (name not in _CALLER_IDS and _POINTER_NAME.search(name) is not None):
             if image and address is not None and self._images_by_address:
                 self.images += 1
             else:

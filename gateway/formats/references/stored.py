@@ -22,7 +22,7 @@ from gateway.wording import fold_name
 ITEM = "item_reference"
 _MODEL_DATA = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 """Blocks whose ``input`` was written by a model."""
-_HOSTED_RESULT = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
+_HOSTED_RESULT_KIND = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
 """Types of result blocks of server tools, which Anthropic runs, copied from an earlier answer."""
 
 _IDS: Mapping[str, str] = {
@@ -38,7 +38,7 @@ _IDS: Mapping[str, str] = {
     "vectorstoreids": "vector_store_ids",
 }
 """Folded names of fields whose values are ids, with the field name that a channel must allow."""
-_HOLDERS: Mapping[str, tuple[str, bool]] = {
+_HOLDER_FIELDS: Mapping[str, tuple[str, bool]] = {
     "audio": ("audio", False),
     "container": ("container", True),
     "conversation": ("conversation", True),
@@ -51,7 +51,7 @@ replace the object."""
 _REFERENCE_FIELDS = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has no content of its own: the provider fills in its stored content."""
 _FILE_URI = "file_uri"
-_ADDRESS = re.compile(
+_ADDRESS_PATTERN = re.compile(
     r"(?!https?:|wss?:)[a-z][a-z0-9+.-]*://|(?:[a-z]+:)?/*(?:[^/]*[@.])?generativelanguage\."
     r"|(?:\.?/)?(?:v\d\w*/)?files/|[a-z]+:/+[^/]+/v\d\w*/files/",
     re.ASCII,
@@ -148,7 +148,7 @@ def _list_in_body(body: Body) -> Iterator[StoredReference]:
             continue
         kind = value.get("type")
         kind = kind if isinstance(kind, str) else ""
-        if _HOSTED_RESULT.fullmatch(kind):
+        if _HOSTED_RESULT_KIND.fullmatch(kind):
             continue
         for name, item in value.items():
             if name in DATA_NAMES or (name == "input" and kind in _MODEL_DATA):
@@ -175,8 +175,8 @@ def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterato
         if folded_name == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
         yield from (StoredReference(item_id, param, _IDS[folded_name]) for item_id in ids)
-    elif folded_name in _HOLDERS:
-        field, stands_alone = _HOLDERS[folded_name]
+    elif folded_name in _HOLDER_FIELDS:
+        field, stands_alone = _HOLDER_FIELDS[folded_name]
         if isinstance(value, dict):
             value = next((item for name, item in value.items() if fold_name(name) == "id"), None)
         elif not stands_alone:
@@ -196,4 +196,4 @@ def _is_kept_address(address: object) -> bool:
         return False
     # Normalize as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
     head = "".join(unquote(unquote(address[:_MAX_ADDRESS_CHARS])).split()).replace("\\", "/").casefold()
-    return _ADDRESS.match(head) is not None
+    return _ADDRESS_PATTERN.match(head) is not None

@@ -25,7 +25,7 @@ IMAGE_TOKENS = 65_536
 ROUNDS = 10
 """Maximum number of times that a provider which runs tools reads the prompt: Anthropic pauses a turn after ten rounds
 ("Server tools"). The reported prompt tokens are the sum over all rounds."""
-_OVERSHOOT = 16
+_OVERSHOOT_TOKENS = 16
 """Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
 _LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 
@@ -92,7 +92,7 @@ def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> 
     reported_tokens = usage.completion_tokens
     if not OPERATIONS[inference.operation].output_limit:
         bound = inference.max_output_tokens * inference.choices
-        return reported_tokens if reported_tokens <= 4 * bound + _OVERSHOOT * inference.choices else bound
+        return reported_tokens if reported_tokens <= 4 * bound + _OVERSHOOT_TOKENS * inference.choices else bound
     settings = inference.settings
     limits = [value for name in _LIMIT_FIELDS if type(value := settings.get(name)) is int]
     tries = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
@@ -101,4 +101,4 @@ def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> 
     thinking = inference.body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     bound = longest * tries + min(reasoning_tokens, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
-    return reported_tokens if reported_tokens <= bound + _OVERSHOOT * tries else bound
+    return reported_tokens if reported_tokens <= bound + _OVERSHOOT_TOKENS * tries else bound

@@ -14,7 +14,7 @@ _TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
 _LISTED_TIERS = ("default", "standard", "standard_only", "global")
 PRICED_REQUEST_FIELDS = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
 """Fields that may cause costs other than tokens."""
-_TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
+_TEXT_KINDS = frozenset({"text", "input_text", "output_text", "refusal", "message"})
 _GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
 _SEARCH_TOOLS = ("web_search", "google_search", "googleSearch", "file_search", "enterpriseWebSearch")
 USUAL_SEARCHES = 10
@@ -27,18 +27,18 @@ def fill_details(usage: Usage, inference: InferenceRequest) -> Usage:
     An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
     rerank is billed by searches.
     """
-    details, found, unit = (
+    details, count, unit = (
         usage.details or NO_USAGE_DETAILS,
         dict[str, int](),
         OPERATIONS[inference.operation].known_unit,
     )
     if unit == "search":
-        found = {"searches": details.searches or inference.searches}
+        count = {"searches": details.searches or inference.searches}
     elif unit == "sound" and usage.details is None:
-        found = {"audio_input": usage.prompt_tokens}
+        count = {"audio_input": usage.prompt_tokens}
     elif unit == "image" and not details.image_output:
-        found = {"image_output": usage.completion_tokens}
-    return attach_details(usage, found)
+        count = {"image_output": usage.completion_tokens}
+    return attach_details(usage, count)
 
 
 def bound_details(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
@@ -73,7 +73,7 @@ def _has_media(body: dict[str, Any]) -> bool:
         for message in list_objects(body.get(name)):
             for part in list_objects(message.get("content") or message.get("parts") or [message]):
                 kind = part.get("type")
-                if (kind is not None and kind not in _TEXT) or not _GEMINI_MEDIA.isdisjoint(part):
+                if (kind is not None and kind not in _TEXT_KINDS) or not _GEMINI_MEDIA.isdisjoint(part):
                     return True
     return False
 

@@ -12,14 +12,14 @@ from gateway.domain.operation import OPERATIONS
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
 
-_FIELDS = (
+_PROMPT_FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
     "contents", "systemInstruction", "requests", "content", "title",
 )  # fmt: skip
 """Body fields that contain the prompt, in any API format."""
 _SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
 """Fields that a provider writes into the prompt as JSON."""
-_NO_TEXT = frozenset(
+_NON_TEXT_FIELDS = frozenset(
     {"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type", "mimeType",
      "thoughtSignature", "taskType"},
 )  # fmt: skip
@@ -41,7 +41,7 @@ def estimate_prompt(inference: InferenceRequest) -> int:
     """Estimate the prompt tokens, including those of the continued response and of uploaded audio."""
     texts: list[str] = []
     tokens = 0
-    for name in _FIELDS:
+    for name in _PROMPT_FIELDS:
         value = inference.body.get(name)
         if value:
             tokens += sum(_find_texts(name, value, texts))
@@ -78,7 +78,7 @@ def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
         if isinstance(value, str):
             if name in _MEDIA or value.startswith("data:"):
                 yield _IMAGE_TOKENS if image else _IMAGE_TOKENS + len(value) // _BYTES_PER_TOKEN
-            elif name not in _NO_TEXT:
+            elif name not in _NON_TEXT_FIELDS:
                 texts.append(value)
         elif isinstance(value, dict) and name in _CALL_DATA:
             texts.append(exact_json.dumps(value).decode())

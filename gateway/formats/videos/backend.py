@@ -29,12 +29,12 @@ Variant = Literal["video", "thumbnail", "spritesheet"]
 
 MAX_ID_CHARS = 512
 _ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
-_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
-_ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
+_SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
+_IP_ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
 _MAX_MESSAGE = 500
 _MAX_CODE = 100
 _MAX_WORDS = 300
-_GOOD = 200
+_OK_STATUS = 200
 BLOCKED_TEXT = "The provider's safety filter blocked the video or its prompt"
 
 
@@ -237,7 +237,7 @@ def parse_progress(value: object) -> int | None:
 
 def parse_sides(size: str) -> tuple[int, int]:
     """Parse ``1280x720`` into width and height. Raises ``InvalidRequest``."""
-    match = _SIZE.match(size)
+    match = _SIZE_PATTERN.match(size)
     if match is None:
         raise InvalidRequest("'size' must be width and height as in 1280x720", param="size")
     return int(match[1]), int(match[2])
@@ -246,7 +246,7 @@ def parse_sides(size: str) -> tuple[int, int]:
 def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     """Build the masked error of a failed task; a content filter block has its own error code."""
     name = str(code) if type(code) is int else code if isinstance(code, str) else ""
-    words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
+    words = _IP_ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
     if is_block(name, words):
         return VideoError(BLOCKED_CODE, words or BLOCKED_TEXT)
     return VideoError(FAILED_CODE, write_reason(words[: _MAX_MESSAGE - _MAX_CODE], name[: _MAX_CODE - 3], secrets))
@@ -288,7 +288,7 @@ def parse_code_error(
     provider_retry_after_s: float | None = None,
 ) -> ProviderError:
     """Convert an answer with a numeric error ``code`` into an error; ``statuses`` maps codes to HTTP statuses."""
-    if status == _GOOD and code not in statuses:
+    if status == _OK_STATUS and code not in statuses:
         error = parse_reported(loads_or_none(raw), secrets)
         error.declined = bool(code)
         return error

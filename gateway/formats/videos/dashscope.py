@@ -50,10 +50,10 @@ from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
 SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
-TASKS = "/api/v1/tasks"
-_AS_TASK = ("X-DashScope-Async", "enable")
-_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"PENDING": "queued", "RUNNING": "processing"}
-_PARAMETERS = ("prompt_extend", "shot_type", "watermark", "seed")
+TASKS_PATH = "/api/v1/tasks"
+_TASK_HEADER = ("X-DashScope-Async", "enable")
+_OPEN_STATES: Mapping[str, Literal["queued", "processing"]] = {"PENDING": "queued", "RUNNING": "processing"}
+_PARAMETER_NAMES = ("prompt_extend", "shot_type", "watermark", "seed")
 """Vendor fields that a client may set, in addition to ``negative_prompt`` and the OpenAI API format."""
 _FIXED_FIELDS: Mapping[str, object] = {
     "audio": True,
@@ -63,7 +63,7 @@ _FIXED_FIELDS: Mapping[str, object] = {
     "media": None,
 }
 """Fields that are rejected unless they have the value given here, which applies anyway."""
-_INFRINGES = "IPInfringementSuspect"
+_INFRINGEMENT_CODE = "IPInfringementSuspect"
 _CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NON_FILTER_STATUSES = (401, 402, 429)
 
@@ -110,31 +110,31 @@ def _pick(*tiers: Tier) -> Sizes:
 
 
 _FROM_2_TO_15 = (5, *range(2, 5), *range(6, 16))
-_BY_IMAGE = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
+_IMAGE_MODEL = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
 _NEWEST_MODEL = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
-_NEW_BY_IMAGE = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
+_NEWEST_IMAGE_MODEL = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
 MODELS: Mapping[str, WanModel] = {
     "wan2.7-t2v*": _NEWEST_MODEL,
-    "wan2.7-i2v*": _NEW_BY_IMAGE,
+    "wan2.7-i2v*": _NEWEST_IMAGE_MODEL,
     "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
-    "wan2.6-i2v-us": attrs.evolve(_BY_IMAGE, seconds=(5, 10, 15)),
-    "wan2.6-i2v*": _BY_IMAGE,
+    "wan2.6-i2v-us": attrs.evolve(_IMAGE_MODEL, seconds=(5, 10, 15)),
+    "wan2.6-i2v*": _IMAGE_MODEL,
     "wan2.5-t2v*": WanModel((5, 10), _pick("1080P", "720P", "480P")),
-    "wan2.5-i2v*": attrs.evolve(_BY_IMAGE, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
+    "wan2.5-i2v*": attrs.evolve(_IMAGE_MODEL, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
     "wan2.2-t2v-plus": WanModel((5,), _pick("1080P", "480P")),
-    "wan2.2-i2v-flash": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
-    "wan2.2-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("1080P", "480P")),
+    "wan2.2-i2v-flash": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
+    "wan2.2-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("1080P", "480P")),
     "wan*2.1-t2v-turbo": WanModel((5,), _pick("720P", "480P")),
     "wan*2.1-t2v-plus": WanModel((5,), _pick("720P")),
-    "wan*2.1-i2v-turbo": attrs.evolve(_BY_IMAGE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
-    "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
+    "wan*2.1-i2v-turbo": attrs.evolve(_IMAGE_MODEL, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
+    "wan*2.1-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("720P")),
 }
 """Models by globs of their names; the first match counts. Other models are called like the newest ones."""
 
 
 def _find_model(name: str) -> WanModel:
     known_model = next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
-    return known_model or (_NEW_BY_IMAGE if "-i2v" in name else _NEWEST_MODEL)
+    return known_model or (_NEWEST_IMAGE_MODEL if "-i2v" in name else _NEWEST_MODEL)
 
 
 class DashScopeVideoBackend(VideoBackend):
@@ -155,7 +155,7 @@ class DashScopeVideoBackend(VideoBackend):
             by_url = model.image == "img_url"
             source |= {"img_url": image} if by_url else {"media": [{"type": "first_frame", "url": image}]}
         body = {"model": spec.model, "input": source, "parameters": _build_parameters(spec, model)}
-        return ProviderRequest(body, path=SYNTHESIS, starts_task=True, headers=(_AS_TASK,))
+        return ProviderRequest(body, path=SYNTHESIS, starts_task=True, headers=(_TASK_HEADER,))
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -169,12 +169,12 @@ class DashScopeVideoBackend(VideoBackend):
     ) -> ProviderError:
         """Parse an error as in the base class, except that an account in arrears has status 400."""
         value = as_object(loads_or_none(raw))
-        if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NON_FILTER_STATUSES:
+        if as_text(value.get("code")) in {"Arrearage", _INFRINGEMENT_CODE} and status not in _NON_FILTER_STATUSES:
             return _find_error(value, secrets)
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True)
+        return ProviderRequest(method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -196,7 +196,7 @@ class DashScopeVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", repeatable=True)
+        return ProviderRequest(path=f"{build_task_path(TASKS_PATH, task)}/cancel", repeatable=True)
 
 
 def _build_parameters(spec: VideoSpec, model: WanModel) -> Body:
@@ -211,25 +211,25 @@ def _build_parameters(spec: VideoSpec, model: WanModel) -> Body:
             parameters["ratio"] = ratio
     if spec.seconds is not None and len(model.seconds) > 1:
         parameters["duration"] = spec.seconds
-    for name in _PARAMETERS:
+    for name in _PARAMETER_NAMES:
         if spec.extra.get(name) is not None:
             parameters[name] = parse_field(spec.extra[name])
     return parameters
 
 
 def _find_state(status: object) -> Literal["queued", "processing"] | None:
-    return _UNDER_WAY.get(status) if isinstance(status, str) else None
+    return _OPEN_STATES.get(status) if isinstance(status, str) else None
 
 
 def _build_failure(output: Body, secrets: Secrets) -> VideoError:
-    if as_text(output.get("code")).startswith(_INFRINGES):
+    if as_text(output.get("code")).startswith(_INFRINGEMENT_CODE):
         return VideoError(BLOCKED_CODE, write_reason(output.get("message"), None, secrets))
     return build_error(output.get("code"), output.get("message"), secrets)
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
-    if code.startswith(_INFRINGES):
+    if code.startswith(_INFRINGEMENT_CODE):
         return ContentBlocked(f"{BLOCKED_TEXT}: {message}")
     if code.startswith(ACCOUNT_ERRORS):
         return make_credentials_error(code[:100], message)

@@ -44,14 +44,14 @@ from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
 REQUESTS = "/requests"
-_BY_IMAGE = "image-to-video"
+_IMAGE_TO_VIDEO = "image-to-video"
 _ANSWER = "answer"
 """The clue of every completed request. The video's URL is in the request's answer."""
 _NAMESPACES = ("workflows", "comfy")
 """First parts of model names that precede the owner."""
-_WIDE = {"16:9": (16, 9), "9:16": (9, 16)}
-_SHAPES = _WIDE | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
-_HD = {"720p": 720, "1080p": 1080}
+_WIDE_RATIOS = {"16:9": (16, 9), "9:16": (9, 16)}
+_SHAPES = _WIDE_RATIOS | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
+_HD_LINES = {"720p": 720, "1080p": 1080}
 _VEO_SECONDS = (8, 4, 6)
 _VEO_FIELDS = ("negative_prompt", "seed")
 _FIXED_FIELDS: Mapping[str, object] = (
@@ -72,14 +72,14 @@ class FalVideoModel:
     fields: tuple[str, ...]
 
 
-_VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD, _WIDE), _VEO_FIELDS)
+_VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD_LINES, _WIDE_RATIOS), _VEO_FIELDS)
 MODELS: Mapping[str, FalVideoModel] = {
-    "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD | {"4k": 2160}, _WIDE)),
+    "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD_LINES | {"4k": 2160}, _WIDE_RATIOS)),
     "fal-ai/veo3.1/lite": _VEO,
     "fal-ai/veo3": _VEO,
     "fal-ai/veo3/fast": _VEO,
     "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
-        (5, 9), list_video_sizes({"540p": 540, **_HD}, _SHAPES), ("loop",)
+        (5, 9), list_video_sizes({"540p": 540, **_HD_LINES}, _SHAPES), ("loop",)
     ),
 }
 
@@ -104,7 +104,7 @@ class FalVideoBackend(VideoBackend):
         if spec.reference is None:
             return ProviderRequest(body, path=f"/{spec.model}", starts_task=True)
         body["image_url"] = build_reference(spec.reference)
-        return ProviderRequest(body, path=f"/{spec.model}/{_BY_IMAGE}", starts_task=True)
+        return ProviderRequest(body, path=f"/{spec.model}/{_IMAGE_TO_VIDEO}", starts_task=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))

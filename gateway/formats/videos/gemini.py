@@ -53,10 +53,12 @@ _SMALL_RESOLUTION = "720p"
 _MAX_SECONDS = 8
 """The only length in seconds of videos larger than ``_SMALL_RESOLUTION``."""
 _TEXTS = ("negativePrompt", "personGeneration")
-_NUMBERS = ("seed",)
-_REJECTED = ("lastFrame", "referenceImages", "video", "image")
-_NAME = re.compile(r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
-_BLOCKS = ("usage guidelines", "responsible ai practices", "safety filters")
+_NUMBER_FIELDS = ("seed",)
+_REJECTED_FIELDS = ("lastFrame", "referenceImages", "video", "image")
+_OPERATION_NAME = re.compile(
+    r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII
+)
+_BLOCK_WORDS = ("usage guidelines", "responsible ai practices", "safety filters")
 _HTTP = range(400, 600)
 
 
@@ -66,10 +68,10 @@ class GeminiVideoBackend(VideoBackend):
     __slots__ = ()
 
     takes_urls = False
-    name_pattern = _NAME
+    name_pattern = _OPERATION_NAME
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        rejected_field = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
+        rejected_field = next((name for name in _REJECTED_FIELDS if spec.extra.get(name) not in (None, "")), None)
         if rejected_field is not None:
             raise InvalidRequest(
                 f"'{rejected_field}' is not supported: set 'input_reference' for the first image", param=rejected_field
@@ -152,7 +154,7 @@ def _build_image(reference: Reference) -> Body:
 
 def _build_parameters(spec: VideoSpec) -> Body:
     parameters: Body = {name: spec.extra[name] for name in _TEXTS if spec.extra.get(name) is not None}
-    parameters |= {name: parse_field(spec.extra[name]) for name in _NUMBERS if spec.extra.get(name) is not None}
+    parameters |= {name: parse_field(spec.extra[name]) for name in _NUMBER_FIELDS if spec.extra.get(name) is not None}
     tier = _SMALL_RESOLUTION
     if spec.size is not None:
         if spec.size not in SIZES:
@@ -174,7 +176,7 @@ def _build_failure(message: object, secrets: Secrets, *, is_block: bool) -> Task
 
 
 def _is_block(message: object) -> bool:
-    return isinstance(message, str) and any(words in message.lower() for words in _BLOCKS)
+    return isinstance(message, str) and any(words in message.lower() for words in _BLOCK_WORDS)
 
 
 def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:

@@ -54,8 +54,8 @@ from gateway.formats.wire.json_values import as_object, as_text, list_objects, l
 from gateway.formats.wire.request_body import Body, Inline
 from gateway.frozen import frozen
 
-_LONGER = (5, 3, 4, *range(6, 16))
-_SHORTER = (5, 10)
+_LONG_LENGTHS = (5, 3, 4, *range(6, 16))
+_SHORT_LENGTHS = (5, 10)
 """Lengths in seconds; the first is the default."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1)}
 _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
@@ -70,7 +70,7 @@ def _map_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
     }
 
 
-_HD = _map_sizes(("720p", "1080p"))
+_HD_SIZES = _map_sizes(("720p", "1080p"))
 _ALL_SIZES = _map_sizes(("720p", "1080p", "4k"))
 
 
@@ -92,21 +92,21 @@ class KlingModel:
 
 
 MODELS: Mapping[str, KlingModel] = {
-    "kling-3.0": KlingModel(_LONGER, _ALL_SIZES, shots=True),
-    "kling-3.0-turbo": KlingModel(_LONGER, _HD),
-    "kling-3.0-omni": KlingModel(_LONGER, _ALL_SIZES, omni=True, shots=True),
-    "kling-o1": KlingModel(_SHORTER, _HD, omni=True),
-    "kling-2.6": KlingModel(_SHORTER, _HD),
-    "kling-v3": KlingModel(_LONGER, _ALL_SIZES, is_older=True),
-    "kling-v2-6": KlingModel(_SHORTER, _HD, is_older=True),
-    "kling-v2-5-turbo": KlingModel(_SHORTER, _HD, is_older=True),
+    "kling-3.0": KlingModel(_LONG_LENGTHS, _ALL_SIZES, shots=True),
+    "kling-3.0-turbo": KlingModel(_LONG_LENGTHS, _HD_SIZES),
+    "kling-3.0-omni": KlingModel(_LONG_LENGTHS, _ALL_SIZES, omni=True, shots=True),
+    "kling-o1": KlingModel(_SHORT_LENGTHS, _HD_SIZES, omni=True),
+    "kling-2.6": KlingModel(_SHORT_LENGTHS, _HD_SIZES),
+    "kling-v3": KlingModel(_LONG_LENGTHS, _ALL_SIZES, is_older=True),
+    "kling-v2-6": KlingModel(_SHORT_LENGTHS, _HD_SIZES, is_older=True),
+    "kling-v2-5-turbo": KlingModel(_SHORT_LENGTHS, _HD_SIZES, is_older=True),
 }
 TEXT = "/v1/videos/text2video"
-_OLDER_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
+_OLD_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
 """Paths of the older version by their last part. Each path has its own tasks."""
-_MODES = {"720p": "std", "1080p": "pro", "4k": "4k"}
-_OLDER_TEXTS = ("negative_prompt", "camera_control")
-_REJECTED = (
+_MODE_NAMES = {"720p": "std", "1080p": "pro", "4k": "4k"}
+_OLD_TEXT_FIELDS = ("negative_prompt", "camera_control")
+_REJECTED_FIELDS = (
     "image", "image_tail", "first_frame", "last_frame", "contents", "settings", "element_list", "voice_list",
     "static_mask", "dynamic_masks", "shot_type", "multi_prompt", "mode",
 )  # fmt: skip
@@ -130,9 +130,9 @@ _STATUS: Mapping[int, int] = {
     **dict.fromkeys((5000, 5001, 5002), 500),
 }
 """Error codes -> HTTP statuses. Kling's own status is ambiguous: 429 can mean an account without credit."""
-_GOOD = 200
-_BLOCKS = (1300, 1301)
-_RISK = ("risk control", "风控")
+_OK_STATUS = 200
+_BLOCK_CODES = (1300, 1301)
+_BLOCK_WORDS = ("risk control", "风控")
 """Texts in the message of a task that failed because of a content filter."""
 
 
@@ -149,7 +149,7 @@ class KlingVideoBackend(VideoBackend):
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if _parse_code(value):
-            raise self.parse_refused(_GOOD, raw, secrets)
+            raise self.parse_refused(_OK_STATUS, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
             raise ProviderBadResponse("The provider's answer has no task")
@@ -162,7 +162,7 @@ class KlingVideoBackend(VideoBackend):
     ) -> ProviderError:
         value = loads_or_none(raw)
         code = _parse_code(value)
-        if code in _BLOCKS:
+        if code in _BLOCK_CODES:
             return ContentBlocked(build_verdict(BLOCKED_TEXT, parse_words(value, secrets), secrets))
         return parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
@@ -170,10 +170,8 @@ class KlingVideoBackend(VideoBackend):
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         kind, _, older_id = task.id.partition(":")
-        if kind in _OLDER_PATHS:
-            return ProviderRequest(
-                method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", repeatable=True
-            )
+        if kind in _OLD_PATHS:
+            return ProviderRequest(method="GET", path=f"{_OLD_PATHS[kind]}/{quote(older_id, safe='')}", repeatable=True)
         return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
@@ -203,7 +201,7 @@ def _check(spec: VideoSpec, model: KlingModel) -> None:
 
 
 def _list_rejected(model: KlingModel) -> Iterator[str]:
-    yield from _REJECTED
+    yield from _REJECTED_FIELDS
     yield "multi_shot" if model.is_older else "negative_prompt"  # replaces the prompt; is part of the prompt
 
 
@@ -231,20 +229,20 @@ def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
 def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     kind = "text2video" if spec.reference is None else "image2video"
     body: Body = {"model_name": spec.model, "prompt": spec.prompt, "external_task_id": f"{kind}-{spec.mark}"}
-    body |= {name: spec.extra[name] for name in _OLDER_TEXTS if spec.extra.get(name) not in (None, "")}
+    body |= {name: spec.extra[name] for name in _OLD_TEXT_FIELDS if spec.extra.get(name) not in (None, "")}
     freedom = parse_field(spec.extra.get("cfg_scale"))
     if freedom is not None and not spec.model.startswith("kling-v2"):  # those do not know the field
         body["cfg_scale"] = freedom
     if spec.size is not None:
         ratio, tier = model.sizes[spec.size]
-        body["mode"] = _MODES[tier]
+        body["mode"] = _MODE_NAMES[tier]
         if spec.reference is None:
             body["aspect_ratio"] = ratio
     if spec.seconds is not None:
         body["duration"] = str(spec.seconds)
     if spec.reference is not None:
         body["image"] = _build_image(spec.reference)
-    return ProviderRequest(body, path=_OLDER_PATHS[kind], starts_task=True)
+    return ProviderRequest(body, path=_OLD_PATHS[kind], starts_task=True)
 
 
 def _build_image(reference: Reference) -> str | Inline:
@@ -266,7 +264,7 @@ def _parse_code(value: object) -> int:
 
 def _parse_kind(data: Body) -> str:
     kind = as_text(as_object(data.get("task_info")).get("external_task_id")).partition("-")[0]
-    return kind if kind in _OLDER_PATHS else "text2video"
+    return kind if kind in _OLD_PATHS else "text2video"
 
 
 def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
@@ -274,7 +272,7 @@ def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
     state = _STATES.get(word) if isinstance(word, str) else None
     if state == "failed":
         message = task.get("message", task.get("task_status_msg"))
-        is_block = isinstance(message, str) and any(words in message.lower() for words in _RISK)
+        is_block = isinstance(message, str) and any(words in message.lower() for words in _BLOCK_WORDS)
         return TaskStatus(state, error=build_error("content_filter" if is_block else None, message, secrets))
     if state != "completed":
         return TaskStatus(state)

@@ -46,7 +46,7 @@ GENERATIONS = "/generations"
 _TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
 """Resolutions -> pixels of the shorter side, the default first."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
-_LOOPED = 5
+_LOOP_SECONDS = 5
 """The only length in seconds of a looping video."""
 _FIXED_FIELDS: Mapping[str, object] = dict.fromkeys(("hdr", "exr_export"), False) | dict.fromkeys(
     ("type", "source", "style", "image_ref", "keyframes", "start_frame", "end_frame", "edit", "video"), None
@@ -105,8 +105,10 @@ class LumaVideoBackend(VideoBackend):
 
 
 def _check_loop(spec: VideoSpec) -> None:
-    if spec.reference is not None or spec.seconds not in (None, _LOOPED):
-        raise InvalidRequest(f"'loop' is only for videos of {_LOOPED} seconds without a first image", param="loop")
+    if spec.reference is not None or spec.seconds not in (None, _LOOP_SECONDS):
+        raise InvalidRequest(
+            f"'loop' is only for videos of {_LOOP_SECONDS} seconds without a first image", param="loop"
+        )
 
 
 def _build_image(reference: Reference) -> Body:

@@ -39,14 +39,14 @@ from gateway.frozen import frozen
 
 _H3 = "MiniMax-H3"
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
-_LINES = {"768P": 768, "2K": 1440, "480P": 480}
+_LINES_OF_RESOLUTION = {"768P": 768, "2K": 1440, "480P": 480}
 _FULL_RESOLUTION = "1080P"
 _FULL_SECONDS = 6
 """The only length of videos of that resolution."""
 
 
 def _map_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
-    sizes = list_video_sizes({tier: _LINES[tier] for tier in tiers}, _RATIOS)
+    sizes = list_video_sizes({tier: _LINES_OF_RESOLUTION[tier] for tier in tiers}, _RATIOS)
     return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
 
 
@@ -74,14 +74,14 @@ MODELS: Mapping[str, HailuoModel] = {
     "I2V-01-Director": attrs.evolve(_FIRST_MODEL, needs_image=True),
     "I2V-01-live": attrs.evolve(_FIRST_MODEL, needs_image=True),
 }
-TASKS = "/v1/video_generation"
-_QUERY = "/v1/query/video_generation?task_id="
-_FILE = "/v1/files/retrieve?file_id="
+TASKS_PATH = "/v1/video_generation"
+_QUERY_PATH = "/v1/query/video_generation?task_id="
+_FILE_PATH = "/v1/files/retrieve?file_id="
 _TASKS_H3 = "/v2/video_generation"
 _QUERY_H3 = "/v2/query/video_generation/"
-_FLAGS = ("prompt_optimizer", "fast_pretreatment")
+_FLAG_FIELDS = ("prompt_optimizer", "fast_pretreatment")
 _FLAGS_H3 = ("aigc_watermark",)
-_REJECTED = ("first_frame_image", "last_frame_image", "subject_reference", "content")
+_REJECTED_FIELDS = ("first_frame_image", "last_frame_image", "subject_reference", "content")
 _STATES: dict[str, video_backend.TaskState] = {
     "Preparing": "queued",
     "Queueing": "queued",
@@ -108,9 +108,9 @@ _STATUS: Mapping[int, int] = {
     **dict.fromkeys((1000, 1001, 1024, 1033), 500),
 }
 """Error codes -> HTTP statuses."""
-_BLOCKS = (1026, 1027)
+_BLOCK_CODES = (1026, 1027)
 """Codes of the content filter: blocked prompt, blocked video."""
-_GOOD = 200
+_OK_STATUS = 200
 _CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
 _MAX_SECONDS = 600
 
@@ -128,7 +128,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
         value = video_backend.parse_object(raw)
         if _parse_code(value) or "error" in value:
-            raise self.parse_refused(_GOOD, raw, secrets)
+            raise self.parse_refused(_OK_STATUS, raw, secrets)
         return video_backend.TaskStatus("queued", video_backend.parse_id(_read_text(value.get("task_id"))))
 
     def parse_refused(
@@ -138,14 +138,14 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         value = loads_or_none(raw)
         code = _parse_code(value)
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
-        if code in _BLOCKS or sensitive:
+        if code in _BLOCK_CODES or sensitive:
             return ContentBlocked(build_verdict(video_backend.BLOCKED_TEXT, parse_words(value, secrets), secrets))
         return video_backend.parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
 
     def poll(self, task: video_backend.ProviderTask) -> ProviderRequest:
-        path = _QUERY_H3 if _is_h3(task.model) else _QUERY
+        path = _QUERY_H3 if _is_h3(task.model) else _QUERY_PATH
         return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
@@ -162,7 +162,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
             return None
         if _is_h3(task.model):
             return self.poll(task)
-        return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), repeatable=True)
+        return ProviderRequest(method="GET", path=_FILE_PATH + quote(task.clue, safe=""), repeatable=True)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
         value = video_backend.parse_object(raw)
@@ -193,7 +193,7 @@ def _is_h3(model: str) -> bool:
 def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
     video_backend.check_reference(spec, takes_image=model.images, needs_image=model.needs_image)
     video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
-    rejected_field = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
+    rejected_field = next((name for name in _REJECTED_FIELDS if spec.extra.get(name) not in (None, "")), None)
     if rejected_field is not None:
         raise InvalidRequest(
             f"'{rejected_field}' is not supported: set 'input_reference' for the first image", param=rejected_field
@@ -201,7 +201,7 @@ def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
 
 
 def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
-    body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAGS)}
+    body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAG_FIELDS)}
     if spec.size is not None:
         body["resolution"] = model.sizes[spec.size][0]
     if spec.seconds is not None:
@@ -210,7 +210,7 @@ def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRe
         body["duration"] = spec.seconds
     if spec.reference is not None:
         body["first_frame_image"] = _build_image(spec.reference)
-    return ProviderRequest(body, path=TASKS, starts_task=True)
+    return ProviderRequest(body, path=TASKS_PATH, starts_task=True)
 
 
 def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
@@ -242,7 +242,7 @@ def _build_image(reference: Reference) -> str | Inline:
 def _parse_task(value: Body, secrets: Secrets) -> video_backend.TaskStatus:
     code, word = _parse_code(value), value.get("status")
     state = _STATES.get(word) if isinstance(word, str) else None
-    if state == "failed" or code in _BLOCKS:
+    if state == "failed" or code in _BLOCK_CODES:
         message = as_object(value.get("base_resp")).get("status_msg") if code else None
         return video_backend.TaskStatus("failed", error=video_backend.build_error(code or None, message, secrets))
     if code or not isinstance(word, str):

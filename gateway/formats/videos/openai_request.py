@@ -30,7 +30,7 @@ _VENDOR_FIELDS = (
 )  # fmt: skip
 """Vendors' names for length, size and number."""
 _SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
-_SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
+_SIZE_PATTERN = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
 """The beginning of a data URL; the rest is checked while it is decoded in steps (``videos/reference_image.py``)."""
 _WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
@@ -141,7 +141,7 @@ def _parse_size(body: Body) -> str | None:
     size = read_text(body, "size")
     if size in {None, "", "auto"}:
         return None
-    if not _SIZE.fullmatch(size or ""):
+    if not _SIZE_PATTERN.fullmatch(size or ""):
         raise InvalidRequest("'size' must be width and height in pixels such as '1280x720'", param="size")
     return size
 

@@ -44,13 +44,13 @@ from gateway.formats.wire.json_values import as_list, as_object, loads_or_none
 from gateway.formats.wire.request_body import Body, Inline, build_data_url
 from gateway.frozen import frozen
 
-BY_WORDS = "/text_to_video"
-BY_IMAGE = "/image_to_video"
-TASKS = "/tasks"
+TEXT_TO_VIDEO_PATH = "/text_to_video"
+IMAGE_TO_VIDEO_PATH = "/image_to_video"
+TASKS_PATH = "/tasks"
 _VERSION = ("X-Runway-Version", "2024-11-06")
 """The API version, sent with every request."""
 _QUEUED_STATES = ("PENDING", "THROTTLED")
-_NO_CREDITS = "not have enough credits"
+_NO_CREDITS_WORDS = "not have enough credits"
 
 _SEED = ("seed",)
 _EXTRA_FIELDS = ("seed", "negativePrompt")
@@ -95,7 +95,7 @@ _SMALL_SIZES = (
     "1280x720", "720x1280", "960x960", "1112x834", "834x1112", "1470x630",
     "864x496", "496x864", "640x640", "752x560", "560x752", "992x432",
 )  # fmt: skip
-_LARGE = (
+_LARGE_SIZES = (
     "1920x1080", "1080x1920", "1440x1440", "1664x1248", "1248x1664", "2206x946",
     "3840x2160", "2160x3840", "3840x3840", "3840x2880", "2880x3840", "3840x1646",
 )  # fmt: skip
@@ -104,7 +104,7 @@ MODELS: Mapping[str, RunwayModel] = {
     "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO_SIZES, *_GEN4_SIZES)),
     "veo3.1": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
     "veo3.1_fast": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
-    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL_SIZES, *_LARGE)),
+    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL_SIZES, *_LARGE_SIZES)),
     "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
     "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
     "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO_SIZES, extra_fields=()),
@@ -134,7 +134,10 @@ class RunwayVideoBackend(VideoBackend):
             if extra_fields.get(name) is not None:
                 body[name] = extra_fields[name] if name == "negativePrompt" else parse_field(extra_fields[name])
         return ProviderRequest(
-            body, path=BY_WORDS if spec.reference is None else BY_IMAGE, starts_task=True, headers=(_VERSION,)
+            body,
+            path=TEXT_TO_VIDEO_PATH if spec.reference is None else IMAGE_TO_VIDEO_PATH,
+            starts_task=True,
+            headers=(_VERSION,),
         )
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
@@ -145,14 +148,18 @@ class RunwayVideoBackend(VideoBackend):
     ) -> ProviderError:
         """Parse an error as in the base class, but name the invalid field and recognize an account without credit."""
         error = parse_video_error(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
-        if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
-            refused = ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
-            refused.out_of_credit = True
-            return refused
+        if isinstance(error, ProviderRejected) and _NO_CREDITS_WORDS in error.message:
+            credit_error = ProviderAuthError(
+                f"The provider's account has nothing left: {error.message}", should_retry=False
+            )
+            credit_error.out_of_credit = True
+            return credit_error
         return error
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True, headers=(_VERSION,))
+        return ProviderRequest(
+            method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION,)
+        )
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse the task's state. The first word of a dotted failure code names the party at fault."""
@@ -177,7 +184,9 @@ class RunwayVideoBackend(VideoBackend):
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel a task, after which the task no longer exists."""
-        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), repeatable=True, headers=(_VERSION,))
+        return ProviderRequest(
+            method="DELETE", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION,)
+        )
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""

@@ -28,7 +28,7 @@ from gateway.formats.videos.gemini import GeminiVideoBackend
 from gateway.formats.wire.json_values import as_list, as_object
 from gateway.formats.wire.request_body import Body
 
-_PART = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+_PATH_PART = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 _FIXED_FIELDS: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "sampleCount": 1}
 
 
@@ -39,7 +39,8 @@ class VertexVideoBackend(GeminiVideoBackend):
 
     inline_videos = True
     name_pattern = re.compile(
-        rf"projects/{_PART}/locations/{_PART}/publishers/google/models/{_PART}/operations/{_PART}\Z", re.ASCII
+        rf"projects/{_PATH_PART}/locations/{_PATH_PART}/publishers/google/models/{_PATH_PART}/operations/{_PATH_PART}\Z",
+        re.ASCII,
     )
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:

@@ -45,8 +45,8 @@ from gateway.formats.wire.json_values import as_object
 from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
-TASKS = "/contents/generations/tasks"
-_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
+TASKS_PATH = "/contents/generations/tasks"
+_OPEN_STATES: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
 _STOPPED_STATES: Mapping[str, str] = {
     "cancelled": "The task was cancelled at the provider",
     "expired": "The provider gave the task up after its time",
@@ -110,17 +110,17 @@ def _list_lengths(first: int, last: int) -> tuple[int, ...]:
 
 
 _FIRST_MODEL = SeedanceModel(_list_lengths(2, 12), _map_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
-_LITE = attrs.evolve(_FIRST_MODEL, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
-_SECOND = SeedanceModel(_list_lengths(4, 15), _map_sizes(_720, _480))
+_LITE_MODEL = attrs.evolve(_FIRST_MODEL, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
+_SECOND_MODEL = SeedanceModel(_list_lengths(4, 15), _map_sizes(_720, _480))
 MODELS: Mapping[str, SeedanceModel] = {
     "*seedance-2-5*": SeedanceModel(_list_lengths(4, 30), _map_sizes(_720, _LATEST_480), cuts=False),
-    "*seedance-2-0-fast*": _SECOND,
-    "*seedance-2-0-mini*": _SECOND,
-    "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_map_sizes(_720, _480, _1080, _4K)),
+    "*seedance-2-0-fast*": _SECOND_MODEL,
+    "*seedance-2-0-mini*": _SECOND_MODEL,
+    "*seedance-2-0*": attrs.evolve(_SECOND_MODEL, sizes=_map_sizes(_720, _480, _1080, _4K)),
     "*seedance-1-5-pro*": SeedanceModel(_list_lengths(4, 12), _map_sizes(_720, _480, _1080)),
     "*seedance-1-0-pro*": _FIRST_MODEL,
-    "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
-    "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),
+    "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE_MODEL, images=False),
+    "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE_MODEL, words=False),
 }
 """By globs of model names, first match."""
 
@@ -152,13 +152,13 @@ class VolcengineVideoBackend(VideoBackend):
         for name in _EXTRA_FIELDS:
             if spec.extra.get(name) is not None:
                 body[name] = parse_field(spec.extra[name])
-        return ProviderRequest(body, path=TASKS, starts_task=True)
+        return ProviderRequest(body, path=TASKS_PATH, starts_task=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), repeatable=True)
+        return ProviderRequest(method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -175,13 +175,13 @@ class VolcengineVideoBackend(VideoBackend):
             return TaskStatus("failed", error=build_error(error.get("code"), error.get("message"), secrets))
         if status in _STOPPED_STATES:
             return TaskStatus("failed", error=build_error(None, _STOPPED_STATES[status], secrets))
-        return TaskStatus(_UNDER_WAY.get(status))
+        return TaskStatus(_OPEN_STATES.get(status))
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("content")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), repeatable=True)
+        return ProviderRequest(method="DELETE", path=build_task_path(TASKS_PATH, task), repeatable=True)
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to delete a task: the same as ``cancel``, which deletes a task that has ended."""

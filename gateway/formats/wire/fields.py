@@ -14,7 +14,7 @@ MAX_TEMPERATURE = 100.0
 MAX_CHOICES = 128
 
 
-GOVERNED = frozenset(
+GOVERNED_NAMES = frozenset(
     {
         "background", "best_of", "documents", "input", "instructions", "max_completion_tokens", "max_output_tokens",
         "max_tokens", "messages", "model", "n", "prompt", "query", "stream", "stream_options", "system", "tools",
@@ -46,7 +46,7 @@ DATA_NAMES = frozenset(
 )  # fmt: skip
 """Fields with data of the client, a model or an earlier answer, in which an id is only text."""
 _CONTAINERS = (dict, list)
-_FOLDED_NAMES = {fold_name(name): name for name in GOVERNED}
+_FOLDED_NAMES = {fold_name(name): name for name in GOVERNED_NAMES}
 _USUAL_NAMES = PLAIN_NAMES - OUTPUT_LIMITS
 _SAME_RATIO = 0.9
 """The least similarity of a misspelt token limit. ``max_new_tokens`` and ``max_input_tokens`` are less similar."""
@@ -55,11 +55,11 @@ _SAME_RATIO = 0.9
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for an invalid ``model``, and for a misspelt field of ``GOVERNED`` or a misspelt token
-    limit, because the answer would be unlimited.
+    Raises ``InvalidRequest`` for an invalid ``model``, and for a misspelt field of ``GOVERNED_NAMES``. A misspelt token
+    limit is rejected, too, because the answer would be unlimited.
     """
     for name in body:
-        if name not in GOVERNED and name not in _USUAL_NAMES:
+        if name not in GOVERNED_NAMES and name not in _USUAL_NAMES:
             _check_spelling(name)
     model = body.get("model")
     if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
@@ -72,7 +72,7 @@ def parse_model(body: Body) -> str:
 
 
 def find_governed(name: str) -> str | None:
-    """Return the field of ``GOVERNED`` that a tolerant server would read ``name`` as; None if there is none."""
+    """Return the field of ``GOVERNED_NAMES`` that a tolerant server would read ``name`` as; None if there is none."""
     return _FOLDED_NAMES.get(fold_name(name))
 
 
@@ -111,7 +111,7 @@ def make_missing_error(body: Body, name: str, subject: str = "") -> InvalidReque
 
     The message names a similar field of ``body``, if there is one, and describes the field as ``subject``.
     """
-    nearest = find_nearest(name, (field for field in body if field not in GOVERNED))
+    nearest = find_nearest(name, (field for field in body if field not in GOVERNED_NAMES))
     hint = "" if nearest is None else f". Unknown field {nearest!r}; did you mean '{name}'?"
     return InvalidRequest(f"Missing required field '{name}'{subject and f': {subject}'}{hint}", param=name)
 

@@ -13,9 +13,9 @@ from gateway.frozen import frozen
 
 _MAX_EXCERPT_CHARS = 64
 _CHARSET = "_charset_"
-_INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
-_FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
+_INTEGER_PATTERN = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
+_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
+_FLAG_VALUES = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
 
 
 @frozen(eq=False)
@@ -70,13 +70,13 @@ def _check_name(name: str) -> None:
 
 def _parse_value(name: str, text: str, kinds: FieldTypes) -> Any:
     if name in kinds.integers:
-        return _read(name, text, _INTEGER, int, "an integer")
+        return _read(name, text, _INTEGER_PATTERN, int, "an integer")
     if name in kinds.numbers:
-        return _read(name, text, _NUMBER, float, "a number")
+        return _read(name, text, _NUMBER_PATTERN, float, "a number")
     if name in kinds.flags:
-        if text and text not in _FLAGS:
+        if text and text not in _FLAG_VALUES:
             raise InvalidRequest(f"'{name}' must be true or false", param=name)
-        return _FLAGS.get(text)
+        return _FLAG_VALUES.get(text)
     return text
 
 
@@ -93,8 +93,8 @@ def parse_files(form: ReceivedForm, field: str, maximum: int) -> tuple[Upload, .
     files = tuple(file for file in form.files if file.field == field)
     if len(files) > maximum:
         raise InvalidRequest(f"'{field}' takes at most {maximum} file{'s' if maximum > 1 else ''}", param=field)
-    empty = next((file for file in files if not file.size), None)
-    if empty is not None:
+    empty_file = next((file for file in files if not file.size), None)
+    if empty_file is not None:
         raise InvalidRequest(f"'{field}' is an empty file", param=field)
     return files
 

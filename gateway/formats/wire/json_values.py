@@ -36,7 +36,7 @@ MAX_ESCAPES = 4_000_000
 
 _PIECE_BYTES = 1024 * 1024
 """Bytes searched for escapes in one step."""
-_NO_BACKSLASH = re.compile(rb"[^\\]")
+_NON_BACKSLASH = re.compile(rb"[^\\]")
 
 
 def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _split_pieces(raw: bytes) -> Iterator[bytes]:
     """Yield ``raw`` in pieces that never end within an escape."""
     start = 0
     while start < len(raw):
-        match = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
+        match = _NON_BACKSLASH.search(raw, start + _PIECE_BYTES)
         end = match.end() if match else len(raw)
         yield raw[start:end]
         start = end

@@ -20,7 +20,7 @@ ANY_TYPE = "application/octet-stream"
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\Z")
 """A media type without parameters (RFC 6838, 4.2), in lower case."""
 _PLACEHOLDER = b"\x00"  # marks a file's place in JSON: no JSON text contains this byte (RFC 8259, 7)
-_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"}
+_QUOTED_CHARS = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"}
 """Escapes from HTML ("multipart/form-data encoding algorithm"), and the backslash, which some parsers unescape."""
 
 
@@ -146,4 +146,4 @@ def _write_text(value: object) -> str:
 
 
 def _quote(name: str) -> str:
-    return name.translate(_QUOTED)
+    return name.translate(_QUOTED_CHARS)

@@ -23,10 +23,10 @@ valid event holds an image, one long string. Parsing more parts would block the 
 # of an event would depend on where the network cuts the stream.
 _EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
 _ERROR_NAME = re.compile(rb"(?<![^\r\n])event: ?error[\r\n]")
-_END = b"\n\n"
+_EVENT_SEPARATOR = b"\n\n"
 _CRLF_END = b"\r\n\r\n"
 _CR = 13
-_LOOK_BACK = 3  # the longest event end has four bytes; up to three may have arrived
+_OVERLAP_BYTES = 3  # the longest event end has four bytes; up to three may have arrived
 BOM = b"\xef\xbb\xbf"
 KEEPALIVE = b": keepalive\n\n"
 """A comment, because every client library ignores comments; some fail on an event without data."""
@@ -62,7 +62,12 @@ class SseSplitter:
     def split(self, data: bytes) -> list[bytes]:
         """Return the events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
         # Fast path: a piece is usually exactly one event with LF line ends.
-        if data.endswith(_END) and data.find(_END, 0, -1) < 0 and _CR not in data and not self.has_pending:
+        if (
+            data.endswith(_EVENT_SEPARATOR)
+            and data.find(_EVENT_SEPARATOR, 0, -1) < 0
+            and _CR not in data
+            and not self.has_pending
+        ):
             return [data]
         if _CR in data:
             self._lf_only = False
@@ -78,7 +83,7 @@ class SseSplitter:
         events: list[bytes] = []
         start = 0
         if self._lf_only:
-            while (end := data.find(_END, search_start) + 2) > 1:
+            while (end := data.find(_EVENT_SEPARATOR, search_start) + 2) > 1:
                 events.append(data[start:end])
                 start = search_start = end
         else:
@@ -98,13 +103,13 @@ class SseSplitter:
     def _hold(self, data: bytes) -> int:
         """Append ``data`` to the incomplete event. Return the offset to search for its end; -1 if still incomplete."""
         buffer = self._buffer
-        search_start = max(0, len(buffer) - _LOOK_BACK)
+        search_start = max(0, len(buffer) - _OVERLAP_BYTES)
         buffer += data
         self.has_pending = True
         if len(buffer) > _LARGE_BYTES:
             self._count(data)
         if (
-            buffer.find(_END, search_start) >= 0
+            buffer.find(_EVENT_SEPARATOR, search_start) >= 0
             if self._lf_only
             else _has_line_end(buffer[search_start:]) and _EVENT_END.search(buffer, search_start)
         ):

@@ -16,7 +16,7 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 
 Body = dict[str, Any]
-_CALL = b'"tool_use"'
+_CALL_TYPE = b'"tool_use"'
 
 
 def find_used_ids(inference: InferenceRequest) -> set[str]:
@@ -30,7 +30,7 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return an unstreamed answer and its usage. Tool call ids that the history has are replaced."""
     usage = parse_passed_answer(raw, inference, secrets)
-    if _CALL not in raw or not (used_ids := find_used_ids(inference)):
+    if _CALL_TYPE not in raw or not (used_ids := find_used_ids(inference)):
         return raw, usage
     message = exact_json.loads(raw)
     changes = [_rename(block, used_ids) for block in list_objects(message["content"])]
@@ -53,11 +53,11 @@ class _UniqueCalls(MessagesPassthrough):
         self._used_ids = used_ids
 
     def feed(self, data: bytes) -> bytes:
-        return self._feed_slowly(data) if _CALL in data else super().feed(data)
+        return self._feed_slowly(data) if _CALL_TYPE in data else super().feed(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
         event_passes = super()._judge(event, payload)
-        if not event_passes or _CALL not in payload:
+        if not event_passes or _CALL_TYPE not in payload:
             return event_passes
         value = as_object(loads_or_none(payload, exact=True))
         if not _rename(as_object(value.get("content_block")), self._used_ids):

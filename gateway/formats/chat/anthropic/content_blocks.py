@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1_024
 _DELTA_BYTES = 256
 _PIECE_BYTES = 64
 """Approximate memory of a block, of a delta and of a piece of arguments, without their texts."""
-_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
+_DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
 _DELTAS: Mapping[str, bytes] = {
     "text": b'"type":"text_delta","text":',
     "thinking": b'"type":"thinking_delta","thinking":',
@@ -94,7 +94,7 @@ class ContentBlockBuilder:
     def show(self, index: int) -> None:
         """Record that the stream's writer has written the first block, at ``index``, with all deltas so far."""
         if len(self.blocks) == 1:
-            self.head = _HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
+            self.head = _DELTA_HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
 
     def find_more(self, event: chat.Event) -> str:
         """Return the text that ``event`` appends to the only block, which is shown; "" for any other event."""

@@ -11,7 +11,7 @@ from gateway.domain import exact_json
 from gateway.formats.chat.model import Json
 
 _SCHEMAS = frozenset({"properties", "$defs", "definitions"})
-_LISTS = frozenset({"anyOf", "allOf", "oneOf"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "allOf", "oneOf"})
 _STRICT_KEYWORDS = _SCHEMAS | {
     "anyOf",
     "allOf",
@@ -24,9 +24,11 @@ _STRICT_KEYWORDS = _SCHEMAS | {
     "title",
     "required",
 }
-_NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
+_IGNORED_KEYWORDS = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
 """Dropped keywords: they restrict nothing, or this module sets them itself."""
-_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+_STRING_FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+)
 
 
 def narrow_schema(schema: Json) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
     narrow: dict[str, Any] = {}
     dropped: dict[str, Any] = {}
     for name, value in schema.items():
-        if name in _NOTES:
+        if name in _IGNORED_KEYWORDS:
             continue
         if name == "oneOf" and "anyOf" not in schema:
             narrow["anyOf"] = _narrow(name, value)
@@ -54,14 +56,14 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
 def _narrow(name: str, value: Any) -> Any:
     if name in _SCHEMAS and isinstance(value, dict):
         return {key: _narrow("items", inner) for key, inner in value.items()}
-    if name in _LISTS and isinstance(value, list):
+    if name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
         return [_narrow("items", inner) for inner in value]
     return narrow_schema(value) if name == "items" and isinstance(value, dict) else value
 
 
 def _is_taken(name: str, value: object) -> bool:
     if name == "format":
-        return isinstance(value, str) and value in _FORMATS
+        return isinstance(value, str) and value in _STRING_FORMATS
     if name == "minItems":
         return value in (0, 1)
     return name in _STRICT_KEYWORDS

@@ -8,7 +8,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.chat.model import MediaPart
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_HEAD = 24
+_HEAD_CHARS = 24
 """Characters of base64 to decode: 18 bytes, more than any file signature below."""
 
 
@@ -62,7 +62,7 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
     if part.data is None:
         return _build_url(part)
     media_type = (part.media_type or "").partition(";")[0].strip().lower()
-    if media_type == "application/pdf" or _decode(part.data[:_HEAD]).startswith(b"%PDF-"):
+    if media_type == "application/pdf" or _decode(part.data[:_HEAD_CHARS]).startswith(b"%PDF-"):
         return {"type": "base64", "media_type": "application/pdf", "data": part.data}
     if media_type.startswith("text/"):
         try:
@@ -82,7 +82,7 @@ def _build_url(part: MediaPart) -> dict[str, Any]:
 
 
 def _sniff(data: str) -> str | None:
-    head = _decode(data[:_HEAD])
+    head = _decode(data[:_HEAD_CHARS])
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if head.startswith(b"\xff\xd8\xff"):

@@ -12,7 +12,7 @@ from gateway.formats.chat.anthropic.response import parse_arguments, parse_messa
 from gateway.formats.chat.anthropic.stream import STOP_EVENT, build_event
 from gateway.formats.errors.openai import Secrets
 
-_ENDS = ("stop_reason", "stop_sequence")
+_STOP_FIELDS = ("stop_reason", "stop_sequence")
 _UNFINISHED_FIELDS: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
 
 
@@ -24,7 +24,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     usage_field = value.get("usage")
     usage = usage_field if isinstance(usage_field, dict) else {"input_tokens": message_usage.prompt_tokens}
     opening_message = value | _UNFINISHED_FIELDS | {"usage": usage | {"output_tokens": 0}}
-    delta = {name: value.get(name) for name in _ENDS}
+    delta = {name: value.get(name) for name in _STOP_FIELDS}
     if delta["stop_reason"] is None:
         delta["stop_reason"] = "tool_use" if any(block.get("type") == "tool_use" for block in blocks) else "end_turn"
     events = [build_event("message_start", {"message": opening_message})]

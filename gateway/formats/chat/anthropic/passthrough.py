@@ -17,13 +17,13 @@ from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.wire import sse
 from gateway.frozen import frozen
 
-_CONTENT = b"event: content_block_"
-_END = b"}\n\n"
+_CONTENT_EVENT_START = b"event: content_block_"
+_EVENT_END = b"}\n\n"
 """End of a content event. An event with another end, possibly cut by a proxy, takes the slow path."""
-_NEXT_CONTENT = _END + _CONTENT
+_NEXT_CONTENT = _EVENT_END + _CONTENT_EVENT_START
 _CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
 _SAMPLE_BYTES = 512 * 1024
-_SILENT = frozenset({"ping", "message_start"})
+_SILENT_EVENTS = frozenset({"ping", "message_start"})
 """Events that do not belong to an answer: before one begins, the gateway may still try another channel."""
 
 
@@ -47,8 +47,8 @@ class MessagesPassthrough(PassthroughStream):
         # Fast path: a piece usually consists of whole content events and is forwarded after a few checks. A text that
         # happens to contain one of these words takes the slow path, which also handles it correctly.
         if (
-            data.startswith(_CONTENT)
-            and data.endswith(_END)
+            data.startswith(_CONTENT_EVENT_START)
+            and data.endswith(_EVENT_END)
             and b'"message_' not in data
             and b'"error"' not in data
             and not self._splitter.has_pending
@@ -79,7 +79,7 @@ class MessagesPassthrough(PassthroughStream):
         if kind == "message_stop":
             self.ended = True
             return
-        self.events += kind not in _SILENT
+        self.events += kind not in _SILENT_EVENTS
         if kind == "message_start":
             message = value.get("message")
             self._start_usage = message.get("usage") if isinstance(message, dict) else None

@@ -22,7 +22,7 @@ from gateway.formats.chat.model import GEMINI_PREFIX
 from gateway.formats.wire.json_values import as_text, list_objects
 
 Body = dict[str, Any]
-_SYSTEM = "system"
+_SYSTEM_ROLE = "system"
 _find_role = itemgetter("role")
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
@@ -36,7 +36,7 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     body = inference.body | {"model": model}
     features = parse_claude_features(model)
     claude, messages = features.claude, body["messages"]
-    if not features.takes_system_messages and _SYSTEM in map(_find_role, messages):
+    if not features.takes_system_messages and _SYSTEM_ROLE in map(_find_role, messages):
         body["messages"] = messages = _write_system_as_user(messages)
     if inference.body.get("tools"):
         messages = make_ids_unique(messages)
@@ -130,9 +130,9 @@ def _write_system_as_user(messages: list[Body]) -> list[Body]:
     system_blocks: list[Body] = []
     for message in messages:
         role = message["role"]
-        if role == _SYSTEM and new_messages and new_messages[-1]["role"] == "user":
+        if role == _SYSTEM_ROLE and new_messages and new_messages[-1]["role"] == "user":
             new_messages[-1] = new_messages[-1] | {"content": _list_blocks(new_messages[-1]) + _list_blocks(message)}
-        elif role == _SYSTEM:
+        elif role == _SYSTEM_ROLE:
             system_blocks += _list_blocks(message)
         else:
             if system_blocks and role != "user":

@@ -35,9 +35,11 @@ TOOLS_TOKENS = 1_000
 """Upper bound of the system prompt that the provider adds for tools ("Tool use" documents some hundreds)."""
 _MAX_AFFINITY_CHARS = 256
 _ROLES = frozenset({"user", "assistant", "system"})
-_NO_PROMPT = frozenset({"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"})
+_NON_PROMPT_FIELDS = frozenset(
+    {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"}
+)
 """Body fields with lists or objects that are not part of the prompt, or are counted separately."""
-_OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
+_OBJECT_FIELDS = ("tool_choice", "thinking", "output_config", "cache_control")
 
 Size = tuple[int, int]
 """Number of text characters, and an upper bound of the tokens."""
@@ -100,7 +102,7 @@ def _check(body: Body) -> int | None:
             raise InvalidRequest(
                 f"'tools[{index}]' must be an object, not {name_json_type(tool)}", param=f"tools[{index}]"
             )
-    for name in _OBJECTS:
+    for name in _OBJECT_FIELDS:
         parse_object(body, name)
     return parse_integer(body, "max_tokens", 0, MAX_TOKENS)
 
@@ -167,7 +169,7 @@ def _measure_prompt(body: Body) -> Size:
         chars += more_chars
         tokens += MESSAGE_TOKENS + more_tokens
     for name, value in body.items():
-        if value and isinstance(value, list | dict) and name not in _NO_PROMPT:
+        if value and isinstance(value, list | dict) and name not in _NON_PROMPT_FIELDS:
             tokens += bound_json(value)
     return chars, tokens + (TOOLS_TOKENS if body.get("tools") else 0)
 

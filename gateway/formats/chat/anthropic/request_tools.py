@@ -20,8 +20,8 @@ BILLING_LINE = "x-anthropic-billing-header:"
 prompt cache of any other provider."""
 TOOL_REFERENCE = "tool_reference"
 """Type of a block in a tool result that names a tool (.../tool-use/tool-search-tool)."""
-_TEXT: Body = {"type": "string"}
-_NUMBERS: Body = {"type": "array", "items": {"type": "integer"}}
+_STRING_SCHEMA: Body = {"type": "string"}
+_INTEGERS_SCHEMA: Body = {"type": "array", "items": {"type": "integer"}}
 _VERSION = re.compile(r"_\d{8}\Z")
 
 
@@ -32,27 +32,33 @@ def describe_tool(name: str) -> str:
 
 def _build_schema(commands: str, required_field: str, **fields: Body) -> Body:
     action = required_field.split(maxsplit=1)[0]
-    command: Body = {"type": "string", "enum": commands.split()} if commands else _TEXT
+    command: Body = {"type": "string", "enum": commands.split()} if commands else _STRING_SCHEMA
     return {"type": "object", "properties": {action: command, **fields}, "required": required_field.split()}
 
 
-_EDITED: Mapping[str, Body] = {
-    "path": _TEXT, "file_text": _TEXT, "old_str": _TEXT, "new_str": _TEXT, "insert_line": {"type": "integer"},
-    "insert_text": _TEXT, "view_range": _NUMBERS,
-}  # fmt: skip
+_EDIT_COMMANDS: Mapping[str, Body] = {
+    **dict.fromkeys(("path", "file_text", "old_str", "new_str"), _STRING_SCHEMA),
+    "insert_line": {"type": "integer"},
+    "insert_text": _STRING_SCHEMA,
+    "view_range": _INTEGERS_SCHEMA,
+}
 _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
     "bash": (
         "Runs a command in a shell that is kept between calls; restart: true starts a new one.",
-        {"type": "object", "properties": {"command": _TEXT, "restart": {"type": "boolean"}}},
+        {"type": "object", "properties": {"command": _STRING_SCHEMA, "restart": {"type": "boolean"}}},
     ),
     "text_editor": (
         "Views, creates and edits files.",
-        _build_schema("view create str_replace insert undo_edit", "command path", **_EDITED),
+        _build_schema("view create str_replace insert undo_edit", "command path", **_EDIT_COMMANDS),
     ),
     "memory": (
         "Keeps notes between conversations as files below /memories.",
         _build_schema(
-            "view create str_replace insert delete rename", "command", **_EDITED, old_path=_TEXT, new_path=_TEXT
+            "view create str_replace insert delete rename",
+            "command",
+            **_EDIT_COMMANDS,
+            old_path=_STRING_SCHEMA,
+            new_path=_STRING_SCHEMA,
         ),
     ),
     "computer": (
@@ -61,10 +67,10 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
             "key type mouse_move left_click left_click_drag right_click middle_click double_click triple_click "
             "left_mouse_down left_mouse_up scroll hold_key wait screenshot cursor_position zoom",
             "action",
-            coordinate=_NUMBERS,
-            start_coordinate=_NUMBERS,
-            region=_NUMBERS,
-            text=_TEXT,
+            coordinate=_INTEGERS_SCHEMA,
+            start_coordinate=_INTEGERS_SCHEMA,
+            region=_INTEGERS_SCHEMA,
+            text=_STRING_SCHEMA,
             duration={"type": "number"},
             scroll_amount={"type": "integer"},
             scroll_direction={"type": "string", "enum": ["up", "down", "left", "right"]},

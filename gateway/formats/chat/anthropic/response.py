@@ -32,7 +32,7 @@ _REASONS: Mapping[str, chat.Reason] = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_STOPS: Mapping[chat.Reason, str] = {
+_STOP_REASONS: Mapping[chat.Reason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -171,7 +171,7 @@ def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> 
     reason: chat.Reason = "stop" if finished is None else finished.reason
     if reason == "stop" and calls_tools:
         reason = "tool_calls"
-    return {"stop_reason": _STOPS[reason], "stop_sequence": None}
+    return {"stop_reason": _STOP_REASONS[reason], "stop_sequence": None}
 
 
 # Parsing of blocks.

@@ -25,7 +25,7 @@ MAX_HELD = 16 * 1024 * 1024
 MAX_OPEN = 64
 """Maximum number of content blocks open at once; according to the documentation they do not overlap."""
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-_NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
+_EVENT_NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
@@ -41,7 +41,7 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
         return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
-    names = _NAME.findall(event) if sse.has_name(event) else []  # by the SSE standard the last name counts
+    names = _EVENT_NAME.findall(event) if sse.has_name(event) else []  # by the SSE standard the last name counts
     return (names[-1].decode(errors="replace") if names else ""), value
 
 

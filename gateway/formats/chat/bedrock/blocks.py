@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 MAX_NAME = 64
 """Maximum length of a tool's name and of a tool call id."""
-NO_RESULT = "(no output)"
+EMPTY_RESULT_TEXT = "(no output)"
 """The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
 (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
 _MAX_DOCUMENT_NAME = 150
@@ -87,7 +87,7 @@ class BlockWriter:
     def _build_result(self, block: Body) -> Body:
         content = block.get("content", [])
         parts = [{"text": content}] if isinstance(content, str) else [self._build_block(part) for part in content]
-        result: Body = {"toolUseId": _fit_name(block["tool_use_id"]), "content": parts or [{"text": NO_RESULT}]}
+        result: Body = {"toolUseId": _fit_name(block["tool_use_id"]), "content": parts or [{"text": EMPTY_RESULT_TEXT}]}
         if block.get("is_error") and self.caches:
             result["status"] = "error"
         return {"toolResult": result}

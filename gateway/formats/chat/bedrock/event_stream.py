@@ -20,10 +20,10 @@ MAX_HEADER_BYTES = 128 * 1024
 _PRELUDE = Struct(">III")
 _CRC = Struct(">I")
 _FRAME_BYTES = _PRELUDE.size + _CRC.size
-_TEXT = 7
+_STRING_TYPE = 7
 _FIXED_BYTES: Mapping[int, int] = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Size of a header's value by its type: flags, integers, a time, a UUID. Types 6 and 7 have a length prefix."""
-_SIZED_TYPES = frozenset({6, _TEXT})
+_SIZED_TYPES = frozenset({6, _STRING_TYPE})
 _BROKEN_HEADERS = "The provider sent an event whose headers cannot be read"
 
 
@@ -98,6 +98,6 @@ def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
             size = _FIXED_BYTES.get(kind, len(raw))
         if position + size > len(raw):
             raise ProviderBadResponse(_BROKEN_HEADERS, phase="stream")
-        if kind == _TEXT:
+        if kind == _STRING_TYPE:
             yield name.decode(), raw[position : position + size].decode()
         position += size

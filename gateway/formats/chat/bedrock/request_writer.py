@@ -28,13 +28,13 @@ _SAMPLING = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "s
 _EFFORTS: dict[str, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
                             "max": "high"}  # fmt: skip
 """The efforts of Nova and gpt-oss, by the common model's efforts."""
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NO_TOOLS = "Call no tools in this turn: answer in words."
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_TOOLS_TEXT = "Call no tools in this turn: answer in words."
 
 
 def find_rules(model: str) -> ChatRules:
     """Return the rules for ``model``, a provider's model name. Tool names: API_runtime_ToolSpecification."""
-    return attrs.evolve(find_message_rules(model), name=_NAME, longest_name=MAX_NAME)
+    return attrs.evolve(find_message_rules(model), name=_TOOL_NAME, longest_name=MAX_NAME)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Body:
@@ -45,7 +45,7 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
     body: Body = {"messages": [writer.build_turn(turn) for turn in message["messages"]]}
     system = writer.build_blocks(message.get("system", []))
     if request.tool_choice == "none" and writer.called:
-        system.append({"text": _NO_TOOLS})
+        system.append({"text": _NO_TOOLS_TEXT})
     if system:
         body["system"] = system
     inference = {vendor_name: message[name] for name, vendor_name in _SAMPLING.items() if name in message}
@@ -123,7 +123,7 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
     if choice.get("type") == "none":
         if not writer.called:
             return {}
-        choice = {}  # the format cannot forbid tools, so a system text (``_NO_TOOLS``) does
+        choice = {}  # the format cannot forbid tools, so a system text (``_NO_TOOLS_TEXT``) does
     if not tools:
         tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
     if not tools:

@@ -19,19 +19,19 @@ _CALLER_DATA = frozenset(
 _CALLER_NAMES = frozenset({"properties", "defs", "$defs"})
 """Fields whose keys are the client's own names: the properties and definitions of a schema."""
 _ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
-_GOVERNED = frozenset(
+_GOVERNED_NAMES = frozenset(
     {"cachedContent", "candidateCount", "contents", "content", "generationConfig", "generateContentRequest",
      "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
 )  # fmt: skip
 """Fields by which the gateway routes, bounds and charges a request."""
-_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED}
+_FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED_NAMES}
 
 
 def unify_names(body: Body) -> Body:
     """Return a copy of ``body`` in camelCase, with single objects wrapped into arrays where required.
 
-    Raises ``InvalidRequest`` for a field in two spellings, and for a field of ``_GOVERNED`` in another letter case,
-    which a channel's server might accept.
+    Raises ``InvalidRequest`` for a field in two spellings, and for a field of ``_GOVERNED_NAMES`` in another letter
+    case, which a channel's server might accept.
     """
     return _unify(body, "")
 
@@ -42,7 +42,7 @@ def _unify(value: Body, param: str) -> Body:
         name = _build_camel(spelling) if "_" in spelling else spelling
         if name in unified:
             raise InvalidRequest(f"'{param}{name}' is given in two spellings", param=f"{param}{name}")
-        if name not in _GOVERNED and name not in PLAIN_NAMES:
+        if name not in _GOVERNED_NAMES and name not in PLAIN_NAMES:
             _check_spelling(spelling, param)
         unified[name] = _unify_value(name, item, f"{param}{name}")
     return unified

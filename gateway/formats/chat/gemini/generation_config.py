@@ -14,16 +14,16 @@ from gateway.formats.chat.model import EFFORT_TOKENS, ChatRequest, Effort, Respo
 MAX_STOPS = 5
 Version = tuple[int, int]
 
-_NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
+_MODEL_NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
 _LATEST_ALIAS = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
-_NEWEST: Version = (999, 0)
+_NEWEST_VERSION: Version = (999, 0)
 _LAST_PREFILLED: Version = (3, 1)
-_LEVELS: Version = (3, 0)
+_FIRST_LEVEL_VERSION: Version = (3, 0)
 """The first version with thinking levels. It is also the first that requires thought signatures to be sent back."""
 _BUDGETS: Version = (2, 5)
 """The only version with a thinking budget in tokens. Earlier versions do not think."""
 _LAST_MINIMAL_FLASH: Version = (3, 6)
-_NO_CHOICE = ("image", "tts", "audio", "live")
+_NON_THINKING_MARKERS = ("image", "tts", "audio", "live")
 """Parts of the names of models that reject ``thinkingConfig`` although their family thinks."""
 _MIN_PRO, _MAX_PRO = 128, 32_768
 _MIN_LITE, _MAX_FLASH = 512, 24_576
@@ -34,15 +34,15 @@ def parse_version(model: str) -> Version | None:
     """Return the version in a Gemini model's name; None if the name has none."""
     name = model.removeprefix("models/")
     if _LATEST_ALIAS.fullmatch(name):
-        return _NEWEST
-    match = _NAME.match(name)
+        return _NEWEST_VERSION
+    match = _MODEL_NAME.match(name)
     return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def requires_signatures(model: str) -> bool:
     """Return whether ``model`` rejects function calls without a thought signature in the history (since Gemini 3)."""
     version = parse_version(model)
-    return version is not None and version >= _LEVELS
+    return version is not None and version >= _FIRST_LEVEL_VERSION
 
 
 def takes_schema_with_tools(model: str) -> bool:
@@ -51,7 +51,7 @@ def takes_schema_with_tools(model: str) -> bool:
     Earlier models answer "Function calling with a response mime type: 'application/json' is unsupported".
     """
     version = parse_version(model)
-    return version is None or version >= _LEVELS
+    return version is None or version >= _FIRST_LEVEL_VERSION
 
 
 def prefills(model: str) -> bool:
@@ -60,7 +60,7 @@ def prefills(model: str) -> bool:
     Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
     """
     version = parse_version(model)
-    return version is None or version <= _LAST_PREFILLED or version == _NEWEST
+    return version is None or version <= _LAST_PREFILLED or version == _NEWEST_VERSION
 
 
 def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
     """
     effort = _find_effort(request)
     version = parse_version(model)
-    if effort is None or version is None or any(marker in model for marker in _NO_CHOICE):
+    if effort is None or version is None or any(marker in model for marker in _NON_THINKING_MARKERS):
         return None
-    if version >= _LEVELS:
+    if version >= _FIRST_LEVEL_VERSION:
         thinking: dict[str, Any] = {"thinkingLevel": _find_level(effort, model, version)}
     elif version == _BUDGETS:
         tokens = request.thinking_tokens

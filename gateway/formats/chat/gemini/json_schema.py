@@ -18,8 +18,8 @@ _PLAIN_KEYWORDS = frozenset(
 _SCHEMA_KEYWORDS = frozenset({"items", "additionalProperties"})
 _SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "prefixItems"})
 _SCHEMA_MAP_KEYWORDS = frozenset({"properties", "$defs"})
-_OLD_REF = "#/definitions/"
-_NEW_REF = "#/$defs/"
+_OLD_REF_PREFIX = "#/definitions/"
+_NEW_REF_PREFIX = "#/$defs/"
 
 
 def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def _build_any(value: object, param: str, depth: int) -> Any:
 def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     """Convert a reference, with the definitions if it is the root. A description needs a schema that wraps ``$ref``."""
     target: str = schema["$ref"]
-    if target.startswith(_OLD_REF):
-        target = _NEW_REF + target.removeprefix(_OLD_REF)
+    if target.startswith(_OLD_REF_PREFIX):
+        target = _NEW_REF_PREFIX + target.removeprefix(_OLD_REF_PREFIX)
     result: dict[str, Any] = {"$ref": target}
     if defs := _find_definitions(schema):
         result["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}

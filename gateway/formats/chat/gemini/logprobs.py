@@ -7,7 +7,7 @@ from typing import Any
 from gateway.formats.chat.model import TokenLogprob
 from gateway.formats.wire.json_values import as_object, list_objects
 
-_IMPOSSIBLE = -9999.0
+_IMPOSSIBLE_LOGPROB = -9999.0
 """The OpenAI API's log probability of a nearly impossible token, for which Google writes ``"-Infinity"``."""
 
 
@@ -33,7 +33,7 @@ def _parse_token(value: dict[str, Any]) -> TokenLogprob | None:
     # Protocol Buffers omit default values: a log probability of 0 (a probability of 1), and an empty token.
     token, logprob = value.get("token", ""), value.get("logProbability", 0)
     if logprob == "-Infinity":
-        logprob = _IMPOSSIBLE
+        logprob = _IMPOSSIBLE_LOGPROB
     return TokenLogprob(token, logprob) if isinstance(token, str) and isinstance(logprob, int | float) else None
 
 

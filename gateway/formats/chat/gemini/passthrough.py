@@ -24,10 +24,10 @@ from gateway.formats.wire.json_values import as_object, as_text, list_objects, l
 from gateway.frozen import frozen
 
 _EVENT_START = b'data: {"'
-_ENDS = (b"}\r\n\r\n", b"}\n\n")
+_EVENT_ENDS = (b"}\r\n\r\n", b"}\n\n")
 _SAMPLE_BYTES = 512 * 1024
 _INCOMPLETE_STREAM = "The provider's stream ended before it was complete"
-_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_UNSPECIFIED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 
 
 class GenerateContentPassthrough(PassthroughStream):
@@ -49,7 +49,7 @@ class GenerateContentPassthrough(PassthroughStream):
         # Fast path: a typical piece consists of complete events in the middle of an answer and needs no parsing.
         if (
             data.startswith(_EVENT_START)
-            and data.endswith(_ENDS)
+            and data.endswith(_EVENT_ENDS)
             and b'"finishReason"' not in data
             and b'"error"' not in data
             and b'"promptFeedback"' not in data
@@ -87,7 +87,7 @@ class GenerateContentPassthrough(PassthroughStream):
             index = candidate.get("index")
             number = index if type(index) is int else 0
             reason = as_text(candidate.get("finishReason"))
-            self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED
+            self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED_REASONS
         previous, self._last = self._last, b""
         if is_block or self._is_complete:
             self._last, self._usage = event, _parse_usage(chunk)
@@ -179,7 +179,7 @@ def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
 
 def is_blocked(answer: Mapping[str, Any]) -> bool:
     """Return whether an answer only reports that the prompt was blocked."""
-    return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED
+    return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED_REASONS
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
@@ -193,7 +193,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
     usage = _parse_answer_usage(chunks[-1], inference)
     for candidate in list_objects(chunks[-1].get("candidates")):
-        if as_text(candidate.get("finishReason")) in _UNSPECIFIED:
+        if as_text(candidate.get("finishReason")) in _UNSPECIFIED_REASONS:
             candidate["finishReason"] = "STOP"
     return b"".join(b"data: %b\n\n" % exact_json.dumps(chunk) for chunk in chunks), usage
 

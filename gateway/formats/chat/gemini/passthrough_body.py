@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.chat.gemini.generation_config import requires_signatures
-from gateway.formats.chat.gemini.request_writer import NO_SIGNATURE
+from gateway.formats.chat.gemini.request_writer import DUMMY_SIGNATURE
 from gateway.formats.chat.gemini.signatures import is_foreign
 
 Body = dict[str, Any]
@@ -36,7 +36,7 @@ def _build_content(content: Body, *, signs: bool) -> Body:
     if signs:
         for index, part in enumerate(parts):
             if part.get("functionCall"):  # only the first call of a turn needs a signature
-                parts[index] = {"thoughtSignature": NO_SIGNATURE} | part
+                parts[index] = {"thoughtSignature": DUMMY_SIGNATURE} | part
                 break
     is_unchanged = len(parts) == len(original_parts) and all(
         new_part is original for new_part, original in zip(parts, original_parts, strict=True)

@@ -35,13 +35,13 @@ _INTEGERS = (
     ("topK", 0, MAX_TOKENS),
     ("seed", -_SEEDS, _SEEDS - 1),
 )
-_NUMBERS = (
+_NUMBER_FIELDS = (
     ("temperature", 0.0, MAX_TEMPERATURE),
     ("topP", 0.0, 1.0),
     ("presencePenalty", -2.0, 2.0),
     ("frequencyPenalty", -2.0, 2.0),
 )
-_MISPLACED = frozenset({"maxOutputTokens", "candidateCount", "responseModalities"})
+_MISPLACED_FIELDS = frozenset({"maxOutputTokens", "candidateCount", "responseModalities"})
 """Fields of ``generationConfig`` that bound a request, and are therefore rejected at the top level of the body."""
 _PROMPT_SCHEMAS = ("responseSchema", "responseJsonSchema")
 
@@ -71,7 +71,7 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 def check_body(body: Body) -> Body:
     """Check a body with unified names. Return its ``generationConfig``; empty if there is none."""
     body.pop("model", None)  # the path names it
-    misplaced = next((name for name in body if name in _MISPLACED), None)
+    misplaced = next((name for name in body if name in _MISPLACED_FIELDS), None)
     if misplaced is not None:
         raise InvalidRequest(f"'{misplaced}' belongs into '{CONFIG}'", param=misplaced)
     contents = parse_list(body, "contents")
@@ -96,7 +96,7 @@ def _check_config(config: Body) -> Body:
     config_fields = {f"{CONFIG}.{name}": value for name, value in config.items()}
     for name, low, high in _INTEGERS:
         parse_integer(config_fields, f"{CONFIG}.{name}", low, high)
-    for name, minimum, maximum in _NUMBERS:
+    for name, minimum, maximum in _NUMBER_FIELDS:
         parse_number(config_fields, f"{CONFIG}.{name}", minimum, maximum)
     for name in ("stopSequences", "responseModalities"):
         param = f"{CONFIG}.{name}"

@@ -15,28 +15,28 @@ from gateway.domain import exact_json
 from gateway.domain.operation import GENERATION_CONFIG as CONFIG
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
 from gateway.formats.chat.gemini.openapi_schema import build_json_schema
 from gateway.formats.chat.gemini.signatures import is_foreign, parse_foreign
 from gateway.formats.wire.fields import Body, read_text
 
-_MODES: dict[str, chat.ToolChoice | None] = {
+_CALLING_MODES: dict[str, chat.ToolChoice | None] = {
     "MODE_UNSPECIFIED": None, "AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none",
 }  # fmt: skip
-_LEVELS: dict[str, chat.Effort | None] = {
+_THINKING_LEVELS: dict[str, chat.Effort | None] = {
     "THINKING_LEVEL_UNSPECIFIED": None, "MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high",
 }  # fmt: skip
 _GOOGLE_CONFIG = ("speechConfig", "imageConfig", "audioTranscriptionConfig", "responseFormat", "translationConfig")
 _GOOGLE_FIELDS = ("cachedContent", "continuationToken")
 _STANDARD_TIERS = frozenset({"", "unspecified", "standard"})
-_MAX_TOP = 20
+_MAX_TOP_LOGPROBS = 20
 _JSON = "application/json"
 _PLAIN_TYPES = frozenset({None, "", "text/plain"})
 _PARTS = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
-_OF_USER = _PARTS - {"functionCall"}
-_OF_RESULT = _OF_USER - {"functionResponse"}
-_OF_MODEL = _PARTS - {"functionResponse"}
-_DESCRIBING = frozenset(
+_USER_PARTS = _PARTS - {"functionCall"}
+_RESULT_PARTS = _USER_PARTS - {"functionResponse"}
+_MODEL_PARTS = _PARTS - {"functionResponse"}
+_DESCRIBING_FIELDS = frozenset(
     {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"}
 )
 _RESULTS = frozenset({"output", "result"})
@@ -92,8 +92,8 @@ def _parse_top_logprobs(config: Body) -> int | None:
     is_requested, top = config.get("responseLogprobs"), config.get("logprobs")
     if is_requested is not None and not isinstance(is_requested, bool):
         raise InvalidRequest(f"'{CONFIG}.responseLogprobs' must be true or false", param=f"{CONFIG}.responseLogprobs")
-    if top is not None and not (type(top) is int and 0 <= top <= _MAX_TOP):
-        raise InvalidRequest(f"'{CONFIG}.logprobs' must be from 0 to {_MAX_TOP}", param=f"{CONFIG}.logprobs")
+    if top is not None and not (type(top) is int and 0 <= top <= _MAX_TOP_LOGPROBS):
+        raise InvalidRequest(f"'{CONFIG}.logprobs' must be from 0 to {_MAX_TOP_LOGPROBS}", param=f"{CONFIG}.logprobs")
     if is_requested:
         return top or 0
     if top:
@@ -174,7 +174,7 @@ def _parse_user(parts: list[Body], param: str, calls: _Calls, adaptations: Adapt
     parsed_parts: list[chat.Part] = []
     for index, part in enumerate(parts):
         part_param = f"{param}[{index}]"
-        if adaptations.is_past and (other_kind := _find_other(part, _OF_USER)) is not None:
+        if adaptations.is_past and (other_kind := _find_other(part, _USER_PARTS)) is not None:
             parsed_parts += _write_other(part, other_kind, adaptations)
             continue
         kind = _find_kind(part, part_param)
@@ -208,7 +208,7 @@ def _parse_model(parts: list[Body], param: str, calls: _Calls, adaptations: Adap
                     chat.ReasoningPart(text, google_signature and chat.GEMINI_PREFIX + google_signature)
                 )
             continue
-        if (other_kind := _find_other(part, _OF_MODEL)) is not None:  # such as code that Google executed
+        if (other_kind := _find_other(part, _MODEL_PARTS)) is not None:  # such as code that Google executed
             parsed_parts += _write_other(part, other_kind, adaptations)
             continue
         kind = _find_kind(part, part_param)
@@ -242,7 +242,7 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
 
 
 def _find_other(part: Body, kinds: frozenset[str] = _PARTS) -> str | None:
-    return next((name for name, value in part.items() if value and name not in kinds | _DESCRIBING), None)
+    return next((name for name, value in part.items() if value and name not in kinds | _DESCRIBING_FIELDS), None)
 
 
 def _write_other(part: Body, kind: str, adaptations: Adaptations) -> list[chat.TextPart]:
@@ -304,7 +304,7 @@ def _parse_result(response: Body, param: str, calls: _Calls, adaptations: Adapta
     parts: list[chat.TextPart | chat.MediaPart] = [chat.TextPart(text)]
     for index, part in enumerate(response.get("parts") or ()):
         part_param = f"{param}.parts[{index}]"
-        other_kind = _find_other(part, _OF_RESULT)
+        other_kind = _find_other(part, _RESULT_PARTS)
         if adaptations.is_past and other_kind is not None:
             parts += _write_other(part, other_kind, adaptations)
         elif other_kind is not None:
@@ -322,7 +322,7 @@ def _parse_tools(tools: list[Body], adaptations: Adaptations) -> list[chat.Tool]
     for tool in tools:
         for name, value in tool.items():
             if name != "functionDeclarations" and value is not None:
-                adaptations.add(f"{LEFT_OUT}{name}")
+                adaptations.add(f"{LEFT_OUT_PREFIX}{name}")
         chat_tools += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
     return chat_tools
 
@@ -339,9 +339,9 @@ def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolCh
     param = "toolConfig.functionCallingConfig"
     calling: Body = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     mode = calling.get("mode") or "MODE_UNSPECIFIED"
-    if not isinstance(mode, str) or mode.upper() not in _MODES:
+    if not isinstance(mode, str) or mode.upper() not in _CALLING_MODES:
         raise InvalidRequest(f"'{param}.mode' must be AUTO, ANY, NONE or VALIDATED", param=f"{param}.mode")
-    choice = _MODES[mode.upper()]
+    choice = _CALLING_MODES[mode.upper()]
     allowed_names = calling.get("allowedFunctionNames")
     if not allowed_names or choice in {None, "none"}:
         return choice, tools
@@ -359,11 +359,11 @@ def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolCh
 def _parse_thinking(thinking: Body) -> tuple[int | None, chat.Effort | None]:
     budget = thinking.get("thinkingBudget")
     level = thinking.get("thinkingLevel")
-    if level and level.upper() not in _LEVELS:
+    if level and level.upper() not in _THINKING_LEVELS:
         param = f"{CONFIG}.thinkingConfig.thinkingLevel"
         raise InvalidRequest(f"'{param}' must be MINIMAL, LOW, MEDIUM or HIGH", param=param)
     tokens = None if budget is None or budget < 0 else budget  # -1: the model decides
-    return tokens, _LEVELS[level.upper()] if level else None
+    return tokens, _THINKING_LEVELS[level.upper()] if level else None
 
 
 def _parse_format(config: Body) -> chat.ResponseFormat | None:

@@ -27,7 +27,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.chat.valid_chat import OPENING_TEXT, ChatRules, parse_arguments
 from gateway.formats.errors.openai import Secrets
 
-NO_SIGNATURE = "skip_thought_signature_validator"
+DUMMY_SIGNATURE = "skip_thought_signature_validator"
 """A substitute for the signature of a call that is not Gemini's, or whose signature is lost. Source: Google's page on
 thought signatures.
 """
@@ -36,7 +36,7 @@ _TYPES: Mapping[str, str] = {
     "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
     "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
 }  # fmt: skip
-_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+_RESULT_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """Media types that a function's response may contain in addition to JSON, from Gemini 3 on."""
 
 Json = dict[str, Any]
@@ -146,7 +146,7 @@ def _sign_first_call(parts: list[Json]) -> None:
     """Give the first call of a message a signature. Other calls need none: Gemini itself signs only the first."""
     call = next((part for part in parts if "functionCall" in part), None)
     if call is not None:
-        call.setdefault("thoughtSignature", NO_SIGNATURE)
+        call.setdefault("thoughtSignature", DUMMY_SIGNATURE)
 
 
 def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
@@ -194,7 +194,7 @@ def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, mode
     inner_parts: list[Json] = []
     later_parts: list[Json] = []
     for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):
-        fits_inside = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
+        fits_inside = modern and media.get("inlineData", {}).get("mimeType") in _RESULT_MEDIA_TYPES
         (inner_parts if fits_inside else later_parts).append(media)
     if inner_parts:
         response["parts"] = inner_parts

@@ -22,11 +22,11 @@ from gateway.formats.errors.openai import Secrets, build_reported, mask, parse_e
 from gateway.formats.wire import sse
 from gateway.formats.wire.fields import MAX_CHOICES
 
-_FILTERED = frozenset(
+_FILTER_REASONS = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
      "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
-_TOO_LONG = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_LENGTH_REASONS = frozenset({"MAX_TOKENS", "CONTINUATION"})
 _MODEL_FAILED = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
      "MISSING_THOUGHT_SIGNATURE"},
@@ -34,11 +34,11 @@ _MODEL_FAILED = frozenset(
 """Finish reasons of a failed or interrupted answer, even if it has content. They are reported as errors: OpenAI has no
 equivalent reason, "stop" would present a partial answer as complete, and a retry may succeed.
 """
-_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_UNSPECIFIED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 _USUAL_FIELDS = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
 _PLAIN_CANDIDATE = frozenset({"content", "index"})
 """Fields of a candidate in a chunk that has only a text: the content and the candidate's index."""
-_CALL = b'"functionCall"'
+_CALL_FIELD = b'"functionCall"'
 _INCOMPLETE_STREAM = "The provider's stream ended before it was complete"
 
 
@@ -103,7 +103,7 @@ class GenerateContentParser:
             text = self._answer.read_text(value)
             if text is not None:
                 return (text,)
-            return self._answer.read(exact_json.load_exactly(payload, value) if _CALL in payload else value)
+            return self._answer.read(exact_json.load_exactly(payload, value) if _CALL_FIELD in payload else value)
         self._splitter.noise += len(event)
         return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
@@ -249,9 +249,9 @@ class _Answer:
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
         """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content."""
         reason = candidate.reason or "STOP"
-        if reason in _FILTERED:
+        if reason in _FILTER_REASONS:
             return "content_filter"
-        if reason in _TOO_LONG:
+        if reason in _LENGTH_REASONS:
             return "length"
         if reason != "STOP" and not candidate.has_content:
             raise self._model_failed(f"The model gave no answer: {mask(reason, self._secrets)}")
@@ -259,7 +259,7 @@ class _Answer:
 
     def _check_prompt(self, feedback: object) -> None:
         reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
-        if not isinstance(reason, str) or reason in _UNSPECIFIED:
+        if not isinstance(reason, str) or reason in _UNSPECIFIED_REASONS:
             return
         raise ProviderRejected(
             f"The provider blocked the prompt: {mask(reason, self._secrets)}",
@@ -283,7 +283,7 @@ class _Answer:
         reason = raw.get("finishReason")
         if reason is not None and not isinstance(reason, str):
             raise self._error("The provider's answer has a candidate that stopped for no reason")
-        if reason is None or reason in _UNSPECIFIED:
+        if reason is None or reason in _UNSPECIFIED_REASONS:
             return
         if reason in _MODEL_FAILED:
             detail = _text(raw.get("finishMessage"))

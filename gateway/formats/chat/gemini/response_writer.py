@@ -40,10 +40,10 @@ MAX_HELD = 16 * 1024 * 1024
 _PIECE_BYTES = 64
 _CALL_BYTES = 1_024
 _REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
-_TEXT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
+_TEXT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
 _THOUGHT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
 """Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
-_MALFORMED = "MALFORMED_FUNCTION_CALL"
+_MALFORMED_CALL = "MALFORMED_FUNCTION_CALL"
 Json = dict[str, Any]
 
 
@@ -75,7 +75,7 @@ class _WrittenCandidate:
         ending: Json = {"finishReason": _REASONS[self.reason or "stop"]}
         if broken_calls and ending["finishReason"] == "STOP":
             ending = {
-                "finishReason": _MALFORMED,
+                "finishReason": _MALFORMED_CALL,
                 "finishMessage": f"Malformed function call: {', '.join(broken_calls)}",
             }
         return parts, ending | self.take_logprobs()
@@ -148,7 +148,7 @@ class GenerateContentSerializer:
     def write(self, event: Event) -> bytes:
         # Hot path for nearly every event of a stream.
         if type(event) is TextDelta and event.text and not self._logprobs:
-            return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
+            return _TEXT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
         if type(event) is ReasoningDelta and event.text:
             return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
         match event:

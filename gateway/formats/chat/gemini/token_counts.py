@@ -19,7 +19,7 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.fields import Body, parse_model, parse_object
 
 _INNER_FIELD = "generateContentRequest"
-_COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+_ANTHROPIC_COUNT_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
 def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
@@ -51,7 +51,7 @@ def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Anthropic. Raises ``InvalidRequest``."""
     valid = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
     anthropic_body = anthropic_writer.build_body(valid.request, model, stream=False)
-    return {name: anthropic_body[name] for name in _COUNTED_BY_ANTHROPIC if name in anthropic_body}
+    return {name: anthropic_body[name] for name in _ANTHROPIC_COUNT_FIELDS if name in anthropic_body}
 
 
 def convert_anthropic_answer(raw: bytes, secrets: Secrets = ()) -> bytes:

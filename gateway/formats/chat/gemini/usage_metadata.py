@@ -8,13 +8,13 @@ from gateway.formats.chat.model import UsageReport
 from gateway.formats.wire.json_values import as_object, list_objects
 
 _MODALITIES: Mapping[str, str] = {"AUDIO": "audio", "IMAGE": "image", "DOCUMENT": "image", "VIDEO": "video"}
-_DETAILS = (
+_DETAIL_FIELDS = (
     ("promptTokensDetails", "{}_input"),
     ("toolUsePromptTokensDetails", "{}_input"),
     ("cacheTokensDetails", "cached_{}"),
     ("candidatesTokensDetails", "{}_output"),
 )
-_PAID_BY_THE_PROMPT = "gemini-2"
+_PRICED_BY_PROMPT_PREFIX = "gemini-2"
 """Models before Gemini 3, which charge one search per prompt. Later ones charge per query ("Gemini API pricing")."""
 
 
@@ -37,7 +37,7 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
 
 def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
     details: dict[str, Any] = {}
-    for name, field in _DETAILS:
+    for name, field in _DETAIL_FIELDS:
         for part in list_objects(raw.get(name)):
             modality = _MODALITIES.get(str(part.get("modality")))
             count = parse_count(part.get("tokenCount"))
@@ -57,7 +57,7 @@ def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
         queries += len(search_queries) if isinstance(search_queries, list) else 0
     if not queries:
         return usage
-    by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)
+    by_prompt = str(answer.get("modelVersion")).startswith(_PRICED_BY_PROMPT_PREFIX)
     return attach_details(usage, {"searches": 1 if by_prompt else queries})
 
 

@@ -11,7 +11,7 @@ from gateway.formats.chat.openai.odd_answers import repair_calls
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.json_values import as_text, list_objects
 
-_CHUNK = "chat.completion.chunk"
+_CHUNK_OBJECT = "chat.completion.chunk"
 _CHUNK_FIELDS = frozenset({"choices", "usage"})
 
 
@@ -21,7 +21,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     usage = parse_chat_answer(value, inference)
     head = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
     if inference.operation == "chat":
-        head["object"] = _CHUNK
+        head["object"] = _CHUNK_OBJECT
         repair_calls(value["choices"], inference, as_text(value.get("id")) or "made")
     frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=inference.operation == "chat")]
     if inference.include_usage:
@@ -41,8 +41,8 @@ def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
         delta = _make_delta(choice.get("message")) if chat else {}
         reason = choice.get("finish_reason") or ("tool_calls" if delta.get("tool_calls") else "stop")
         parts.append(fields | {"finish_reason": None} | ({"delta": delta} if chat else {}))
-        empty: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
-        parts.append(empty | {"index": index, "logprobs": None, "finish_reason": reason})
+        empty_part: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
+        parts.append(empty_part | {"index": index, "logprobs": None, "finish_reason": reason})
     return parts
 
 

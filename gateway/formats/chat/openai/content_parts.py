@@ -17,7 +17,7 @@ from gateway.formats.wire.fields import Body, name_json_type
 from gateway.formats.wire.json_values import as_object, as_text
 
 _DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
-_WEB = ("http://", "https://")
+_WEB_SCHEMES = ("http://", "https://")
 AUDIO_TYPES: Mapping[str, str] = {
     "wav": "audio/wav", "mp3": "audio/mpeg", "aac": "audio/aac", "aiff": "audio/aiff", "flac": "audio/flac",
     "ogg": "audio/ogg",
@@ -162,7 +162,7 @@ def _parse_source(part: Body, param: str, kind: Literal["image", "file"]) -> Seq
         return [TextPart(data, cache)]
     if data and media_type:
         return [MediaPart(kind, media_type, data, name=name, cache=cache)]
-    return [MediaPart(kind, url=url, name=name, cache=cache)] if url[:8].lower().startswith(_WEB) else None
+    return [MediaPart(kind, url=url, name=name, cache=cache)] if url[:8].lower().startswith(_WEB_SCHEMES) else None
 
 
 def _parse_tool_use(part: Body, param: str) -> ToolCallPart:
@@ -213,7 +213,7 @@ def _parse_image(part: Body, param: str) -> MediaPart:
 
 def parse_address(url: str, param: str, *, detail: str | None, cache: Json | None = None) -> MediaPart:
     """Parse the URL of an image, which may be a data URL. Raises ``InvalidRequest``."""
-    if url[:8].lower().startswith(_WEB):
+    if url[:8].lower().startswith(_WEB_SCHEMES):
         return MediaPart("image", url=url, detail=detail, cache=cache)
     data_url = split_data_url(url)
     if data_url is None:
@@ -245,7 +245,7 @@ def parse_file(file: Body, param: str, cache: Json | None = None) -> MediaPart:
     name = file.get("filename")
     if name is not None:
         name = expect_text(name, f"{param}.filename")
-    if data[:8].lower().startswith(_WEB):
+    if data[:8].lower().startswith(_WEB_SCHEMES):
         return MediaPart("file", url=data, name=name, cache=cache)
     if not data.startswith("data:"):
         return MediaPart("file", _PDF, data, name=name, cache=cache)

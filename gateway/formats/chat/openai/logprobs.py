@@ -7,7 +7,7 @@ from typing import Any
 from gateway.formats.chat.model import TokenLogprob
 from gateway.formats.wire.json_values import as_object, list_objects
 
-_UNLIKELY = -9999.0
+_MIN_LOGPROB = -9999.0
 """The log probability that OpenAI reports for a very unlikely token."""
 
 
@@ -25,7 +25,7 @@ def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
 def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob | None:
     token, logprob = value.get("token"), value.get("logprob")
     if isinstance(logprob, float) and not isfinite(logprob):  # JSON cannot represent infinity or NaN
-        logprob = _UNLIKELY
+        logprob = _MIN_LOGPROB
     return TokenLogprob(token, logprob, top) if isinstance(token, str) and isinstance(logprob, int | float) else None
 
 

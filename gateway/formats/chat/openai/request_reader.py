@@ -19,7 +19,7 @@ from typing import cast, get_args
 
 from gateway.domain.usage import MAX_TOKENS
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
 from gateway.formats.chat.openai import content_parts
 from gateway.formats.chat.openai.custom_tools import build_custom, write_input
 from gateway.formats.wire.fields import (
@@ -34,13 +34,13 @@ from gateway.formats.wire.fields import (
 )
 
 _EFFORTS = get_args(chat.Effort)
-_ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
+_OPENAI_FIELDS = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
-_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+_CHOICE_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 """Values of ``tool_choice``, or of the ``type`` in its object, from all chat formats -> values in this format."""
 _MAX_SEED = 2**63
-_MAX_TOP = 20
+_MAX_TOP_LOGPROBS = 20
 _ENABLED_EFFORT: chat.Effort = "medium"
 """The effort if ``enabled`` is set without an effort (OpenRouter: reasoning tokens)."""
 
@@ -79,7 +79,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 
 
 def _parse_top_logprobs(body: Body) -> int | None:
-    top = parse_integer(body, "top_logprobs", 0, _MAX_TOP)
+    top = parse_integer(body, "top_logprobs", 0, _MAX_TOP_LOGPROBS)
     if parse_flag(body, "logprobs"):
         return top or 0
     if top:
@@ -88,7 +88,7 @@ def _parse_top_logprobs(body: Body) -> int | None:
 
 
 def _check_only_openai(body: Body) -> None:
-    for name in _ONLY_OPENAI:
+    for name in _OPENAI_FIELDS:
         # An empty ``web_search_options`` object also requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
             raise content_parts.refuse(name, f"'{name}' only works with a channel that speaks the convention")
@@ -225,11 +225,11 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     ]
     for tool, param in parsed_tools:
         if _is_hosted(tool, param):
-            adaptations.add(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
+            adaptations.add(f"{LEFT_OUT_PREFIX}{tool.get('type') or next(iter(tool))}")
     tools = tuple([_parse_tool(tool, param) for tool, param in parsed_tools if not _is_hosted(tool, param)])
     choice = body.get("tool_choice")
     word = choice.get("type") if isinstance(choice, dict) else choice
-    choice = _WORDS.get(word, choice) if isinstance(word, str) else choice
+    choice = _CHOICE_WORDS.get(word, choice) if isinstance(word, str) else choice
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):

@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.openai.content_parts import AUDIO_TYPES
 
-_JOINT = "\n\n"
+_PART_SEPARATOR = "\n\n"
 _ORDINARY_EFFORTS = ("low", "medium", "high")
 """Efforts that every reasoning model accepts. Some models reject lower and higher ones."""
 
@@ -62,7 +62,7 @@ def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
 
 
 def _join(parts: Iterable[chat.Part]) -> str:
-    return _JOINT.join([part.text for part in parts if isinstance(part, chat.TextPart)])
+    return _PART_SEPARATOR.join([part.text for part in parts if isinstance(part, chat.TextPart)])
 
 
 def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
@@ -76,7 +76,7 @@ def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
         part.text for part in parts if isinstance(part, chat.ReasoningPart) and part.text and not part.signature
     ]
     if thoughts:
-        message["reasoning_content"] = _JOINT.join(thoughts)
+        message["reasoning_content"] = _PART_SEPARATOR.join(thoughts)
     calls = [_build_call(part) for part in parts if isinstance(part, chat.ToolCallPart)]
     if calls:
         message["content"] = message["content"] or None
@@ -108,14 +108,14 @@ def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
 def _build_result(result: chat.ToolResultPart, *, has_images: bool) -> str:
     text = _join(result.parts)
     if has_images:
-        text = _JOINT.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
+        text = _PART_SEPARATOR.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
     return f"The tool failed: {text}" if result.failed else text
 
 
 def _build_content(parts: Sequence[chat.TextPart | chat.MediaPart]) -> str | list[dict[str, Any]]:
     json_parts = [_build_part(part) for part in parts]
     if all(part["type"] == "text" for part in json_parts):
-        return _JOINT.join([part["text"] for part in json_parts])
+        return _PART_SEPARATOR.join([part["text"] for part in json_parts])
     return json_parts
 
 

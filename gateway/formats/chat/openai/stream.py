@@ -27,7 +27,7 @@ class ChatStreamParser:
     def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
         self._splitter = sse.SseSplitter()
-        self._chunks = ChunkParser(secrets, answer_id, single=choices == 1)
+        self._chunks = ChunkParser(secrets, answer_id, is_single=choices == 1)
         self._started = False
         self._closed = False
 

@@ -13,9 +13,9 @@ from gateway.formats.wire.fields import Body
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.frozen import frozen
 
-_TEXT: Body = {"type": "string"}
-_TEXTS: Body = {"type": "array", "items": _TEXT}
-_NUMBER: Body = {"type": "integer"}
+_STRING_SCHEMA: Body = {"type": "string"}
+_TEXTS: Body = {"type": "array", "items": _STRING_SCHEMA}
+_INTEGER_SCHEMA: Body = {"type": "integer"}
 
 
 def _build_schema(required_names: list[str], properties: Body) -> Body:
@@ -44,7 +44,12 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
         "Runs a command on the user's machine.",
         _build_schema(
             ["command"],
-            {"command": _TEXTS, "working_directory": _TEXT, "timeout_ms": _NUMBER, "env": {"type": "object"}},
+            {
+                "command": _TEXTS,
+                "working_directory": _STRING_SCHEMA,
+                "timeout_ms": _INTEGER_SCHEMA,
+                "env": {"type": "object"},
+            },
         ),
         "action",
         {"type": "exec", "command": [], "env": {}},
@@ -52,7 +57,9 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     ),
     "shell": ClientTool(
         "Runs commands in a shell on the user's machine.",
-        _build_schema(["commands"], {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER}),
+        _build_schema(
+            ["commands"], {"commands": _TEXTS, "timeout_ms": _INTEGER_SCHEMA, "max_output_length": _INTEGER_SCHEMA}
+        ),
         "action",
         {"commands": [], "timeout_ms": None, "max_output_length": None},
         "commands",
@@ -63,8 +70,8 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
             ["type", "path"],
             {
                 "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-                "path": _TEXT,
-                "diff": _TEXT,
+                "path": _STRING_SCHEMA,
+                "diff": _STRING_SCHEMA,
             },
         ),
         "operation",
@@ -72,7 +79,11 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
         "diff",
     ),
     "tool_search": ClientTool(
-        "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
+        "Finds tools by what they are for.",
+        _build_schema(["query"], {"query": _STRING_SCHEMA}),
+        "arguments",
+        {},
+        "query",
     ),
 }
 """Tools by their type, which is also the function name. The type of a call item is this type plus ``_call``."""

@@ -9,7 +9,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.openai.chat import parse_answer_object, parse_any_object
-from gateway.formats.chat.responses.compaction import TRIGGER
+from gateway.formats.chat.responses.compaction import TRIGGER_KIND
 from gateway.formats.chat.responses.responses import (
     build_responses_body,
     parse_response_usage,
@@ -20,18 +20,18 @@ from gateway.formats.references.stored import list_created_ids
 from gateway.formats.wire.fields import Body, parse_flag
 
 OBJECT = "response.compaction"
-_OF_RESPONSES = frozenset({"stream", "store", "background"})
+_RESPONSES_FIELDS = frozenset({"stream", "store", "background"})
 
 
 def parse_compact_inference(body: Body) -> InferenceRequest:
     """Check a body and return the request. Raises ``InvalidRequest`` naming the field."""
     if parse_flag(body, "stream"):
         raise InvalidRequest("'stream' must be false: a compacted conversation comes as one object", param="stream")
-    compact_fields = {name: value for name, value in body.items() if name not in _OF_RESPONSES} | {"store": False}
+    compact_fields = {name: value for name, value in body.items() if name not in _RESPONSES_FIELDS} | {"store": False}
     items = body.get("input")
     if items is None or isinstance(items, str):
         items = [{"type": "message", "role": "user", "content": items}] if items else []
-    compact_fields["input"] = [*items, {"type": TRIGGER}] if isinstance(items, list) else items
+    compact_fields["input"] = [*items, {"type": TRIGGER_KIND}] if isinstance(items, list) else items
     return attrs.evolve(parse_responses_inference(compact_fields), compaction="response")
 
 

@@ -8,7 +8,7 @@ use later.
 
 from typing import Any
 
-TRIGGER = "compaction_trigger"
+TRIGGER_KIND = "compaction_trigger"
 KINDS = ("compaction", "context_compaction")
 """Types of summary items; the second one is Codex's."""
 PROMPT = (
@@ -19,7 +19,7 @@ PROMPT = (
     "go on with the task now, call no tools, and write nothing but the summary."
 )
 """The last message of a request for a summary."""
-SUMMARY = "gateway:summary:"
+SUMMARY_PREFIX = "gateway:summary:"
 """The prefix of ``encrypted_content`` in the gateway's summary items."""
 _HEADING = "Summary of the conversation before this point, written by the assistant:\n\n"
 
@@ -28,17 +28,17 @@ Item = dict[str, Any]
 
 def asks_for_summary(items: Any) -> bool:
     """Return whether a request's input ends with a compaction trigger."""
-    return isinstance(items, list) and bool(items) and items[-1].get("type") == TRIGGER
+    return isinstance(items, list) and bool(items) and items[-1].get("type") == TRIGGER_KIND
 
 
 def build_content(summary: str) -> str:
     """Return the ``encrypted_content`` of a summary item."""
-    return SUMMARY + summary
+    return SUMMARY_PREFIX + summary
 
 
 def is_summary(content: str) -> bool:
     """Return whether an ``encrypted_content`` is a summary written by the gateway."""
-    return content.startswith(SUMMARY)
+    return content.startswith(SUMMARY_PREFIX)
 
 
 def read_summary(item: Item) -> str | None:
@@ -46,7 +46,7 @@ def read_summary(item: Item) -> str | None:
     content = item.get("encrypted_content")
     if item.get("type") not in KINDS or not isinstance(content, str) or not is_summary(content):
         return None
-    return _HEADING + content.removeprefix(SUMMARY)
+    return _HEADING + content.removeprefix(SUMMARY_PREFIX)
 
 
 def replace_summary(item: Item) -> Item:
@@ -60,7 +60,7 @@ def find_last_compaction(items: list[Item]) -> int:
     answer_positions = (
         index
         for index in range(len(items) - 2, -1, -1)
-        if items[index].get("type") == TRIGGER and items[index + 1].get("type") in KINDS
+        if items[index].get("type") == TRIGGER_KIND and items[index + 1].get("type") in KINDS
     )
     return next(answer_positions, -1)
 

@@ -25,7 +25,7 @@ _DEFAULTS: Body = {
     "truncation": "disabled",
     "user": None,
 }
-_TEXT: Body = {"format": {"type": "text"}}
+_TEXT_FORMAT: Body = {"format": {"type": "text"}}
 _REASONING: Body = {"effort": None, "summary": None}
 
 
@@ -37,7 +37,7 @@ def build_echo(body: Body, continues: str = "") -> bytes:
         **echoed,
         "previous_response_id": continues or None,
         "reasoning": _REASONING | _without_nulls(body.get("reasoning")),
-        "text": _TEXT | _without_nulls(body.get("text")),
+        "text": _TEXT_FORMAT | _without_nulls(body.get("text")),
         "tools": [_build_tool(tool) for tool in body.get("tools") or ()],
     }
     try:

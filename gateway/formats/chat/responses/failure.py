@@ -25,11 +25,11 @@ def build_response_error_event(error: GatewayError, request_id: str, number: int
 def build_failure(error: GatewayError, request_id: str, response: dict[str, Any], number: int) -> bytes:
     """Build both events. ``number``: the first one's sequence number. ``response``: the response as it began."""
     code = error.public_code if error.status < _MIN_SERVER_ERROR else "server_error"
-    failed = response | {
+    failed_response = response | {
         "status": "failed",
         "error": {"code": code, "message": _write_message(error, request_id), **build_page(error)},
     }
-    data = orjson.dumps({"type": "response.failed", "response": failed, "sequence_number": number + 1})
+    data = orjson.dumps({"type": "response.failed", "response": failed_response, "sequence_number": number + 1})
     return build_response_error_event(error, request_id, number) + b"event: response.failed\ndata: " + data + b"\n\n"
 
 

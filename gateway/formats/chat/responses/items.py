@@ -12,7 +12,13 @@ from gateway.formats.chat.adaptations import Adaptations
 from gateway.formats.chat.openai import content_parts
 from gateway.formats.chat.openai.custom_tools import write_input
 from gateway.formats.chat.responses.client_tools import parse_client_call, parse_client_result
-from gateway.formats.chat.responses.compaction import KINDS, TRIGGER, find_last_compaction, is_of_user, read_summary
+from gateway.formats.chat.responses.compaction import (
+    KINDS,
+    TRIGGER_KIND,
+    find_last_compaction,
+    is_of_user,
+    read_summary,
+)
 from gateway.formats.chat.responses.reasoning import parse_reasoning
 from gateway.formats.chat.responses.tools import join_name
 from gateway.formats.wire.fields import Body
@@ -21,7 +27,7 @@ from gateway.frozen import frozen
 
 _ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
-_WEB = ("http://", "https://")
+_WEB_SCHEMES = ("http://", "https://")
 
 _Part = chat.TextPart | chat.MediaPart
 
@@ -110,7 +116,7 @@ def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message
         raise content_parts.refuse(param, f"'{param}' refers to a stored item: send the item itself")
     kind = content_parts.expect_text(kind, f"{param}.type")
     part: chat.Part | None = None
-    if (parse_call := _OF_MODEL.get(kind)) is not None:
+    if (parse_call := _MODEL_ITEM_READERS.get(kind)) is not None:
         part = parse_call(item, param)
         return chat.Message("assistant", () if part is None else (part,)), True
     if kind in {"function_call_output", "custom_tool_call_output"}:
@@ -203,7 +209,7 @@ def _parse_file(part: Body, param: str) -> chat.MediaPart:
     if url is None:
         return content_parts.parse_file(part, param)
     url = content_parts.expect_text(url, f"{param}.file_url")
-    if not url[:8].lower().startswith(_WEB):
+    if not url[:8].lower().startswith(_WEB_SCHEMES):
         raise content_parts.refuse(f"{param}.file_url", f"'{param}.file_url' must be an http(s) address")
     return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, param)
 
@@ -254,7 +260,7 @@ def _parse_result(item: Body, param: str, adaptations: Adaptations) -> chat.Tool
     return chat.ToolResultPart(call_id, _parse_content(output or "", f"{param}.output", "tool", adaptations))
 
 
-_OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = {
+_MODEL_ITEM_READERS: Mapping[str, Callable[[Body, str], Any]] = {
     "function_call": _parse_function_call,
     "custom_tool_call": _parse_custom_call,
     "reasoning": _parse_reasoning,
@@ -268,7 +274,7 @@ _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = {
 _CLIENT_RESULTS = frozenset(
     {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
 )
-_LEFT_OUT = frozenset({*KINDS, TRIGGER, "configuration_update", "mcp_list_tools"})
+_LEFT_OUT = frozenset({*KINDS, TRIGGER_KIND, "configuration_update", "mcp_list_tools"})
 """Types of items that are useless to another provider's model."""
 _RESULT_ENDINGS = ("_output", "_response")
 _MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {

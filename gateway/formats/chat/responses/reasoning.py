@@ -7,13 +7,13 @@ receives another provider's signature.
 from typing import Any
 
 from gateway.formats.chat.model import ReasoningPart
-from gateway.formats.chat.responses.compaction import KINDS, SUMMARY, replace_summary
+from gateway.formats.chat.responses.compaction import KINDS, SUMMARY_PREFIX, replace_summary
 
 _SIGNED_PREFIX = "gateway:signed:"
 _REDACTED = "gateway:redacted:"
 UNSIGNED_PREFIX = "gateway:unsigned:"
 """Marks unsigned reasoning, which its provider may require back (DeepSeek: Thinking Mode, tool calls)."""
-_GATEWAY_PREFIXES = (_SIGNED_PREFIX, _REDACTED, UNSIGNED_PREFIX, SUMMARY)
+_GATEWAY_PREFIXES = (_SIGNED_PREFIX, _REDACTED, UNSIGNED_PREFIX, SUMMARY_PREFIX)
 _ENCRYPTED_KINDS = ("reasoning", *KINDS)
 
 

@@ -24,7 +24,7 @@ from gateway.formats.chat.responses.items import parse_items
 from gateway.formats.chat.responses.tools import make_responses_only_error, parse_tools
 from gateway.formats.wire import fields
 
-_ONLY_OPENAI = (
+_OPENAI_FIELDS = (
     "prompt", "moderation", "access_programs", "top_logprobs", "previous_response_id",
     "conversation",
 )  # fmt: skip
@@ -65,7 +65,7 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
 
 
 def _check_only_openai(body: fields.Body) -> None:
-    for name in _ONLY_OPENAI:
+    for name in _OPENAI_FIELDS:
         if body.get(name):
             raise make_responses_only_error(name, f"'{name}'")
     check_tier(body, STANDARD_TIERS)

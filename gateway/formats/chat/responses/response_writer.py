@@ -25,8 +25,8 @@ from gateway.formats.wire.json_values import as_object, loads_or_none
 Body = dict[str, Any]
 MAX_CHARS = 16 * 1024 * 1024
 """The limit on characters per response, which are all kept because the last event repeats them."""
-_TEXT, _REFUSAL = "response.output_text", "response.refusal"
-_SUMMARY, _ARGUMENTS = "response.reasoning_summary_text", "response.function_call_arguments"
+_TEXT_EVENTS, _REFUSAL_EVENTS = "response.output_text", "response.refusal"
+_SUMMARY_EVENTS, _ARGUMENTS_EVENTS = "response.reasoning_summary_text", "response.function_call_arguments"
 _COMPLETE_REASONS = frozenset({"stop", "tool_calls"})
 
 
@@ -173,9 +173,9 @@ class ResponseStreamSerializer:
         output = b""
         match event:
             case chat.TextDelta():
-                output = self._add_text(_TEXT, event.text)
+                output = self._add_text(_TEXT_EVENTS, event.text)
             case chat.RefusalDelta():
-                output = self._add_text(_REFUSAL, event.text)
+                output = self._add_text(_REFUSAL_EVENTS, event.text)
             case chat.ReasoningDelta() if event.text:
                 output = self._add_reasoning(event.text)
             case chat.ReasoningSignature():
@@ -205,7 +205,7 @@ class ResponseStreamSerializer:
             output += self._close_text(item)
             part_ids = {"item_id": item.value["id"], "output_index": item.index}
             open_text = item.text = _Text(kind, part_ids | {"content_index": len(item.value["content"])})
-            self._text = open_text if kind == _TEXT else None
+            self._text = open_text if kind == _TEXT_EVENTS else None
             output += self._write("response.content_part.added", **open_text.part_ids, part=_build_part(kind, ""))
         return output + self._append(item.text, text)
 
@@ -216,7 +216,7 @@ class ResponseStreamSerializer:
             output = self._close_item()
             item, start_events = self._start({"type": "reasoning", "summary": []})
             part_ids = {"item_id": item.value["id"], "output_index": item.index, "summary_index": 0}
-            self._reasoning_text = item.text = _Text(_SUMMARY, part_ids)
+            self._reasoning_text = item.text = _Text(_SUMMARY_EVENTS, part_ids)
             self._open = item
             output += start_events + self._write(
                 "response.reasoning_summary_part.added", **part_ids, part={"type": "summary_text", "text": ""}
@@ -256,7 +256,7 @@ class ResponseStreamSerializer:
             item, start_events = self._start(
                 {"type": "function_call", "status": "in_progress", **call_fields, "arguments": ""}
             )
-        item.text = _Text(_ARGUMENTS, {"item_id": item.value["id"], "output_index": item.index})
+        item.text = _Text(_ARGUMENTS_EVENTS, {"item_id": item.value["id"], "output_index": item.index})
         self._calls[event.index] = item
         return output + start_events
 
@@ -327,12 +327,12 @@ class ResponseStreamSerializer:
             return b""
         value = text.text.getvalue()
         part = _build_part(text.kind, value)
-        if text.kind == _SUMMARY:
+        if text.kind == _SUMMARY_EVENTS:
             item.value["summary"].append(part)
-            done_event = self._write(f"{_SUMMARY}.done", **text.part_ids, text=value)
+            done_event = self._write(f"{_SUMMARY_EVENTS}.done", **text.part_ids, text=value)
             return done_event + self._write("response.reasoning_summary_part.done", **text.part_ids, part=part)
         item.value["content"].append(part)
-        fields: Body = {"refusal": value} if text.kind == _REFUSAL else {"text": value, "logprobs": []}
+        fields: Body = {"refusal": value} if text.kind == _REFUSAL_EVENTS else {"text": value, "logprobs": []}
         done_event = self._write(f"{text.kind}.done", **text.part_ids, **fields)
         return done_event + self._write("response.content_part.done", **text.part_ids, part=part)
 
@@ -341,9 +341,9 @@ class ResponseStreamSerializer:
         if item.value["type"] == "function_call":
             item.value |= {"status": status, "arguments": arguments}
             name = item.value["name"]
-            return self._write(f"{_ARGUMENTS}.done", **part_ids, name=name, arguments=arguments) + self._finish_item(
-                item
-            )
+            return self._write(
+                f"{_ARGUMENTS_EVENTS}.done", **part_ids, name=name, arguments=arguments
+            ) + self._finish_item(item)
         if item.value["type"] != "custom_tool_call":
             item.value |= {"status": status, **build_item(item.value["type"].removesuffix("_call"), arguments)}
             return self._finish_item(item)
@@ -365,15 +365,15 @@ _PREFIXES = {
 
 def _make_head(text: _Text) -> bytes:
     kind = f"{text.kind}.delta"
-    logprobs: Body = {"logprobs": []} if text.kind == _TEXT else {}
+    logprobs: Body = {"logprobs": []} if text.kind == _TEXT_EVENTS else {}
     data = orjson.dumps({"type": kind, **text.part_ids} | logprobs)
     return b'event: %b\ndata: %b,"sequence_number":' % (kind.encode(), data[:-1])
 
 
 def _build_part(kind: str, text: str) -> Body:
-    if kind == _TEXT:
+    if kind == _TEXT_EVENTS:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "refusal", "refusal": text} if kind == _REFUSAL else {"type": "summary_text", "text": text}
+    return {"type": "refusal", "refusal": text} if kind == _REFUSAL_EVENTS else {"type": "summary_text", "text": text}
 
 
 def _is_whole(call: _Item) -> bool:

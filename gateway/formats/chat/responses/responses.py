@@ -52,18 +52,18 @@ _PROMPT = ("input", "instructions", "tools", "text", "prompt")
 """Fields of a body that are part of the prompt."""
 _MEDIA = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "result"})
 """String fields of an item that represent an image, a recording or a file."""
-_ENCRYPTED = "encrypted_content"
-_TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED})
+_ENCRYPTED_FIELD = "encrypted_content"
+_TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED_FIELD})
 
 _START_EVENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _FAILED_EVENT = "response.failed"
-_ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED_EVENT})
+_END_EVENTS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED_EVENT})
 UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
 # The names of events about a part of the response have at least two dots; those about the whole response have one.
-_PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
+_PART_EVENT = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
-_NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
-_NO_REASON = errors.ErrorBody(errors.NO_REASON)
+_EVENT_NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
+_UNKNOWN_ERROR = errors.ErrorBody(errors.NO_REASON)
 
 _LIMIT_CODES = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 _REFUSED_CODES = frozenset(
@@ -149,7 +149,7 @@ def _measure(value: Any) -> tuple[int, int]:
             tokens += PART_TOKENS
         else:
             # Encrypted reasoning is longer than its text, so an estimate from its length is high enough.
-            is_encrypted = name == _ENCRYPTED and not is_summary(item)
+            is_encrypted = name == _ENCRYPTED_FIELD and not is_summary(item)
             tokens += estimate_tokens(len(item)) if is_encrypted else bound_text(item)
             chars += len(item) if name in _TEXTS else 0
     return chars, tokens
@@ -246,7 +246,7 @@ _SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
-    error_value = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
+    error_value = errors.parse_error_value({"error": error}, secrets) or _UNKNOWN_ERROR
     status = _STATUS.get(error_value.code or "") or _STATUS.get(error_value.type or "")
     if status is None:
         return errors.build_reported(error_value, phase)
@@ -301,7 +301,7 @@ class ResponsesPassthrough(PassthroughStream):
         if kind == "error" or (not kind.startswith("response.") and value.get("error")):
             self.error = _parse_failure(value.get("error") or _without_type(value), self._secrets)
             return b""
-        if kind in _ENDS and value:
+        if kind in _END_EVENTS and value:
             return self._end(event, kind, value)
         if kind not in _START_EVENTS:
             self.events += 1
@@ -353,9 +353,9 @@ class ResponsesPassthrough(PassthroughStream):
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     """Return an event's type and its data; empty if the data is not an object, or is about a part and not parsed."""
-    match = _NAME.search(event) if sse.has_name(event) else None
+    match = _EVENT_NAME.search(event) if sse.has_name(event) else None
     name = match[1] if match else b""
-    if _PART.match(name):
+    if _PART_EVENT.match(name):
         return name.decode(), {}
     value = as_object(loads_or_none(payload))
     kind = value.get("type")
@@ -403,7 +403,7 @@ def _sample(raw: bytes) -> tuple[int, str]:
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))
         kind = value.get("type")
-        if not isinstance(kind, str) or kind in _START_EVENTS | _ENDS:
+        if not isinstance(kind, str) or kind in _START_EVENTS | _END_EVENTS:
             continue
         events += 1
         delta = value.get("delta")

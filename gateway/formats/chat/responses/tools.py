@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
 from gateway.formats.chat.openai.content_parts import expect_list, expect_object, expect_text, refuse
 from gateway.formats.chat.openai.custom_tools import build_custom
 from gateway.formats.chat.responses.client_tools import CLIENT_TOOLS, build_function, is_run_by_client
@@ -20,10 +20,10 @@ from gateway.formats.wire.json_values import as_object, list_objects
 
 MAX_NAME = 64
 """The longest tool name in characters that every format accepts (OpenAI's OpenAPI document, ``FunctionObject``)."""
-_DIGEST = 8
-_CALLABLE = ("function", "custom")
+_DIGEST_CHARS = 8
+_CALLABLE_KINDS = ("function", "custom")
 _NAMESPACE = "namespace"
-_WITH_TOOLS = ("additional_tools", "tool_search_output")
+_TOOL_LIST_KINDS = ("additional_tools", "tool_search_output")
 
 
 def make_responses_only_error(param: str, subject: str) -> Exception:
@@ -38,8 +38,8 @@ def join_name(namespace: object, name: str) -> str:
     joint_name = f"{namespace}__{name}"
     if len(joint_name) <= MAX_NAME:
         return joint_name
-    digest = hashlib.sha256(joint_name.encode()).hexdigest()[:_DIGEST]
-    return f"{joint_name[: MAX_NAME - _DIGEST - 1]}_{digest}"
+    digest = hashlib.sha256(joint_name.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{joint_name[: MAX_NAME - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
@@ -68,7 +68,7 @@ def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
         yield f"tools[{position}]", expect_object(tool, f"tools[{position}]")
     items = body.get("input")
     for position, item in enumerate(items if isinstance(items, list) else ()):
-        if item.get("type") in _WITH_TOOLS:
+        if item.get("type") in _TOOL_LIST_KINDS:
             param = f"input[{position}].tools"
             for index, tool in enumerate(expect_list(item.get("tools") or [], param)):
                 yield f"{param}[{index}]", expect_object(tool, f"{param}[{index}]")
@@ -77,20 +77,20 @@ def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
 def _parse_listed(tool: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
     """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are noted and left out."""
     kind = expect_text(tool.get("type"), f"{param}.type")
-    if kind in _CALLABLE:
+    if kind in _CALLABLE_KINDS:
         yield _parse_tool(tool, param)
     elif kind == _NAMESPACE:
         namespace = expect_text(tool.get("name"), f"{param}.name")
         for index, inner in enumerate(expect_list(tool.get("tools"), f"{param}.tools")):
             tools_param = f"{param}.tools[{index}]"
-            if expect_object(inner, tools_param).get("type") in _CALLABLE:
+            if expect_object(inner, tools_param).get("type") in _CALLABLE_KINDS:
                 yield _parse_tool(inner, tools_param, namespace)
             else:
-                adaptations.add(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{tools_param}.type')}")
+                adaptations.add(f"{LEFT_OUT_PREFIX}{expect_text(inner.get('type'), f'{tools_param}.type')}")
     elif is_run_by_client(tool):
         yield build_function(tool)
     else:
-        adaptations.add(f"{LEFT_OUT}{kind}")
+        adaptations.add(f"{LEFT_OUT_PREFIX}{kind}")
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
@@ -107,7 +107,7 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
 
 def _is_function(tool: Body) -> bool:
     kind = tool.get("type")
-    return isinstance(kind, str) and (kind in _CALLABLE or kind in CLIENT_TOOLS)
+    return isinstance(kind, str) and (kind in _CALLABLE_KINDS or kind in CLIENT_TOOLS)
 
 
 def _parse_name(tool: Body, param: str) -> str:
@@ -143,7 +143,7 @@ def find_call_kinds(body: Body) -> dict[str, str]:
     """Map the names sent to the provider to the types of a checked body's tools that are not functions."""
     kinds: dict[str, str] = {}
     for namespace, tool in _list_all(body):
-        if tool.get("type") in _CALLABLE:
+        if tool.get("type") in _CALLABLE_KINDS:
             kinds.setdefault(join_name(namespace, _flatten(tool)["name"]), tool["type"])
         elif is_run_by_client(tool):
             kinds.setdefault(tool["type"], tool["type"])
@@ -155,7 +155,7 @@ def find_namespaces(body: Body) -> dict[str, Body]:
     return {
         join_name(namespace, _flatten(tool)["name"]): {"name": _flatten(tool)["name"], _NAMESPACE: namespace}
         for namespace, tool in _list_all(body)
-        if namespace and tool.get("type") in _CALLABLE
+        if namespace and tool.get("type") in _CALLABLE_KINDS
     }
 
 

@@ -16,7 +16,7 @@ from gateway.formats.chat.gemini.openapi_schema import build_json_schema
 from gateway.formats.chat.gemini.passthrough_body import build_passed_body
 from gateway.formats.chat.gemini.request import parse_generate_inference
 from gateway.formats.chat.gemini.request_reader import parse_chat_request
-from gateway.formats.chat.gemini.request_writer import NO_SIGNATURE, build_body
+from gateway.formats.chat.gemini.request_writer import DUMMY_SIGNATURE, build_body
 from gateway.formats.chat.gemini.signatures import build_foreign, build_redacted, is_foreign, parse_foreign
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from tests.support.json_strategies import json_values
@@ -445,7 +445,7 @@ def test_a_foreign_signature_comes_back_in_either_alphabet(text: str) -> None:
     assert not is_foreign("R2VtaW5p")
 
 
-@table_rows(("model", "added"), [("gemini-2.5-flash", {}), ("gemini-3-pro", {"thoughtSignature": NO_SIGNATURE})])
+@table_rows(("model", "added"), [("gemini-2.5-flash", {}), ("gemini-3-pro", {"thoughtSignature": DUMMY_SIGNATURE})])
 def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -> None:
     foreign = build_foreign("signed by Claude")
     called = {"functionCall": {"name": "f"}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.gemini.request_writer import (
-    NO_SIGNATURE,
+    DUMMY_SIGNATURE,
     build_body,
     build_count_body,
     find_rules,
@@ -171,13 +171,13 @@ SIGNED = ToolCallPart("s", "f", "{}", signature="c2ln")
 @table_rows(
     ("model_parts", "old", "new"),
     [
-        ((A, B), [None, None], [NO_SIGNATURE, None]),
+        ((A, B), [None, None], [DUMMY_SIGNATURE, None]),
         ((SIGNED, B), ["c2ln", None], ["c2ln", None]),
-        ((A, SIGNED), [None, "c2ln"], [NO_SIGNATURE, "c2ln"]),
+        ((A, SIGNED), [None, "c2ln"], [DUMMY_SIGNATURE, "c2ln"]),
         ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), TextPart("so"), A, B), ["dGh0", None], ["dGh0", None]),
         ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
-        ((ReasoningPart("hm", "of another provider"), A), [None], [NO_SIGNATURE]),
-        ((ReasoningPart(redacted="sealed"), A), [None], [NO_SIGNATURE]),
+        ((ReasoningPart("hm", "of another provider"), A), [None], [DUMMY_SIGNATURE]),
+        ((ReasoningPart(redacted="sealed"), A), [None], [DUMMY_SIGNATURE]),
     ],
 )
 def test_a_call_has_its_own_signature_its_thoughts_or_the_one_for_none(
@@ -197,7 +197,7 @@ def test_every_step_has_a_signature_of_its_own() -> None:
         )
     ]
     written = contents(HELLO, *turns, model=NEW)
-    assert [content["parts"][0].get("thoughtSignature") for content in written] == [None, *[NO_SIGNATURE, None] * 3]
+    assert [content["parts"][0].get("thoughtSignature") for content in written] == [None, *[DUMMY_SIGNATURE, None] * 3]
 
 
 def test_calls_of_gemini_come_back_as_they_were_made() -> None:

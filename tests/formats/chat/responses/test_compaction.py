@@ -12,7 +12,7 @@ from gateway.formats.chat.responses.compact_call import (
     parse_compact_answer,
     parse_compact_inference,
 )
-from gateway.formats.chat.responses.compaction import PROMPT, SUMMARY
+from gateway.formats.chat.responses.compaction import PROMPT, SUMMARY_PREFIX
 from gateway.formats.chat.responses.compaction_writer import build_answer
 from gateway.formats.chat.responses.request_reader import parse_chat_request
 from gateway.formats.chat.responses.responses import build_responses_body, parse_responses_inference
@@ -23,7 +23,7 @@ IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 USER = {"role": "user", "content": "Earlier"}
 ANSWER = {"role": "assistant", "content": "Yes"}
 TRIGGER = {"type": "compaction_trigger"}
-OWN = {"type": "compaction", "encrypted_content": f"{SUMMARY}A door."}
+OWN = {"type": "compaction", "encrypted_content": f"{SUMMARY_PREFIX}A door."}
 THEIRS = {"type": "compaction", "encrypted_content": "gAAAA"}
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 FORM = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
@@ -77,7 +77,7 @@ def test_a_summary_counts_as_text_and_what_is_sealed_as_longer_than_its_text() -
             {"model": "m", "input": [{"type": "compaction", "encrypted_content": content}]}
         ).max_prompt_tokens
 
-    assert measure(SUMMARY + "汉" * 1000) > measure("x" * 1000) + 1000
+    assert measure(SUMMARY_PREFIX + "汉" * 1000) > measure("x" * 1000) + 1000
 
 
 def ask(*events: chat.Event, compact: bool) -> Any:
@@ -93,7 +93,7 @@ def ask(*events: chat.Event, compact: bool) -> Any:
 def test_the_answers_text_is_one_item(compact: bool) -> None:
     events = (chat.ReasoningDelta("hm"), chat.TextDelta("A "), chat.TextDelta("door.\n"))
     made = ask(*events, compact=compact)
-    item = {"type": "compaction", "id": f"cmp_{IDENTITY.id}_0", "encrypted_content": f"{SUMMARY}A door."}
+    item = {"type": "compaction", "id": f"cmp_{IDENTITY.id}_0", "encrypted_content": f"{SUMMARY_PREFIX}A door."}
     assert made["object"] == ("response.compaction" if compact else "response")
     assert made["output"][-1] == item
     kept = [(one["role"], one["content"][0]["text"]) for one in made["output"][:-1]]
