@@ -24,7 +24,11 @@ CheckModel = Callable[[BatchLine], GatewayError | None]
 
 @frozen
 class CheckedInput:
-    """The result of the validation. ``model``: the model of all lines; None if they name several."""
+    """The result of the validation.
+
+    Attributes:
+        model: the model of all lines; None if the lines name several.
+    """
 
     total: int
     model: str | None

@@ -72,7 +72,10 @@ class BatchJournal:
         self._dirty.set()
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
-        """Change the batch; return once the change and all results so far are durable. Raises ``BatchGone``."""
+        """Change the batch. Returns once the change and all results so far are durable.
+
+        Raises ``BatchGone``, and ``StoreUnavailable`` if the batch does not run.
+        """
         if self._gone_error is not None:
             raise self._gone_error
         if self._closed:
@@ -107,7 +110,10 @@ class BatchJournal:
                     commit.set_result(None)
 
     async def _commit(self, results: list[LineResult]) -> BatchGone | None:
-        """Write the results, then the row; repeat after failures. Return why this process no longer runs the batch."""
+        """Write the results, then the row, and repeat both after failures.
+
+        Returns the reason why this process no longer runs the batch, or None.
+        """
         while True:
             try:
                 if results:

@@ -72,7 +72,11 @@ class Gate(Protocol):
 
 @frozen
 class LineServices:
-    """Dependencies of the lines' requests. ``address``: the gateway's own, if configured."""
+    """Dependencies of the lines' requests.
+
+    Attributes:
+        address: the address of the gateway, if configured.
+    """
 
     proxy: Proxy
     router: Router
@@ -89,7 +93,10 @@ class LineServices:
     address: str
 
     def find_caller(self, key_id: int) -> Caller:
-        """Return the current caller with that key. Raises the error of a key that cannot be used."""
+        """Return the current caller with that key. Raises ``InvalidApiKey`` if it was deleted.
+
+        Raises the errors of ``Caller.check_usable``, too.
+        """
         caller = self.api_keys.find_caller(key_id)
         if caller is None:
             raise errors.InvalidApiKey("The API key of the batch was deleted", should_retry=False)
@@ -139,7 +146,7 @@ class LineRequest:
         return True
 
     async def admit(self, wait: Wait, others_run: Callable[[], bool]) -> LineResult | None:
-        """Parse the request and reserve its money; return a result if the request is refused.
+        """Parse the request and reserve its money. Returns None, or the result of a refused request.
 
         Waits for rate limits and channels, and for money as long as other lines hold some (``others_run``). Raises
         ``BatchStopped``; nothing is reserved then.
@@ -192,7 +199,7 @@ class LineRequest:
         )
 
     async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
-        """Reserve the money. Other requests go first: a line leaves the last places of channels and limits free."""
+        """Reserve the money. Other requests go first: a line leaves the last slots of channels and limits free."""
         context, services, inference = self.context, self._services, self.context.inference
         while True:
             try:

@@ -35,7 +35,10 @@ class ResultFiles:
         return f"{self._name}.{moves}.{kind}" if moves else f"{self._name}.{kind}"
 
     def recover(self) -> tuple[set[str], BatchTally]:
-        """Return the ``custom_id`` of every line with a result, and the tally of these lines."""
+        """Return the ``custom_id`` of every line with a result, and the tally of these lines.
+
+        Cuts off an incomplete last line, which a crash leaves.
+        """
         custom_ids, tally = set[str](), BatchTally()
         for file in (self.output, self.errors):
             for custom_id, is_completed in file.recover():

@@ -179,7 +179,7 @@ class BatchRun:
                 yield parsed
 
     async def _send_lines(self, done_ids: set[str]) -> None:
-        """Begin every line that is not marked as sent. ``done_ids``: the ids of lines with a result."""
+        """Start every line that is not marked as sent and has no result, that is, whose id is not in ``done_ids``."""
         number = 0
         async with aclosing(self._open()) as lines:
             async for _, line in lines:

@@ -46,8 +46,10 @@ log = structlog.stdlib.get_logger(__name__)
 class Batches:
     """The service. ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 
-    ``left``: called when another node has to run or cancel a batch; None for a single gateway. ``lost_after_s``:
-    how long a cancelled or expired batch waits for the node that has its input; after that, any node ends it.
+    Attributes:
+        on_left: called when another node has to run or cancel a batch; None for a single gateway.
+        lost_after_s: seconds that a cancelled or expired batch waits for the node that has its input. After that, any
+            node ends the batch.
     """
 
     def __init__(self, services: BatchServices, *, on_left: Callable[[], None] | None) -> None:
@@ -159,7 +161,10 @@ class Batches:
     async def create_messages(
         self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
     ) -> Batch:
-        """Store a message batch's requests as a file, and start it. ``headers``: Anthropic's, for each request."""
+        """Store the requests of a message batch as a file, and start the batch.
+
+        ``headers`` are Anthropic's headers of each request.
+        """
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
         received_file, kept_headers = files.receive(), keep_headers(headers)

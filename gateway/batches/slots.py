@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 
 class LineSlots:
-    """The slots. ``limit``: returns their current number."""
+    """Slots for the lines of all batches, which are given in the order of the requests.
+
+    Attributes:
+        limit: returns the current number of slots.
+    """
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self.limit = limit

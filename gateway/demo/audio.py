@@ -26,7 +26,11 @@ _TOKENS_A_SECOND = 20
 
 
 class DemoAudio:
-    """Serves speech and transcriptions. ``pace_s``: the pause between two words, in seconds."""
+    """Serves speech and transcriptions.
+
+    Attributes:
+        pace_s: the pause between two words, in seconds.
+    """
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor

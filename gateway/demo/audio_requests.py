@@ -18,7 +18,12 @@ _FLAG_VALUES = {"true": True, "1": True, "True": True, "false": False, "0": Fals
 
 @frozen(kw_only=True)
 class SpeechRequest:
-    """A text to speak. ``wav``: whether a file header precedes the samples; ``events``: whether to send events."""
+    """A text to speak.
+
+    Attributes:
+        wav: whether a file header precedes the samples.
+        events: whether to send events.
+    """
 
     text: str
     voice: str

@@ -28,7 +28,7 @@ _COPIED_FIELDS = ("model", "stop", "stream", "stream_options")
 
 
 def add_routes(app: web.Application, *, pace_s: float) -> None:
-    """Add the route. ``pace_s``: the pause between two chunks, in seconds."""
+    """Add the route. ``pace_s`` is the pause between two chunks, in seconds."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         fields = parse_fields(await parse_json(request), CHAT_MODEL)

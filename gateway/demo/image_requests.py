@@ -27,7 +27,11 @@ _FLAG_VALUES = {"true": True, "false": False, "1": True, "0": False, "True": Tru
 
 @frozen(kw_only=True)
 class DemoImageRequest:
-    """A request for images. ``size``: width and height in pixels; None: the demo chooses."""
+    """A request for images.
+
+    Attributes:
+        size: width and height in pixels; None: the demo chooses.
+    """
 
     prompt: str
     count: int

@@ -40,7 +40,11 @@ class _Drawing:
 
 
 class DemoImages:
-    """Draws images, and stores those that clients request by URL. ``pace_s``: a tenth of the pause between parts."""
+    """Draws images, and stores those that clients request by URL.
+
+    Attributes:
+        pace_s: a tenth of the pause between parts.
+    """
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor

@@ -13,8 +13,8 @@ _BORDER_PIXELS = 16
 def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False, bands: int | None = None) -> bytes:
     """Draw a gradient with colors derived from ``prompt`` and ``index``, as a PNG of ``size`` (width, height).
 
-    ``border``: add a frame in the opposite color, which marks edited images. ``bands``: steps of the gradient; None:
-    one for each row.
+    ``border`` adds a frame in the opposite color, which marks edited images. ``bands`` is the number of steps of the
+    gradient; None for one step for each row.
     """
     width, height = size
     top, bottom = _pick_colors(prompt, index)

@@ -32,7 +32,11 @@ _ROLES = frozenset({"user", "assistant", "system"})
 
 
 class DemoRealtime:
-    """Serves sessions. ``pace_s``: the pause between two pieces of a response, in seconds."""
+    """Serves sessions.
+
+    Attributes:
+        pace_s: the pause between two pieces of a response, in seconds.
+    """
 
     def __init__(self, *, pace_s: float) -> None:
         self._pace_s = pace_s
@@ -146,7 +150,7 @@ class _Session:
             await self.send(kind, previous_item_id=None, item=item)
 
     async def commit(self) -> None:
-        """Add the buffered audio to the conversation as a user item."""
+        """Add the buffered audio to the conversation as a user item. Raises ``RequestError`` if there is none."""
         if not self.audio:
             raise RequestError("The audio buffer is empty.", code="input_audio_buffer_commit_empty")
         self.audio_tokens += -(-self.audio * _INPUT_TOKENS_A_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))

@@ -16,7 +16,7 @@ EVENT_STREAM: Mapping[str, str] = {
 
 
 async def parse_json(request: web.Request) -> object:
-    """Parse a JSON body of any type."""
+    """Parse a JSON body of any type. Raises ``RequestError``."""
     try:
         body: object = orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
@@ -30,7 +30,7 @@ def build_reply(body: Json, *, status: int = 200) -> web.Response:
 
 
 def build_event(event: Json, *, has_name: bool = False) -> bytes:
-    """Serialize an event; ``has_name`` adds an ``event`` line with its type."""
+    """Serialize an event. ``has_name`` adds an ``event`` line with its type."""
     name = b"event: " + event["type"].encode() + b"\n" if has_name else b""
     return name + b"data: " + orjson.dumps(event) + b"\n\n"
 

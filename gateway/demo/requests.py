@@ -125,7 +125,7 @@ def parse_fields(body: object, model: str) -> Json:
 
 
 def get_typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
-    """Return a field of type ``kind``, or the default if it is missing or null."""
+    """Return a field, or the default if it is missing or null. Raises ``RequestError`` if its type is not ``kind``."""
     value = fields.get(name)
     if value is None:
         return default
@@ -135,7 +135,7 @@ def get_typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
 
 
 def get_integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
-    """Return an integer field; None if it is missing or null."""
+    """Return an integer field, or None if it is missing or null. Raises ``RequestError`` for another type."""
     value = fields.get(name)
     if value is None:
         return None
@@ -145,7 +145,10 @@ def get_integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | No
 
 
 def get_choice(fields: Json, name: str, allowed_words: tuple[str, ...]) -> str:
-    """Return one of the allowed words; the first of them if the field is missing or null."""
+    """Return one of the allowed words, or the first of them if the field is missing or null.
+
+    Raises ``RequestError`` for another word.
+    """
     value = get_typed(fields, name, str, default=allowed_words[0])
     if value not in allowed_words:
         raise RequestError(f"'{name}' must be one of {', '.join(allowed_words)}.", param=name)
@@ -182,7 +185,7 @@ def _are_parts(content: object) -> bool:
 
 
 def parse_stops(value: object) -> tuple[str, ...]:
-    """Return the stop sequences of an answer; an empty sequence is ignored."""
+    """Return the stop sequences of an answer without empty ones. Raises ``RequestError``."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise RequestError("'stop' must be a string or a list of strings.", param="stop")
@@ -190,7 +193,7 @@ def parse_stops(value: object) -> tuple[str, ...]:
 
 
 def _parse_tools(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
-    """Return the tools that may be called, and whether a call is required."""
+    """Return the tools that may be called, and whether a call is required. Raises ``RequestError``."""
     tools = _parse_functions(get_typed(fields, "tools", list, default=[]))
     choice = fields.get("tool_choice") or "auto"
     if isinstance(choice, dict):
@@ -209,7 +212,7 @@ def _parse_tools(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
 
 
 def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
-    """Parse the function tools; other tools are never called."""
+    """Parse the function tools. Other tools are never called. Raises ``RequestError``."""
     read = []
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
@@ -227,7 +230,10 @@ def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
 
 
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
-    """Parse the four forms of input: text, texts, tokens, lists of tokens. ``name``: the name of the field."""
+    """Parse the four forms of input: text, texts, tokens, lists of tokens.
+
+    Raises ``RequestError``, which names the field ``name``.
+    """
     items = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(items, list) or not 1 <= len(items) <= _MAX_INPUTS:
         raise RequestError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)

@@ -41,7 +41,10 @@ class _Filler:
         self._values_left = _MAX_VALUES
 
     def fill(self, json_schema: Any, depth: int) -> Any:
-        """Return a value for a schema. Recursive or deeply nested schemas end in an empty object."""
+        """Return a value for a schema. Recursive or deeply nested schemas end in an empty object.
+
+        Raises ``RequestError`` for too many values.
+        """
         schema = self._resolve(json_schema)
         self._values_left -= 1
         if self._values_left < 0:

@@ -37,7 +37,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class DemoUpstream:
     """A provider without an account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
-    ``pace_s``: the pause between two streamed words, in seconds; all other durations are proportional to it.
+    Attributes:
+        pace_s: the pause between two streamed words, in seconds; all other durations are proportional to it.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:
@@ -49,7 +50,7 @@ class DemoUpstream:
 
     @property
     def base_url(self) -> str:
-        """Return the address for clients, which is known once the server has started."""
+        """Return the address for clients. Raises ``RuntimeError`` before the server has started."""
         if self._runner is None or not self._runner.addresses:
             raise RuntimeError("The demo upstream has no address until it is started.")
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"

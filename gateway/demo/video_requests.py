@@ -104,7 +104,10 @@ def _read_texts(form: DemoForm) -> dict[str, Any]:
 
 
 def _check_reference(value: object) -> None:
-    """Check an image reference: an object as in the OpenAI API, or only its address. The demo does not use it."""
+    """Check an image reference, which the demo does not use: an object as in the OpenAI API, or only its address.
+
+    Raises ``RequestError``.
+    """
     if value is None:
         return
     address = value.get("image_url") if isinstance(value, dict) else value

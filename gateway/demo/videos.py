@@ -90,7 +90,11 @@ def _check(packed_job: bytes) -> bytes:
 
 
 class DemoVideos:
-    """Serves video jobs. ``pace_s``: the demo's pace, in seconds; at 0 a video is completed immediately."""
+    """Serves video jobs.
+
+    Attributes:
+        pace_s: the demo's pace, in seconds; at 0 a video is completed immediately.
+    """
 
     def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:
         self._factor = pace_s / _PACE_S
@@ -174,7 +178,7 @@ def _parse_sample(*, portrait: bool) -> bytes:
 
 
 def find_duration(job: Job, factor: float) -> float:
-    """Return the duration of a job, in seconds. ``factor``: 1 is the demo's usual pace."""
+    """Return the duration of a job, in seconds. ``factor`` is 1 at the demo's usual pace."""
     slowness = _SLOW_FACTOR if job.model == models.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slowness
 

@@ -51,7 +51,7 @@ class Speech:
 
 
 def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
-    """Plan the beeps of ``text``. Each voice has its own pitch; ``speed`` 2 takes half the time."""
+    """Plan the beeps of ``text``. Each voice has its own pitch. At ``speed`` 2 they take half the time."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []

@@ -40,7 +40,11 @@ class NewUpload:
 
 @frozen
 class CompletedUpload:
-    """A checked ``CompleteUploadRequest``. ``md5``: in lower case; None if not given."""
+    """A checked ``CompleteUploadRequest``.
+
+    Attributes:
+        md5: the checksum in lower case; None if not given.
+    """
 
     part_ids: tuple[str, ...]
     md5: str | None
@@ -136,7 +140,7 @@ def build_deleted_file(file_id: str) -> Body:
 
 
 def build_upload(upload: ClientUpload, status: UploadStatus, file: ClientFile | None = None) -> Body:
-    """Build the upload object; ``file`` is the completed file."""
+    """Build the upload object. ``file`` is the completed file, or None before completion."""
     return {
         "id": upload.id,
         "object": "upload",

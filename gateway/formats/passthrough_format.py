@@ -29,7 +29,9 @@ def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) ->
 class PassthroughFormat:
     """The functions of a format that is used without the common chat model.
 
-    ``find_mode``: None if every answer is JSON. ``find_path``: None if every request uses the endpoint's own path.
+    Attributes:
+        find_mode: returns the form of an answer; None if every answer is JSON.
+        find_path: returns the path of a request; None if every request uses the endpoint's own path.
     """
 
     write: Callable[[InferenceRequest, str], Payload]
@@ -58,7 +60,7 @@ def free_answer(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
 def reject_unstreamed(
     _raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets
 ) -> Parsed:
-    """Reject an unstreamed answer of a format that is only streamed or uses an image backend."""
+    """Raise ``ProviderBadResponse``: the format is only streamed, or uses an image backend."""
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
 

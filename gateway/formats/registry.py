@@ -79,7 +79,7 @@ _GET_CALLS = methodcaller("get", "tool_calls")
 def make_translator(
     inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
-    """Return the translator for ``wire``. ``custom_tools``: the provider supports custom tools in chats."""
+    """Return the translator for ``wire``. ``custom_tools`` says that the provider supports custom tools in chats."""
     chat_format = (
         not custom_tools
         and inference.operation == "chat"

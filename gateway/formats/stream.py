@@ -100,7 +100,10 @@ class StreamTransform(Protocol):
 class StreamState:
     """Base class of stream transforms: the end state, and the output of a thread's ``read``.
 
-    ``closed`` is stored because it is read for every piece. ``pending_data``: data that a thread has yet to ``read``.
+    ``closed`` is stored because it is read for every piece.
+
+    Attributes:
+        pending_data: data that a thread has yet to ``read``.
     """
 
     __slots__ = ("_ended", "_error", "_read", "closed", "pending_data")
@@ -230,7 +233,7 @@ class PassthroughStream(StreamState):
         return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        """Return the bytes to forward for an event; ``payload`` is its data."""
+        """Return the bytes to forward for an event, whose data is ``payload``."""
         raise NotImplementedError
 
 
@@ -273,14 +276,22 @@ class UsageKeeper(Protocol):
 
 @runtime_checkable
 class BinaryParser(Protocol):
-    """A parser of binary messages, which do not end at line ends. ``media_type``: the stream's media type."""
+    """A parser of binary messages, which do not end at line ends.
+
+    Attributes:
+        media_type: the stream's media type.
+    """
 
     media_type: str
 
 
 @runtime_checkable
 class RepeatingWriter(Protocol):
-    """A serializer that repeats all texts at the end of an answer. ``chars``: length of all texts so far."""
+    """A serializer that repeats all texts at the end of an answer.
+
+    Attributes:
+        chars: length of all texts so far.
+    """
 
     chars: int
 
@@ -305,7 +316,11 @@ class StreamSerializer(Protocol):
 
 
 class UsageCounter:
-    """Counts the usage of a sequence of events. ``events``: number of events that belong to an answer."""
+    """Counts the usage of a sequence of events.
+
+    Attributes:
+        events: number of events that belong to an answer.
+    """
 
     # ``_texts``: the last texts that are not large; for a short answer, all of them.
     __slots__ = ("_large", "_large_tokens", "_start_usage", "_texts", "_usage", "events")

@@ -28,7 +28,9 @@ _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 class HeadTailBuffer:
     """Keeps at least the first 4 KiB and the last 16 KiB of a stream, in whole pieces.
 
-    ``pieces``: the tail and up to ``SLACK_BYTES`` before it. ``room``: bytes that fit before the next trim.
+    Attributes:
+        pieces: the tail and up to ``SLACK_BYTES`` before it.
+        room: bytes that fit before the next trim.
     """
 
     __slots__ = ("_dropped_bytes", "_head", "_head_room", "pieces", "room")

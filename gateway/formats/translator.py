@@ -52,8 +52,10 @@ PLAIN_MODE = ResponseMode()
 class Translator(Protocol):
     """Converts one request to a provider's API format, and the answer to the client's format.
 
-    ``adapted``: the dropped or changed parts of the last written body. ``inference`` may be replaced before a body is
-    written.
+    ``inference`` may be replaced before a body is written.
+
+    Attributes:
+        adapted: names of the dropped or changed parts of the last written body.
     """
 
     adapted: tuple[str, ...]

@@ -47,7 +47,7 @@ tags."""
 MAX_READS = 50_000
 """Maximum of reads per file, for all attempts of the parser together: about 50 ms."""
 MAX_MARKS = 2_000
-"""Maximum of places per file that look like the beginning of a page or a cluster: about 1 ms."""
+"""Maximum of positions per file that look like the beginning of a page or a cluster: about 1 ms."""
 MAX_READ_BYTES = 256 * 1024
 """Maximum of bytes per read: no header is as long."""
 MAX_TAGS = 4
@@ -166,7 +166,7 @@ async def _sample(file: Spooled, start: int, find: frames.FindFrames, rng: Rando
 
 
 async def _find_ogg_seconds(file: Spooled, head: bytes) -> float | None:
-    """Return the seconds from the last page. A parser would have to read all pages before it."""
+    """Return the seconds from the last page, or None. A parser would have to read all pages before it."""
     rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first is None:
         return None
@@ -180,7 +180,10 @@ async def _find_ogg_seconds(file: Spooled, head: bytes) -> float | None:
 
 
 async def _find_webm_seconds(file: Spooled, head: bytes) -> float | None:
-    """Return the longer of the header's length and the last cluster's time; without a header, an estimate."""
+    """Return the longer of the header's length and the last cluster's time, in seconds, or None.
+
+    Without a length in the header, the seconds are estimated from the last cluster.
+    """
     header_s = audio.find_webm_seconds(head)
     last = await _find_last(
         file, audio.WEBM_MARK, audio.CLUSTER_BYTES, lambda cluster: audio.parse_cluster_seconds(head, cluster)

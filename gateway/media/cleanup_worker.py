@@ -15,7 +15,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class MediaCleanup:
-    """The worker. ``rules``: returns the current limits of age and size. ``clock``: Unix seconds."""
+    """Deletes media that are too old, or more than the limit of bytes.
+
+    Attributes:
+        rules: returns the current limits of age and size.
+        clock: Unix seconds.
+    """
 
     def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
         self._store = store

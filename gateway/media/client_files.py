@@ -47,7 +47,12 @@ class ReceivedFile:
 
 
 class ClientFiles:
-    """The files of all accounts. ``rules``: returns the current limits. ``expiry``: the clock for deleting records."""
+    """The files of all accounts.
+
+    Attributes:
+        rules: returns the current limits.
+        expiry: the clock for deleting records.
+    """
 
     def __init__(
         self,

@@ -18,7 +18,11 @@ JOIN_BYTES = 1024 * 1024
 
 
 class ClientUploads:
-    """The uploads of all accounts. ``files``: stores completed uploads."""
+    """The uploads of all accounts.
+
+    Attributes:
+        files: stores completed uploads.
+    """
 
     def __init__(self, files: ClientFiles) -> None:
         self._files = files
@@ -75,7 +79,11 @@ class ClientUploads:
         return part
 
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
-        """Join the parts, in the order of ``part_ids``, into a file; delete all others. Raises ``GatewayError``."""
+        """Join the parts, in the order of ``part_ids``, into a file, and delete all others.
+
+        Raises ``InvalidRequest`` for an unknown part or a wrong size or checksum, and another ``GatewayError`` if the
+        file cannot be stored.
+        """
         parts = {part.id: part for part in await self._store.list_parts(upload.id)}
         unknown_part = next((part_id for part_id in part_ids if part_id not in parts), None)
         if unknown_part is not None:

@@ -64,7 +64,10 @@ class ImageDelivery:
 
 
 async def _decode(data: str, max_head: int | None = None) -> bytes:
-    """Return the decoded image, or only its first ``max_head`` pieces; all of the base64 is checked."""
+    """Return the decoded image, or only its first ``max_head`` pieces. All of the base64 is checked.
+
+    Raises ``ProviderBadResponse`` for invalid base64.
+    """
     pieces: list[bytes] = []
     try:
         async for piece in decode_base64(data):

@@ -58,7 +58,11 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 
 
 class ImageService:
-    """Generates images over an attempt. ``find_words``: returns the forbidden words; None: no check."""
+    """Generates images over an attempt.
+
+    Attributes:
+        find_words: returns the forbidden words; None for no check.
+    """
 
     def __init__(
         self,
@@ -197,7 +201,10 @@ class ImageService:
             raise
 
     async def _ask(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
-        """Send a provider request, repeatedly if it only polls a task. Return the body of the answer."""
+        """Send a provider request, repeatedly if it only polls a task. Returns the body of the answer.
+
+        Raises ``ProviderError``.
+        """
         failures, wait_s = 0, provider_request.wait_s
         while True:
             await asyncio.sleep(wait_s * self._wait_scale)
@@ -214,7 +221,10 @@ class ImageService:
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), MAX_WAIT_S)
 
     async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
-        """Return the body of a successful answer. Raises ``ProviderError``. ``timeout_s``: None for the attempt's."""
+        """Return the body of a successful answer. Raises ``ProviderError``.
+
+        ``timeout_s`` is the timeout of the request; None stands for that of the attempt.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, provider_request)

@@ -99,7 +99,11 @@ COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
 @frozen
 class EndpointRequest:
-    """A request to an endpoint with its serialized body. ``path``: None for the endpoint's own path."""
+    """A request to an endpoint with its serialized body.
+
+    Attributes:
+        path: path below the base URL; None for the endpoint's own path.
+    """
 
     body: bytes | Content | None = attrs.field(repr=False)
     media_type: str = JSON

@@ -70,7 +70,10 @@ def _lacks_thought(message: Any) -> bool:
 
 
 def limit_stops(maximum: int) -> Quirk:
-    """Reject more than ``maximum`` stop sequences, because the answer would not stop at the excess ones."""
+    """Return a quirk that raises ``InvalidRequest`` for more than ``maximum`` stop sequences.
+
+    The answer would not stop at the excess ones.
+    """
 
     def quirk(body: Body, _model: str) -> None:
         stop = body.get("stop")

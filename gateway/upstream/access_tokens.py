@@ -36,7 +36,11 @@ _DEFAULT_LIFETIME_S = 600.0
 
 @attrs.define(eq=False)
 class _Entry:
-    """The token of one grant. ``fetch``: the running or last fetch; it returns an error or None."""
+    """The token of one grant.
+
+    Attributes:
+        fetch: the running or last fetch; it returns an error or None.
+    """
 
     token: str = attrs.field(default="", repr=False)
     expires_at: float = 0.0
@@ -108,7 +112,10 @@ class AuthorizedHttpClient:
         return entry.token
 
     async def _renew(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> ProviderError | None:
-        """Fetch a token for ``entry``. Return an error instead of raising it: perhaps no request still waits."""
+        """Fetch a token for ``entry``. Returns None or an error.
+
+        The error is not raised, because perhaps no request still waits for the token.
+        """
         started_s = self._clock()
         entry.retry_at = started_s + RETRY_RENEWAL_S
         try:

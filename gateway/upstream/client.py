@@ -145,7 +145,8 @@ class PooledHttpResponse:
 class RequestHead:
     """The head of a request without its Content-Length, and the origin that the request goes to.
 
-    ``bodiless``: a request without a body has no Content-Length.
+    Attributes:
+        bodiless: a request without a body has no Content-Length.
     """
 
     origin: Origin
@@ -216,8 +217,10 @@ def _build_start(method: str, url: URL, proxy: str | None) -> str:
 class PooledHttpClient:
     """``HttpClient`` with its own connection pool.
 
-    ``resolve``: resolves names to addresses; raises ``OSError``. ``trust``: creates the TLS context, once, when the
-    first connection needs it. ``access_tokens``: sends requests that have a ``grant``.
+    Attributes:
+        resolve: resolves names to addresses; raises ``OSError``.
+        trust: creates the TLS context, once, when the first connection needs it.
+        access_tokens: sends requests that have a ``grant``.
     """
 
     def __init__(
@@ -296,9 +299,9 @@ class PooledHttpClient:
 def _check_resendable(connection: Connection, method: str, *, is_kept: bool, since_s: float) -> None:
     """Return if an unanswered idempotent request may be sent again immediately, because a reused connection broke.
 
-    Else raise the error: ``StaleConnection`` if the provider cannot have processed the request, because the connection
-    broke at most ``RESEND_WITHIN_S`` after the request was written or before all of it was sent. ``since_s``: seconds
-    since the request was written.
+    Otherwise the error is raised: ``StaleConnection`` if the provider cannot have processed the request, because the
+    connection broke at most ``RESEND_WITHIN_S`` after the request was written or before all of it was sent. ``since_s``
+    is the time since the request was written, in seconds.
     """
     connection.check()
     error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")

@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def wait(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next change of state. There is only one waiter."""
+        """Return a future that ends with None at the next change of state. There is only one waiter."""
         waiter = self._waiter = self._loop.create_future()
         return waiter
 

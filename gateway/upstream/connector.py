@@ -38,8 +38,9 @@ def open_context() -> ssl.SSLContext:
 class Connector:
     """Opens connections.
 
-    ``resolve``: returns addresses for a host and a port; raises ``OSError``. ``trust``: creates the TLS context once,
-    because this is expensive.
+    Attributes:
+        resolve: returns addresses for a host and a port; raises ``OSError``.
+        trust: creates the TLS context once, because this is expensive.
     """
 
     def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:

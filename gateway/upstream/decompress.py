@@ -15,7 +15,9 @@ _DEFLATE_METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 class Decompressor:
     """Decodes a stream: ``feed`` received data, ``take`` until nothing is left, ``end`` after all data.
 
-    ``encoding``: ``gzip``, or ``deflate``, which is the zlib format in the standard and a raw stream from some servers.
+    Attributes:
+        encoding: ``gzip`` or ``deflate``. The latter is the zlib format in the standard, and a raw stream from some
+            servers.
     """
 
     __slots__ = ("_decoder", "_encoding", "_members", "_pending_data")

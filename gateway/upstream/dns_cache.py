@@ -36,7 +36,7 @@ class DnsCache:
         self._asking: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
 
     async def find(self, host: str, port: int) -> Sequence[AddrInfoType]:
-        """Return at least one address. Raises ``OSError``; ``ValueError`` for an invalid name."""
+        """Return at least one address. Raises ``OSError``, or ``ValueError`` for an invalid name."""
         if infos := find_literal(host, port):
             return infos
         key = (host, port)

@@ -30,7 +30,7 @@ class FrameBudget:
         self._accounts: Counter[int] = Counter()
 
     def resize(self, account: int, added_bytes: int) -> bool:
-        """Change the count by ``added_bytes`` bytes. Return whether ``account`` may hold them.
+        """Change the count by ``added_bytes``. Return whether ``account`` may hold them.
 
         An account may hold at most as many bytes as remain free for the others, so a later account still finds room.
         """
@@ -48,7 +48,8 @@ BUDGET = FrameBudget()
 class FrameMeter(asyncio.Protocol):
     """Counts the bytes of a connection and passes them to the connection's original protocol.
 
-    ``account``: id of the account that pays for the session.
+    Attributes:
+        account: id of the account that pays for the session.
     """
 
     _inner: asyncio.Protocol
@@ -83,7 +84,7 @@ class FrameMeter(asyncio.Protocol):
             self._count()
 
     def is_late(self, now_s: float) -> bool:
-        """Return whether a large frame has been in progress for ``FRAME_S``; ``now_s`` is the loop's time."""
+        """Return whether a large frame has been in progress for ``FRAME_S``. ``now_s`` is the loop's time."""
         earlier_frames, since_s = self._progress
         if not self._counted_bytes or earlier_frames != self._passed_frames:
             self._progress = (self._passed_frames, now_s)

@@ -77,8 +77,9 @@ class SafeFetcher:
     ports belong to mail, shells and files; a line of HTTP can do harm there. The channel's own origin may have any
     port.
 
-    ``allow``: returns the private networks that the current settings allow. ``resolver``: None for the system's
-    resolver.
+    Attributes:
+        allow: returns the private networks that the current settings allow.
+        resolver: resolves host names; None for the system's resolver.
     """
 
     def __init__(
@@ -96,13 +97,14 @@ class SafeFetcher:
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:
-        """Return a whole file. Raises ``ProviderBadResponse``, ``ProviderTimeout``; their messages name no address.
+        """Return a whole file. Raises ``ProviderBadResponse`` or ``ProviderTimeout``. Their messages name no address.
 
         At most ``MAX_REDIRECTS`` redirects are followed, each checked separately. A chain that has left the trusted
         origin does not become trusted again by leading back.
 
-        ``trusted_origin``: the channel's base URL. The operator chose its scheme, host and port, so they are allowed at
-        any address. None: nothing is trusted. ``timeout_s``: total time, including redirects and the body.
+        ``trusted_origin`` is the channel's base URL. The operator chose its scheme, host and port, so they are allowed
+        at any address. If it is None, nothing is trusted. ``timeout_s`` is the total time, including redirects and the
+        body.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -222,7 +224,10 @@ class SafeFetcher:
         return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
 
     def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
-        """Check an address and return a socket for it. Every connection to an address passes through here."""
+        """Check an address and return a socket for it. Raises ``OSError`` for an address that is not allowed.
+
+        Every connection to an address passes through here.
+        """
         family, kind, protocol, _, socket_address = info
         address = socket_address[0]
         if not isinstance(address, str) or not self._may_connect(address):
@@ -250,7 +255,7 @@ def _open_session(
 
 
 def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE) -> URL:
-    """Parse a URL to request; ``base``: the URL that a redirect is relative to. Raises ``EgressRefused``.
+    """Parse a URL to request. Raises ``EgressRefused``. A redirect is relative to the URL ``base``.
 
     A well-formed URL is kept unchanged: signed links to object stores are signed as written, and yarl's own quoting
     (``%2F`` in a query becomes ``/``) breaks some of the signatures.

@@ -126,7 +126,11 @@ def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> Sa
 
 
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """Return the body of a successful answer, at most ``limit_bytes``. For a compressed body, decoded bytes count."""
+    """Return the body of a successful answer.
+
+    Raises ``FileRefused``, and ``ProviderBadResponse`` for more than ``limit_bytes``. For a compressed body, decoded
+    bytes count.
+    """
     if response.status != _OK_STATUS:
         raise FileRefused(response.status)
     _check_encoding(response, _DECODED_ENCODINGS)

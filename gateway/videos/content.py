@@ -44,7 +44,10 @@ class VideoContent:
         self._store.check_room()
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
-        """Download and keep the whole video of a completed task. Raises ``ProviderError``, ``StoreUnavailable``."""
+        """Download and store the whole video of a completed task.
+
+        Raises ``ProviderError``, also for a video that is too large or arrives too slowly.
+        """
         file = await self._provider_api.open_with_retry(access, job, "video")
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")
@@ -87,7 +90,7 @@ class VideoContent:
     async def open(self, job: VideoJob, variant: Variant, byte_range: str | None) -> FetchedFile:
         """Open the provider's file of a completed job, and read its headers.
 
-        Raises ``NotFound`` if the file is gone, ``InvalidRequest`` if there is no such variant, ``ProviderError``.
+        Raises ``NotFound`` if the file is gone, ``InvalidRequest`` if there is no such variant, and ``ProviderError``.
         """
         access = self._provider_api.find_access(job)
         if access is None:
@@ -130,7 +133,7 @@ class _DownloadRate:
         self.size = 0
 
     def add(self, count: int) -> None:
-        """Count received bytes. Raises ``ProviderError`` if they are too many or arrive too slowly."""
+        """Count received bytes. Raises ``ProviderTimeout`` if they arrive too slowly."""
         self.size += count
         _check_size(self.size)
         passed_s = self._clock() - self._since_s

@@ -7,7 +7,7 @@ _HEADERS: Mapping[str, str] = {"Content-Type": "video/mp4"}
 
 
 class InlineFile:
-    """``FetchedFile`` of ``content``; ``release`` is called when it is closed."""
+    """A ``FetchedFile`` of ``content``. Closing it calls ``release``."""
 
     def __init__(self, content: bytes, release: Callable[[], None]) -> None:
         self._content, self._offset, self._release = content, 0, release

@@ -27,7 +27,9 @@ T = TypeVar("T")
 class JobTasks:
     """Tasks that outlive a request, and marks for jobs that are being processed outside the poll worker.
 
-    ``process``: name of this process in claims; None: a new, unique name. ``wait_scale``: factor for every wait.
+    Attributes:
+        process: name of this process in claims; None: a new, unique name.
+        wait_scale: factor for every wait.
     """
 
     def __init__(self, store: VideoRepository, process: str | None = None, *, wait_scale: float = 1.0) -> None:

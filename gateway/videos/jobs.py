@@ -26,7 +26,9 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoJobs:
     """All video jobs. Each job ends once, in one commit with its charge.
 
-    ``clock``: Unix seconds; ignores changes of the system clock. ``wait_scale``: factor for every wait.
+    Attributes:
+        clock: Unix seconds; ignores changes of the system clock.
+        wait_scale: factor for every wait.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ class VideoPoller:
                 continue
             if busy[job.channel] <= limit:
                 started_jobs.append(job)
-            else:  # Release claimed jobs that exceed the channel's free places.
+            else:  # Release claimed jobs that exceed the channel's free slots.
                 self._results.append((job, job.release(job.due_ms or claim.now_ms)))
         self._crowded = self._crowded or any(count >= limit for count in busy.values())
         return started_jobs

@@ -82,7 +82,11 @@ def _is_refusal(status: int) -> bool:
 
 @frozen
 class PollResult:
-    """The reported state of a task. ``poll_after_s``: the provider's hint for the next poll; None without a hint."""
+    """The reported state of a task.
+
+    Attributes:
+        poll_after_s: the provider's hint for the next poll; None without a hint.
+    """
 
     status: TaskStatus
     poll_after_s: float | None = None
@@ -99,7 +103,11 @@ def find_key(channel: Channel, key_print: str, default_key: str) -> str:
 
 
 class VideoProviderApi:
-    """Client for the providers' video APIs. ``clock``: Unix seconds."""
+    """Client for the providers' video APIs.
+
+    Attributes:
+        clock: Unix seconds.
+    """
 
     def __init__(
         self, upstream: HttpClient, fetcher: SafeFetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
@@ -227,7 +235,11 @@ class VideoProviderApi:
     async def _ask_location(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> bytes:
-        """Return the answer with the file's address. A rejection is a provider error: the client did not ask for it."""
+        """Return the answer with the file's address.
+
+        Raises ``ProviderContentGone`` or another ``ProviderError``, also for a rejection: the client did not send this
+        request.
+        """
         try:
             return (await self._ask(access, backend, provider_request))[0]
         except ProviderRejected as error:
@@ -237,7 +249,7 @@ class VideoProviderApi:
     async def open_with_retry(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, byte_range: str | None = None
     ) -> FetchedFile | None:
-        """Open the file like ``open``, and retry once with a new address: providers' addresses expire."""
+        """Open the file like ``open``, and retry once with a new address, because providers' addresses expire."""
         try:
             return await self.open(access, job, variant, byte_range)
         except (ProviderContentGone, ProviderBadResponse):
@@ -282,7 +294,10 @@ class VideoProviderApi:
     async def _ask(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> tuple[bytes, float | None]:
-        """Return the body of a 2xx answer and the provider's poll hint in seconds. Raises ``ProviderError``."""
+        """Return the body of a 2xx answer, and the provider's poll hint in seconds or None.
+
+        Raises ``ProviderError``.
+        """
         inline = backend.inline_videos
         try:
             async with asyncio.timeout(INLINE_TIMEOUT_S if inline else POLL_TIMEOUT_S):

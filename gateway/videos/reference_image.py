@@ -25,7 +25,11 @@ _KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 class References:
-    """Loads reference images. ``fetcher``: opens public internet addresses only."""
+    """Loads reference images.
+
+    Attributes:
+        fetcher: opens public internet addresses only.
+    """
 
     def __init__(self, fetcher: SafeFetcher, spool: UploadSpool) -> None:
         self._fetcher = fetcher
@@ -35,8 +39,8 @@ class References:
     async def load(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
         """Yield the image in the form that is sent to the provider. Its file exists until the block ends.
 
-        ``account_id``: whose share of the spool is used. Without ``fetch``, the provider fetches an address, which must
-        be public. Raises ``InvalidRequest``, or ``RateLimited``, ``Overloaded``, ``StoreUnavailable`` of the spool.
+        The file counts in the spool's share of ``account_id``. Without ``fetch``, the provider fetches an address,
+        which must be public. Raises ``InvalidRequest``, and ``RateLimited`` or ``Overloaded`` of the spool.
         """
         if reference.upload is not None:
             yield reference

@@ -45,7 +45,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoSubmitter:
-    """Creates video jobs. ``find_words``: returns the words that prompts must not contain; None for no check."""
+    """Creates video jobs.
+
+    Attributes:
+        find_words: returns the words that prompts must not contain; None for no check.
+    """
 
     def __init__(
         self,
@@ -101,7 +105,11 @@ class VideoSubmitter:
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
     async def _store_job(self, ctx: RequestContext) -> VideoJob:
-        """Store the job with its reservation, in one commit. If this raises, neither remains."""
+        """Store the job with its reservation, in one commit. If this raises, neither remains.
+
+        Raises ``ShuttingDown``, the errors of ``QuotaService.admit``, ``RateLimited`` for too many open jobs, and
+        ``StoreUnavailable``.
+        """
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
@@ -260,6 +268,7 @@ class VideoSubmitter:
         await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
+        """Delete a job that no provider has started, and record its request with ``error`` and without a charge."""
         now_s, now_ms = self._loop_s, self._jobs.now_ms
         ctx.record = record = build_record(ctx, find_outcome(error), error, now=now_s, now_ms=now_ms)
         await self._jobs.reservations.drop(job, record)
@@ -274,7 +283,10 @@ class VideoSubmitter:
 
 
 def _set_charge(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
-    """Set the charge for the completed job. If the request named no length, the provider's length counts."""
+    """Fix the cost that the job will be charged when it is completed, at the current price of the attempt.
+
+    If the request named no length, the provider's length counts.
+    """
     seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
     duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
     cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))

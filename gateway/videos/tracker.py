@@ -55,7 +55,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoTracker:
-    """Checks video jobs. ``expiry``: the clock (Unix seconds) for deadlines that an earlier process has set."""
+    """Checks video jobs.
+
+    Attributes:
+        expiry: the clock (Unix seconds) for deadlines that an earlier process has set.
+    """
 
     def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
@@ -82,7 +86,10 @@ class VideoTracker:
         return new_job
 
     async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
-        """Postpone a job after an unusable answer, or end it after ``MAX_UNUSABLE`` such answers in a row."""
+        """Return the job, postponed after an unusable answer.
+
+        Returns None if it has ended, which ``MAX_UNUSABLE`` such answers in a row do, too.
+        """
         count = self._unusable.pop(job.id, 0) + 1
         if count >= MAX_UNUSABLE:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
@@ -96,7 +103,10 @@ class VideoTracker:
         return postponed
 
     async def _postpone_without_channel(self, job: VideoJob) -> VideoJob | None:
-        """Postpone a job whose channel is missing. An operator may have removed the channel by mistake."""
+        """Return the job, postponed because its channel is missing, or None if the job has ended.
+
+        An operator may have removed the channel by mistake.
+        """
         if job.failures + 1 >= MAX_MISSED:
             await self._jobs.fail(job, CHANNEL_GONE)
             return None
@@ -162,7 +172,10 @@ class VideoTracker:
             await self._video_content.remove(media.id)
 
     async def _postpone(self, job: VideoJob, error: GatewayError, late_error: VideoError) -> VideoJob | None:
-        """Postpone a job whose state is unknown; end it after its deadline."""
+        """Return the job, postponed because its state is unknown.
+
+        A job after its deadline fails with ``late_error``, and None is returned.
+        """
         jobs = self._jobs
         now_ms = jobs.now_ms
         log.info(

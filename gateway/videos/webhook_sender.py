@@ -46,8 +46,10 @@ def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDeliv
 class WebhookSender:
     """Makes single attempts; ``WebhookWorker`` repeats them.
 
-    ``secret_of``: returns the signing secret of an API key, by the key's id. ``wall``: Unix seconds of the system
-    clock: receivers refuse signatures with a different time. None: ``clock``.
+    Attributes:
+        secret_of: returns the signing secret of an API key, by the key's id.
+        wall: Unix seconds of the system clock, because receivers refuse signatures with a different time. None stands
+            for ``clock``.
     """
 
     def __init__(

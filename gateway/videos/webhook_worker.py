@@ -39,10 +39,10 @@ log = structlog.stdlib.get_logger(__name__)
 class WebhookWorker:
     """The delivery worker. After a crash a receiver may get an event twice, with the same delivery id.
 
-    An unresponsive receiver occupies its places until the timeout. An account therefore has few places, which the store
+    An unresponsive receiver occupies its slots until the timeout. An account therefore has few slots, which the store
     enforces when deliveries are claimed, and each of its hosts has even fewer. Further deliveries to a full host are
     postponed by the duration of its deliveries, and deliveries to other hosts go first. Accounts do not share a host's
-    places: a receiver may be unresponsive to one account only.
+    slots, because a receiver may be unresponsive to one account only.
 
     Attributes:
         process: name of this process in claims.
@@ -96,7 +96,7 @@ class WebhookWorker:
                 await self._wake_event.wait()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
-        """Start due deliveries as far as places are free; return the seconds until the next turn."""
+        """Start due deliveries as far as slots are free. Returns the seconds until the next turn."""
         try:
             self._share = await self._find_share()
             if room := MAX_DELIVERIES - len(self._active):
@@ -118,10 +118,10 @@ class WebhookWorker:
         )
 
     async def _find_share(self) -> frozenset[int] | None:
-        """Return the accounts whose webhooks this node delivers.
+        """Return the accounts whose webhooks this node delivers, or None for all accounts.
 
-        An account that has moved to this node waits until the previous node has finished its deliveries, because the
-        places at a host are counted by one node only.
+        An account that has moved to this node waits until the previous node has finished its deliveries, because each
+        node counts only its own slots at a host.
         """
         if self._owns is None:
             return None
@@ -194,8 +194,9 @@ class WebhookWorker:
 class _Host:
     """One host of one account, while it has running or postponed deliveries.
 
-    ``took_ms``: duration of the last finished attempt. ``turn_ms``: time by which all postponed deliveries have had
-    their turn (Unix ms).
+    Attributes:
+        took_ms: duration of the last finished attempt.
+        turn_ms: time by which all postponed deliveries have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:
@@ -229,7 +230,7 @@ class _Host:
 
 
 def _find_host(url: str) -> str:
-    """Return the key for the places of an attempt: the URL's host, or the whole URL if it has none."""
+    """Return the key of the slots that an attempt uses: the URL's host, or the whole URL if it has none."""
     try:
         return urlsplit(url).hostname or url
     except ValueError:

@@ -22,4 +22,4 @@ async def open_reply(
 
 
 def list_lines(upstream: PooledHttpClient) -> list[Connection]:
-    return list(upstream._pool._all)
+    return list(upstream._pool._connections)

@@ -136,7 +136,7 @@ async def test_few_names_are_remembered() -> None:
     names = DnsCache(book.find)
     for number in range(MAX_NAMES + 1):
         await names.find(f"host-{number}.test", 1)
-    assert len(names._known) == 1
+    assert len(names._entries) == 1
 
 
 async def test_the_systems_own_names_are_found() -> None:

@@ -44,7 +44,7 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
         assert (media.size, media.media_type, services.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
         assert reel.closed
         (file_request,) = services.files.asked
-        assert (file_request.url, file_request.wanted) == ("http://up/v1/videos/video_theirs/content", None)
+        assert (file_request.url, file_request.byte_range) == ("http://up/v1/videos/video_theirs/content", None)
 
     run(scene())
 
@@ -196,7 +196,7 @@ def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is
         job, _ = await begin(services)
         found = await services.video_content.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
         assert isinstance(found, FileDouble)
-        assert (services.files.asked[0].wanted, services.shelf.drafts) == ("bytes=5-9", [])
+        assert (services.files.asked[0].byte_range, services.shelf.drafts) == ("bytes=5-9", [])
 
     run(scene())
 

@@ -248,7 +248,7 @@ def test_the_key_goes_to_the_channels_own_server_and_nowhere_else() -> None:
         job, access = await begin(services)
         await services.provider_api.open(access, job, "video", "bytes=0-9")
         (file_request,) = services.files.asked
-        assert (file_request.url, file_request.trusted_origin, file_request.wanted) == (
+        assert (file_request.url, file_request.trusted_origin, file_request.byte_range) == (
             f"http://up/v1/videos/{ID}/content",
             "http://up/v1",
             "bytes=0-9",

@@ -137,7 +137,11 @@ def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
 
 
 class SpeechPassthrough(StreamState):
-    """Forwards each piece of audio; the stream ends when the connection closes. ``events``: number of pieces so far."""
+    """Forwards each piece of audio; the stream ends when the connection closes.
+
+    Attributes:
+        events: number of pieces so far.
+    """
 
     __slots__ = ("_head", "_inference", "_secrets", "_size", "events")
 

@@ -23,7 +23,10 @@ class AudioEventsPassthrough(PassthroughStream):
         return self._feed_slowly(data)
 
     def finish(self) -> bytes:
-        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
+        """Return the remaining bytes, with the last event's blank line.
+
+        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        """
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
         output = self._pass(rest + b"\n\n") if rest.endswith(_EVENT_ENDINGS) and not self.closed else b""
         if self.error is not None:
@@ -49,7 +52,7 @@ class AudioEventsPassthrough(PassthroughStream):
         return event
 
     def _note(self, value: dict[str, Any]) -> None:
-        """Process a forwarded event; ``value`` is empty if its data is not a JSON object."""
+        """Process a forwarded event. ``value`` is empty if the event's data is not a JSON object."""
         raise NotImplementedError
 
 
@@ -58,7 +61,10 @@ def _parse_event(payload: bytes) -> dict[str, Any]:
 
 
 def _find_error(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
-    """Return the error that an event reports: its ``error`` field, or the whole event if its type is ``error``."""
+    """Return the error that an event reports, or None.
+
+    The error is the event's ``error`` field, or the whole event if its type is ``error``.
+    """
     error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":
         error = parse_error_value({"error": value}, secrets)

@@ -74,7 +74,10 @@ def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_translation_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check the form of a translation like ``parse_transcription_inference``. Translations are never streamed."""
+    """Check the form of a translation like ``parse_transcription_inference``.
+
+    Translations are never streamed. Raises ``InvalidRequest`` naming the field.
+    """
     body = parse_fields(form, _KINDS)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")

@@ -31,7 +31,11 @@ class Word:
 
 @frozen
 class Transcript:
-    """A vendor's transcript. ``duration_s``: the length of the audio; None if the vendor does not report it."""
+    """A vendor's transcript.
+
+    Attributes:
+        duration_s: the length of the audio; None if the vendor does not report it.
+    """
 
     text: str
     words: tuple[Word, ...] = ()

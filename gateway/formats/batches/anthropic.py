@@ -60,7 +60,7 @@ def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
-    """Build the lines stored as the input of a batch; ``headers`` apply to every request."""
+    """Build the lines that are stored as the input of a batch. ``headers`` apply to every request."""
     header_field = {"headers": dict(headers)} if headers else {}
     pairs = ((request["custom_id"], request["params"]) for request in requests)
     lines = (
@@ -71,7 +71,7 @@ def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] =
 
 
 def build_answer_line(_batch_id: str, _number: int, custom_id: str, _request_id: str, body: bytes) -> LineResult:
-    """Build the result line of a successful request; ``body`` is the message."""
+    """Build the result line of a successful request, whose message is ``body``."""
     tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
     return _build_line(custom_id, {"type": "succeeded", "message": orjson.Fragment(join_lines(body))}, tally)
 
@@ -111,7 +111,7 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
 
 
 def build_message_batch(batch: Batch, origin: str) -> Body:
-    """Build the batch object; ``origin`` is the gateway's origin for the URL of the results."""
+    """Build the batch object. The URL of its results begins with ``origin``, the origin of the gateway."""
     tally, cancelling_s = batch.tally, batch.times.get("cancelling_at")
     ended_s = max(batch.times.values(), default=batch.created_ms // 1000) if batch.ended else None
     unsent_count = tally.cancelled + tally.expired
@@ -138,7 +138,7 @@ def build_message_batch(batch: Batch, origin: str) -> Body:
 
 
 def build_page(batches: Sequence[Batch], origin: str, *, has_more: bool) -> Body:
-    """Build one page of the list of batches; ``has_more``: whether another page follows."""
+    """Build one page of the list of batches. ``has_more`` says whether another page follows."""
     return {
         "data": [build_message_batch(batch, origin) for batch in batches],
         "has_more": has_more,

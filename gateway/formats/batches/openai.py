@@ -49,7 +49,11 @@ class LineError(Exception):
 
 @frozen
 class NewBatch:
-    """A checked ``CreateBatchRequest``. ``kept_s``: the seconds of ``output_expires_after``; None if not set."""
+    """A checked ``CreateBatchRequest``.
+
+    Attributes:
+        kept_s: the seconds of ``output_expires_after``; None if not set.
+    """
 
     input_file_id: str
     endpoint: str
@@ -109,7 +113,7 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
 
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:
-    """Build the output line for a successful answer; ``body`` is its JSON object."""
+    """Build the output line for a successful answer, whose JSON object is ``body``."""
     response = {"status_code": _OK_STATUS, "request_id": request_id, "body": orjson.Fragment(join_lines(body))}
     tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
     return LineResult(_build_line(batch_id, number, custom_id, response, None), tally, in_output=True)
@@ -121,7 +125,7 @@ def join_lines(body: bytes) -> bytes:
 
 
 def build_error_response(request_id: str, status: int, body: bytes) -> Body:
-    """Build the ``response`` of a request that ended with an error; ``body`` is the error object."""
+    """Build the ``response`` of a request that ended with an error, whose error object is ``body``."""
     return {"status_code": status, "request_id": request_id, "body": orjson.Fragment(body)}
 
 

@@ -27,7 +27,8 @@ _MAX_LEVELS = 32
 class Adaptations:
     """Names of the adapted parts, in the order of first use.
 
-    ``is_past``: the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
+    Attributes:
+        is_past: the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
     """
 
     names: dict[str, None] = attrs.Factory(dict)

@@ -31,7 +31,7 @@ NO_CONVERSION = CallConversion({}, frozenset(), "")
 
 
 def find_call_conversion(valid: ValidChat) -> CallConversion:
-    """Return how to convert the answer's tool calls; ``NO_CONVERSION`` if no conversion is needed."""
+    """Return the conversion of the answer's tool calls, or ``NO_CONVERSION`` if none is needed."""
     request = valid.request
     calls = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCallPart))
     conversion = CallConversion(valid.names, frozenset(calls), valid.answer_tool)

@@ -77,7 +77,10 @@ class ChoiceMerger:
         self._open_count = count
 
     def feed(self, index: int, data: bytes) -> bytes:
-        """Convert whole events of the stream ``index`` into events of the merged stream."""
+        """Convert whole events of the stream ``index`` into events of the merged stream.
+
+        Raises ``ProviderBadResponse`` for an event that is too long or no object.
+        """
         try:
             events = self._splitters[index].split(data)
         except sse.EventTooLong as error:

@@ -20,7 +20,11 @@ GEMINI_PREFIX = "gemini:"
 
 @frozen
 class TextPart:
-    """A text. ``cache``: Anthropic's cache control (``{"type": "ephemeral"}``), or None."""
+    """A text.
+
+    Attributes:
+        cache: Anthropic's cache control (``{"type": "ephemeral"}``), or None.
+    """
 
     text: str
     cache: Json | None = None
@@ -30,8 +34,9 @@ class TextPart:
 class MediaPart:
     """An image, an audio recording or a file, as base64 ``data`` with a media type or as a ``url``.
 
-    ``detail``: the OpenAI API's image detail (auto, low, high). ``param``: the place in the request, for error
-    messages.
+    Attributes:
+        detail: the OpenAI API's image detail (auto, low, high).
+        param: the place in the request, for error messages.
     """
 
     kind: Literal["image", "audio", "file"]
@@ -46,7 +51,11 @@ class MediaPart:
 
 @frozen
 class ReasoningPart:
-    """A model's reasoning in an earlier message. ``redacted``: its encrypted form, without text."""
+    """A model's reasoning in an earlier message.
+
+    Attributes:
+        redacted: its encrypted form, without text.
+    """
 
     text: str = ""
     signature: str | None = None
@@ -55,7 +64,11 @@ class ReasoningPart:
 
 @frozen
 class ToolCallPart:
-    """A tool call by the model; ``arguments`` are JSON text. ``signature``: Gemini's thought signature for the call."""
+    """A tool call by the model; ``arguments`` are JSON text.
+
+    Attributes:
+        signature: Gemini's thought signature for the call.
+    """
 
     id: str
     name: str
@@ -87,7 +100,11 @@ class Message:
 
 @frozen
 class Tool:
-    """A function that the model may call. ``schema``: the JSON Schema of its arguments, or None."""
+    """A function that the model may call.
+
+    Attributes:
+        schema: the JSON Schema of its arguments, or None.
+    """
 
     name: str
     description: str | None = None
@@ -165,7 +182,11 @@ Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 @frozen
 class MessageStart:
-    """The answer begins. ``usage``: the provider's counts so far, if the format reports them at the start."""
+    """The answer begins.
+
+    Attributes:
+        usage: the provider's counts so far, if the format reports them at the start.
+    """
 
     id: str
     model: str
@@ -261,7 +282,11 @@ class LogprobsReport:
 
 @frozen
 class ChoiceFinished:
-    """One answer is complete. ``stop_sequence``: the sequence that ended the answer, if the provider reports it."""
+    """One answer is complete.
+
+    Attributes:
+        stop_sequence: the sequence that ended the answer, if the provider reports it.
+    """
 
     reason: Reason
     choice: int = 0

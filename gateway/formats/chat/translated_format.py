@@ -16,7 +16,11 @@ _UNCHANGED_NAMES: Mapping[str, str] = {}
 
 @frozen
 class ClientFormat:
-    """An API format that clients use. ``fields``: its names of the OpenAI API's fields, for errors."""
+    """An API format that clients use.
+
+    Attributes:
+        fields: its names of the OpenAI API's fields, for errors.
+    """
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
@@ -26,7 +30,11 @@ class ClientFormat:
 
 @frozen
 class ProviderFormat:
-    """An API format that providers use. ``several_calls``: the format cannot forbid parallel tool calls."""
+    """An API format that providers use.
+
+    Attributes:
+        several_calls: the format cannot forbid parallel tool calls.
+    """
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]

@@ -80,8 +80,9 @@ def find_chat_rules(model: str) -> ChatRules:
 class ValidChat:
     """A request that is valid in the provider's format.
 
-    ``names``: the client's names of renamed tools, by the names in ``request``. ``answer_tool``: name of the tool
-    through which the model gives its answer; empty if there is none.
+    Attributes:
+        names: the client's names of renamed tools, by the names in ``request``.
+        answer_tool: name of the tool through which the model gives its answer; empty if there is none.
     """
 
     request: chat.ChatRequest

@@ -71,7 +71,10 @@ def build_batch_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the answer for the client and the usage. The answer to a batch is unchanged."""
+    """Return the answer for the client and the usage. The answer to a batch is unchanged.
+
+    Raises ``ProviderBadResponse``.
+    """
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
     if len(embeddings) != len(_list_named(inference.body)):

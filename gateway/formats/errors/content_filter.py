@@ -59,7 +59,7 @@ def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
 
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
-    """Return whether a parsed answer reports a block, and the provider's message."""
+    """Return whether a parsed answer reports a block, and the provider's message or None."""
     blocks = ((True, message) for code, message in list_errors(value) if is_block(code, message))
     return next(blocks, (False, None))
 

@@ -131,7 +131,10 @@ def parse_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
 
 
 def parse_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
-    """Parse an error from JSON: ``{"error": {...}}``, ``{"error": "text"}`` or ``[{"error": ...}]``."""
+    """Parse an error from JSON: ``{"error": {...}}``, ``{"error": "text"}`` or ``[{"error": ...}]``.
+
+    Returns None if the JSON has no error.
+    """
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
@@ -163,7 +166,10 @@ def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
 
 
 def make_credentials_error(subject: str, reason: str) -> errors.ProviderAuthError:
-    """Return the error for a rejected key. ``subject``: status or code. ``reason``: the provider's masked message."""
+    """Return the error for a rejected key.
+
+    ``subject`` is a status or code, ``reason`` the provider's masked message.
+    """
     detail = "" if reason.startswith((NO_REASON, _RETURNED_PREFIX)) else f": {reason}"
     return errors.ProviderAuthError(
         f"The provider refused the gateway's credentials ({subject}){detail}", should_retry=False
@@ -182,8 +188,8 @@ def parse_provider_error(
     The error keeps the provider's status only for mistakes of the client and for rate limits, not for failures of the
     provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no credit).
 
-    ``secrets``: strings to mask in the provider's message. ``path``: the requested path below the channel's base URL,
-    to recognize a 404 about a missing path instead of a missing model.
+    ``secrets`` are masked in the provider's message. ``path`` is the requested path below the channel's base URL, to
+    recognize a 404 about a missing path instead of a missing model.
     """
     error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
     if error.message.startswith(NO_REASON):

@@ -88,7 +88,10 @@ def parse_reason(value: object, secrets: Secrets = ()) -> str:
 
 
 def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
-    """Yield the pairs of error code and message in an answer of any shape, the most reliable place first."""
+    """Yield the pairs of error code and message in an answer of any shape, the most reliable pair first.
+
+    Either member of a pair may be None.
+    """
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):

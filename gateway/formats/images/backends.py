@@ -29,5 +29,8 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
 def make_image_backend(
     wire: Wire, inference: InferenceRequest, model: str, boundary_mark: str, capability: Capability
 ) -> ImageBackend:
-    """Return the image backend for the format ``wire``. ``boundary_mark``: see ``formats/wire/request_body.py``."""
+    """Return the image backend for the format ``wire``.
+
+    ``formats/wire/request_body.py`` explains ``boundary_mark``.
+    """
     return _IMAGE_BACKENDS[wire](inference, model, boundary_mark, capability)

@@ -141,7 +141,7 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
 
 
 def build_text_answer(text: str, secrets: Secrets) -> str:
-    """Return the error message for an answer that has ``text`` instead of images; ``text`` may be empty."""
+    """Return the error message for an answer that has ``text``, perhaps an empty one, instead of images."""
     if text.strip():
         return f"The model answered in words instead of with an image: {mask_text(text, secrets)}"
     return "The provider's answer has no images"

@@ -20,7 +20,11 @@ _TOKENS_PER_IMAGE = 1_290
 
 @frozen
 class FoundImage:
-    """An image and its media type. ``media_type``: None if the provider gave none."""
+    """An image and its media type.
+
+    Attributes:
+        media_type: the media type that the provider gave, or None.
+    """
 
     image: Image
     media_type: str | None = None

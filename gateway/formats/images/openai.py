@@ -80,7 +80,10 @@ def parse_images_inference(body: fields.Body) -> InferenceRequest:
 
 
 def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check an edit form and return the request: 1 to 16 images, a mask or markup, and the fields of a generation."""
+    """Check an edit form and return the request: 1 to 16 images, a mask or markup, and the fields of a generation.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
     file_field = next((name for name in _FILES if name in body), None)
@@ -164,7 +167,7 @@ def build_images_body(inference: InferenceRequest, model: str, *, needs_shape: b
     """Build the body of a generation with the provider's model name. Raises ``InvalidRequest``.
 
     ``response_format`` is omitted: streams always contain the images, and for other answers ``OpenAiImageBackend`` adds
-    the form that the provider supports. ``needs_shape``: see ``check_size``.
+    the form that the provider supports. ``check_size`` explains ``needs_shape``.
     """
     check_size(inference.body, needs_shape=needs_shape)
     body = inference.body | {"model": model}

@@ -33,9 +33,10 @@ _SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 class ImageTask:
     """The state of one task at a vendor.
 
-    ``place``: the path of the vendor's tasks, followed by ``separator`` and the task's id. ``first_wait_s``: seconds
-    before the first poll; later waits grow up to ``MAX_WAIT_S``. ``host``: the vendor's server that has the task;
-    None for the channel's own server.
+    Attributes:
+        base_path: the path of the vendor's tasks, which ``separator`` and the task's id follow.
+        first_wait_s: seconds before the first poll; later waits grow up to ``MAX_WAIT_S``.
+        host: the vendor's server that has the task; None for the channel's own server.
     """
 
     __slots__ = ("_id", "_invalid_polls", "_path_prefix", "_wait_s", "ended", "host")
@@ -65,7 +66,10 @@ class ImageTask:
         return value
 
     def follow(self, task_id: object) -> ProviderRequest:
-        """Return the next poll request. The first call sets the task's id to ``task_id``."""
+        """Return the next poll request. The first call sets the task's id to ``task_id``.
+
+        Raises ``ProviderBadResponse`` for an invalid id.
+        """
         if self._id is None:
             if not isinstance(task_id, str) or not _ID.match(task_id):
                 raise ProviderBadResponse("The provider gave its task no usable id")
@@ -137,7 +141,11 @@ def copy_fields(body: Mapping[str, Any], gateway_fields: AbstractSet[str]) -> di
 
 
 def check_expressible(inference: InferenceRequest, *, takes_image: bool, needs_image: bool) -> None:
-    """Raise ``InvalidRequest`` for masks, transparency, several frames, and unsupported or missing source images."""
+    """Raise ``InvalidRequest`` for what the model cannot do.
+
+    That is a source image unless ``takes_image``, a missing one if ``needs_image``, and masks, transparency or several
+    frames with any model.
+    """
     sources = inference.image.sources if inference.image else 0
     if sources and not takes_image:
         raise InvalidRequest("The model does not edit images", param="model")

@@ -48,7 +48,7 @@ def _parse_name(item: dict[str, Any]) -> str:
 
 
 def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
-    """Build one model object. ``methods``: its supported generation methods."""
+    """Build one model object. ``methods`` are the generation methods that the model supports."""
     return {
         "name": f"models/{model.id}",
         "version": model.id,
@@ -59,7 +59,7 @@ def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
 
 
 def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
-    """Build one page of the list. ``next_id``: the page's last id; None for the last page."""
+    """Build one page of the list. ``next_id`` is the last id of the page, or None for the last page."""
     page: dict[str, Any] = {"models": models}
     if next_id is not None:
         page["nextPageToken"] = base64.urlsafe_b64encode(next_id.encode()).decode()

@@ -22,7 +22,12 @@ _NON_SETTING_FIELDS = frozenset({"model", "client_secret", "expires_after", "id"
 
 @frozen
 class SecretRequest:
-    """A client secret request. ``model``: None permits any model. ``is_flat``: it has the shape of the beta version."""
+    """A client secret request.
+
+    Attributes:
+        model: the only model of the sessions; None permits any model.
+        is_flat: the request has the shape of the beta version.
+    """
 
     model: str | None
     session: Body
@@ -36,7 +41,7 @@ class SecretRequest:
 
 
 def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
-    """Parse a request. ``is_flat``: it has the shape of the beta version. Raises ``InvalidRequest``."""
+    """Parse a request. Raises ``InvalidRequest``. ``is_flat`` says that it has the shape of the beta version."""
     prefix = "" if is_flat else "session."
     session = body if is_flat else parse_object(body, "session") or {}
     if "model" in body and not is_flat:

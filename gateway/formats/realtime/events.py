@@ -225,8 +225,9 @@ def parse_realtime_usage(raw: object) -> Usage | None:
 class ResponseEnd:
     """The content of a ``response.done`` event.
 
-    ``failure``: empty without a failure. ``is_complete``: the response has read its whole prompt and belongs to the
-    conversation.
+    Attributes:
+        failure: description of the failure; empty without one.
+        is_complete: the response has read its whole prompt and belongs to the conversation.
     """
 
     id: str
@@ -264,7 +265,7 @@ def find_cause(event: Event) -> str | None:
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
-    """List the transcription models in a session's settings, at the places of both API versions."""
+    """List the transcription models in a session's settings, at the paths of both API versions."""
     audio_input = _get_object(_get_object(session, "audio"), "input")
     holders = (
         ("audio.input.transcription", audio_input.get("transcription")),
@@ -277,7 +278,7 @@ def list_transcribers(session: Event) -> list[tuple[str, str]]:
 
 
 def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
-    """Build an ``error`` event. ``cause``: the ``event_id`` of the client event that caused the error, if given."""
+    """Build an ``error`` event. ``cause`` is the ``event_id`` of the client event that caused the error, or None."""
     return orjson.dumps(
         {
             "type": ERROR,
@@ -368,7 +369,7 @@ class Conversation:
         return self._unbounded_at >= self._counted_items.maximum
 
     def estimate_prompt(self, event: Event | None = None) -> int:
-        """Return the likely prompt tokens of the next response. ``event``: its ``response.create``, if there is one."""
+        """Return the likely prompt tokens of the next response. ``event`` is its ``response.create``, or None."""
         return self._sum_prompt(event).likely_tokens
 
     def bound_prompt(self, event: Event | None = None) -> int:
@@ -384,7 +385,7 @@ class Conversation:
         )
 
     def mark_prompt(self, event: Event | None) -> PromptMark:
-        """Record the conversation that a response reads; ``event`` is its ``response.create``.
+        """Record the conversation that a response reads. ``event`` is its ``response.create``.
 
         If the provider began the response by itself (None), only items already counted are recorded, because newer ones
         may not have reached the provider in time.
@@ -472,7 +473,7 @@ class Conversation:
             meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _OUTPUT_TOKENS_A_SECOND)
 
     def _use(self, session: Event, state: str) -> None:
-        """Apply settings. ``state``: ``asked`` or ``confirmed``; ``asked`` ones never lower the estimate."""
+        """Apply settings, whose ``state`` is ``asked`` or ``confirmed``. Only confirmed ones can lower the estimate."""
         is_requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:

@@ -39,7 +39,11 @@ class FetchedMedia:
 
 @frozen
 class MediaAddress:
-    """The URL of an image or file in a body. ``is_past``: whether its part belongs to an earlier turn."""
+    """The URL of an image or file in a body.
+
+    Attributes:
+        is_past: whether its part belongs to an earlier turn.
+    """
 
     url: str
     kind: Literal["image", "file"]

@@ -29,7 +29,11 @@ _IMAGE = "image/"
 
 @frozen
 class NamedFile:
-    """An object in a body that references a file by id. ``param``: place of the id."""
+    """An object in a body that references a file by id.
+
+    Attributes:
+        param: path of the id in the body.
+    """
 
     holder: Body
     param: str
@@ -71,7 +75,10 @@ def _decode(data: str, param: str) -> str:
 
 
 def put_file(named_file: NamedFile, filename: str, media_type: str, data: str) -> None:
-    """Replace the id by the file; ``data`` is base64. Raises ``InvalidRequest`` if the part cannot hold such a file."""
+    """Replace the id by the file, whose base64 is ``data``.
+
+    Raises ``InvalidRequest`` if the part cannot hold such a file.
+    """
     holder, url = named_file.holder, f"data:{media_type};base64,{data}"
     kind = holder.get("type")
     if kind == "input_image" and not media_type.startswith(_IMAGE):

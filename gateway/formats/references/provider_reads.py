@@ -105,7 +105,7 @@ def searches(model: str) -> bool:
 
 
 def find_reads(inference: InferenceRequest) -> ProviderReads:
-    """Return the input of a validated request besides its text; ``NO_READS`` if there is none."""
+    """Return what the provider reads for a validated request besides its text, or ``NO_READS``."""
     if inference.plain:
         return NO_READS
     body, prompt, earlier_tokens = inference.body, OPERATIONS[inference.operation].prompt, inference.earlier_tokens
@@ -145,7 +145,8 @@ def _is_number(name: str, value: Any) -> bool:
 class _PromptScan:
     """Scans the prompt of a body, without recursion because a client decides how deeply it is nested.
 
-    ``images_by_address``: an image URL counts as one image; otherwise it counts as unbounded.
+    Attributes:
+        images_by_address: an image URL counts as one image; otherwise it counts as unbounded.
     """
 
     def __init__(self, prompt: Body, *, images_by_address: bool) -> None:

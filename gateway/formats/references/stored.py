@@ -82,7 +82,10 @@ class StoredReference:
 
 
 def list_stored_references(body: Body, *, items: bool = False) -> list[StoredReference]:
-    """List the ids of stored resources in ``body``. ``items``: its ``input`` has items of the Responses API."""
+    """List the ids of stored resources in ``body``.
+
+    ``items`` says that the ``input`` has items of the Responses API.
+    """
     references = list(_list_items(body.get("input"))) if items else []
     if not has_unusual_names(body):
         return references

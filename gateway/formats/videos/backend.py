@@ -91,7 +91,8 @@ class TaskStatus:
 class ContentLocation:
     """The location of a file: a ``path`` below the channel's base URL (the server's root if ``rooted``), or a ``url``.
 
-    ``is_signed``: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
+    Attributes:
+        is_signed: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
     """
 
     path: str | None = None
@@ -197,7 +198,7 @@ def build_reference(reference: Reference) -> Inline | str:
 
 
 def build_task_path(base_path: str, task: ProviderTask) -> str:
-    """Return the path of a task; ``base_path`` is the path of all tasks."""
+    """Return the path of a task. ``base_path`` is the path of all tasks."""
     return f"{base_path}/{quote(task.id, safe='')}"
 
 
@@ -287,7 +288,7 @@ def parse_code_error(
     statuses: Mapping[int, int],
     provider_retry_after_s: float | None = None,
 ) -> ProviderError:
-    """Convert an answer with a numeric error ``code`` into an error; ``statuses`` maps codes to HTTP statuses."""
+    """Convert an answer with a numeric error ``code`` into an error. ``statuses`` maps codes to HTTP statuses."""
     if status == _OK_STATUS and code not in statuses:
         error = parse_reported(loads_or_none(raw), secrets)
         error.declined = bool(code)

@@ -175,7 +175,7 @@ class KlingVideoBackend(VideoBackend):
         return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse the task's state. Raises for an unsuccessful answer, which does not reveal the state."""
+        """Parse the task's state. Raises ``ProviderError`` for an unsuccessful answer, which has no state."""
         value = parse_object(raw)
         if _parse_code(value):
             raise parse_reported(value, secrets)

@@ -112,7 +112,10 @@ def _check_loop(spec: VideoSpec) -> None:
 
 
 def _build_image(reference: Reference) -> Body:
-    """Return a reference image; a client may not name a file or a generation that is stored at the provider."""
+    """Return a reference image.
+
+    Raises ``InvalidRequest`` for a file or a generation that is stored at the provider.
+    """
     if reference.upload is not None:
         return {"data": Inline(reference.upload), "media_type": reference.upload.media_type}
     url = reference.url or ""

@@ -116,7 +116,11 @@ _MAX_SECONDS = 600
 
 
 class MiniMaxVideoBackend(video_backend.VideoBackend):
-    """Videos from MiniMax. ``clue``: the id of the video's file, for which a URL is requested."""
+    """Videos from MiniMax.
+
+    Attributes:
+        clue: the id of the video's file, for which a URL is requested.
+    """
 
     __slots__ = ()
 
@@ -149,7 +153,11 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), repeatable=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
-        """Parse the task's state. Only an error of the content filter means that the task has failed."""
+        """Parse the task's state.
+
+        A task has failed if its status says so or, with models before H3, if the answer has a code of the content
+        filter. Any other code raises ``ProviderError``, and so does an answer without a state.
+        """
         value = video_backend.parse_object(raw)
         task = value.get("task")
         return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)

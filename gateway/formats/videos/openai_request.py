@@ -54,7 +54,10 @@ def parse_videos_inference(body: Body) -> InferenceRequest:
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
-    """Check a form like ``parse_videos_inference``. Its ``input_reference`` may be a file."""
+    """Check a form like ``parse_videos_inference``. Its ``input_reference`` may be a file.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     check_files(form, (REFERENCE,))
     body = parse_fields(form, _KINDS)
     files = parse_files(form, REFERENCE, 1)
@@ -128,7 +131,10 @@ def _check_names(body: Body) -> None:
 
 
 def _parse_seconds(value: Any) -> int | None:
-    """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send."""
+    """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send.
+
+    Returns None if the field is missing. Raises ``InvalidRequest``.
+    """
     if value in _EMPTY_VALUES and not isinstance(value, bool):
         return None
     text = str(value) if type(value) is int else value

@@ -74,8 +74,10 @@ _FIXED_FIELDS: Mapping[str, object] = {
 class RunwayModel:
     """Options of a model.
 
-    ``seconds``: the default first. ``sizes``: empty if the model requires an image, which adds ``image_sizes``.
-    ``extra_fields``: the supported fields of ``_EXTRA_FIELDS``.
+    Attributes:
+        seconds: lengths of a video, the default first.
+        sizes: sizes of a video from text; empty if the model requires an image, which adds ``image_sizes``.
+        extra_fields: the supported fields of ``_EXTRA_FIELDS``.
     """
 
     seconds: tuple[int, ...]
@@ -162,7 +164,10 @@ class RunwayVideoBackend(VideoBackend):
         )
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse the task's state. The first word of a dotted failure code names the party at fault."""
+        """Parse the task's state. The first word of a dotted failure code names the party at fault.
+
+        Raises ``ProviderBadResponse`` for an answer without a state.
+        """
         value = parse_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
@@ -200,7 +205,10 @@ def _check(spec: VideoSpec, model: RunwayModel) -> None:
 
 
 def _build_image(reference: Reference) -> Inline | str:
-    """Return a reference image in the provider's form. URLs of files stored at the provider are rejected."""
+    """Return a reference image in the provider's form.
+
+    Raises ``InvalidRequest`` for the URL of a file that is stored at the provider.
+    """
     if reference.upload is not None:
         return build_data_url(reference.upload)
     url = reference.url or ""

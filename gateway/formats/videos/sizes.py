@@ -8,7 +8,7 @@ VideoSizes = Mapping[str, tuple[str, str]]
 
 
 def list_video_sizes(tiers: Mapping[str, int], ratios: Shapes) -> VideoSizes:
-    """List the sizes of all aspect ratios in all resolutions; ``tiers`` has the pixels of the shorter side.
+    """List the sizes of all aspect ratios in all resolutions. ``tiers`` has the pixels of the shorter side.
 
     The longer side is rounded to an even number, because video codecs require one.
     """

@@ -94,8 +94,10 @@ _LATEST_480 = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
 class SeedanceModel:
     """Options of a model. Defaults come first in ``seconds`` and ``sizes``.
 
-    ``images``, ``words``: the model can start from an image, or from text alone. ``cuts``: the model crops an image to
-    the requested ratio; otherwise the video has the image's ratio.
+    Attributes:
+        images: the model can start from an image.
+        words: the model can start from text alone.
+        cuts: the model crops an image to the requested ratio; otherwise the video has the image's ratio.
     """
 
     seconds: tuple[int, ...]
@@ -219,7 +221,7 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _parse_size(value: Body) -> str | None:
-    """Return the size for the resolution and ratio in an answer, according to the answer's model."""
+    """Return the size for the resolution and ratio in an answer, according to the answer's model, or None."""
     model = _find_model(value.get("model"))
     size_fields = (value.get("resolution"), value.get("ratio"))
     return (

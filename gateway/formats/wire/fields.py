@@ -129,7 +129,7 @@ def parse_prompt(body: Body, max_chars: int) -> str:
 
 
 def read_text(body: Body, name: str) -> str | None:
-    """Return an optional string."""
+    """Return a string, or None if the field is absent. Raises ``InvalidRequest`` for another type."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidRequest(f"'{name}' must be a string, not {name_json_type(value)}", param=name)
@@ -137,7 +137,7 @@ def read_text(body: Body, name: str) -> str | None:
 
 
 def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
-    """Return an optional boolean, False if it is absent."""
+    """Return a boolean, or False if the field is absent. Raises ``InvalidRequest`` for another type."""
     value = body.get(name)
     if value is None:
         return False
@@ -147,7 +147,10 @@ def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
 
 
 def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
-    """Return an optional integer from ``low`` to ``high``; booleans and floats are not integers."""
+    """Return an integer from ``low`` to ``high``, or None if the field is absent.
+
+    Raises ``InvalidRequest`` for another value. Booleans and floats are not integers.
+    """
     value = body.get(name)
     if type(value) is int and low <= value <= high:
         return value
@@ -159,7 +162,10 @@ def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
 
 
 def parse_number(body: Body, name: str, low: float, high: float) -> float | None:
-    """Return an optional number from ``low`` to ``high``."""
+    """Return a number from ``low`` to ``high``, or None if the field is absent.
+
+    Raises ``InvalidRequest`` for another value.
+    """
     value = body.get(name)
     if (type(value) is float or type(value) is int) and low <= value <= high:
         return float(value)
@@ -171,7 +177,7 @@ def parse_number(body: Body, name: str, low: float, high: float) -> float | None
 
 
 def parse_list(body: Body, name: str) -> list[Any] | None:
-    """Return an optional array."""
+    """Return an array, or None if the field is absent. Raises ``InvalidRequest`` for another type."""
     value = body.get(name)
     if value is not None and not isinstance(value, list):
         raise InvalidRequest(f"'{name}' must be an array, not {name_json_type(value)}", param=name)
@@ -179,7 +185,7 @@ def parse_list(body: Body, name: str) -> list[Any] | None:
 
 
 def parse_object(body: Body, name: str) -> Body | None:
-    """Return an optional object."""
+    """Return an object, or None if the field is absent. Raises ``InvalidRequest`` for another type."""
     value = body.get(name)
     if value is not None and not isinstance(value, dict):
         raise InvalidRequest(f"'{name}' must be an object, not {name_json_type(value)}", param=name)

@@ -32,7 +32,11 @@ class AdaptedBody(dict[str, Any]):
 
 @frozen(eq=False)
 class Form:
-    """A ``multipart/form-data`` body. ``fields``: text, numbers and flags; a list becomes a repeated field."""
+    """A ``multipart/form-data`` body.
+
+    Attributes:
+        fields: text, numbers and flags; a list becomes a repeated field.
+    """
 
     fields: Body = attrs.field(repr=False)
     files: tuple[tuple[str, Upload], ...] = ()

@@ -101,7 +101,10 @@ class SseSplitter:
         return data
 
     def _hold(self, data: bytes) -> int:
-        """Append ``data`` to the incomplete event. Return the offset to search for its end; -1 if still incomplete."""
+        """Append ``data`` to the incomplete event. Returns the offset from which its end is searched, or -1.
+
+        -1 says that the event is still incomplete. Raises ``EventTooLong``.
+        """
         buffer = self._buffer
         search_start = max(0, len(buffer) - _OVERLAP_BYTES)
         buffer += data

@@ -44,7 +44,7 @@ def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesP
 
 
 class _UniqueCalls(MessagesPassthrough):
-    """Replaces the ids of a stream's tool calls that are in ``used``."""
+    """Replaces the ids of a stream's tool calls that are in ``used_ids``."""
 
     __slots__ = ("_used_ids",)
 

@@ -56,9 +56,10 @@ class ContentBlockBuilder:
     The OpenAI API format may interleave tool calls; this format does not allow that. A block is therefore complete when
     another begins, but a tool call only if its arguments are complete by then. Otherwise it ends with the answer.
 
-    ``blocks``: in the order of their starts; the writer removes them from the left. ``head``: a delta event of a stream
-    up to its text, if the only block is open and its start written; else empty. ``held``: approximate bytes of
-    ``blocks``.
+    Attributes:
+        blocks: in the order of their starts; the writer removes them from the left.
+        head: a delta event of a stream up to its text, if the only block is open and its start written; else empty.
+        held: approximate bytes of ``blocks``.
     """
 
     __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")

@@ -35,7 +35,10 @@ def takes_media(part: MediaPart) -> bool:
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
-    """Replace a ``data:`` URL by its content. Some clients put such a URL into ``data``."""
+    """Replace a ``data:`` URL by its content, because some clients put such a URL into ``data``.
+
+    Raises ``InvalidRequest`` if the URL has no base64.
+    """
     for text in (part.url, part.data):
         if text is None or text[:5].lower() != "data:":
             continue

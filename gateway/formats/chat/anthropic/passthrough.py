@@ -30,7 +30,8 @@ _SILENT_EVENTS = frozenset({"ping", "message_start"})
 class MessagesPassthrough(PassthroughStream):
     """Forwards whole events unchanged, up to ``message_stop``, but no ``error`` event.
 
-    ``events``: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
+    Attributes:
+        events: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
 
     __slots__ = ("_buffer", "_finished", "_inference", "_start_usage", "_usage")
@@ -94,7 +95,10 @@ class MessagesPassthrough(PassthroughStream):
             self._buffer.feed(event)
 
     def finish(self) -> bytes:
-        """Return the last bytes. The end mark is added to a message with a stop reason, because clients wait for it."""
+        """Return the last bytes, and a missing end mark of a message with a stop reason, for which clients wait.
+
+        Raises ``ProviderBadResponse`` if the message is incomplete.
+        """
         if self.error is not None:
             raise self.error
         if self.ended:
@@ -124,7 +128,11 @@ class MessagesPassthrough(PassthroughStream):
 
 @frozen
 class _MessageSample:
-    """A part of a stream's content. ``stopped``: whether its last event ends a block."""
+    """A part of a stream's content.
+
+    Attributes:
+        stopped: whether its last event ends a block.
+    """
 
     events: int
     text: str

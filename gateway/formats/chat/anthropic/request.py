@@ -87,7 +87,10 @@ def parse_count_inference(body: Body, features: str | None = None) -> InferenceR
 
 
 def _check(body: Body) -> int | None:
-    """Check the fields that messages and token counts share; return ``max_tokens``, which a count does not need."""
+    """Check the fields that messages and token counts share. Raises ``InvalidRequest`` naming the field.
+
+    Returns ``max_tokens``, which is None for a count without it.
+    """
     _check_messages(body)
     _check_system(body.get("system"))
     parse_number(body, "temperature", 0.0, 1.0)

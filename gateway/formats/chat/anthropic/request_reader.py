@@ -264,7 +264,10 @@ def _parse_tool_choice(choice: Body) -> tuple[chat.ToolChoice | None, bool | Non
 
 
 def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
-    """Return the reasoning tokens and the effort; no effort if reasoning is off."""
+    """Return the reasoning tokens and the effort, each None if not set. The effort is None if reasoning is off, too.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     thinking = body.get("thinking") or {}
     kind = get_text(thinking, "type", "thinking") if thinking else None
     if kind in _DISABLED_TYPES:
@@ -284,7 +287,10 @@ def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
-    """Parse ``output_config.format``, or the beta's name ``output_format``, which Anthropic still accepts."""
+    """Parse ``output_config.format``, or the beta's name ``output_format``, which Anthropic still accepts.
+
+    Returns None if neither is set. Raises ``InvalidRequest``.
+    """
     param = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
     if form is None:

@@ -83,7 +83,10 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message."""
+    """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message.
+
+    Raises ``InvalidRequest`` if no message is left.
+    """
     messages = [message for message in request.messages if _has_content(message)]
     turns = [message for message in messages if message.role != "system"]
     if messages and messages[-1].role == "system" and (not turns or turns[-1].role != "user"):
@@ -200,7 +203,10 @@ def _digest(text: str) -> str:
 
 
 def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
-    """Check a final assistant message, which only older models continue, and strip its trailing white space."""
+    """Check a final assistant message, and strip its trailing white space.
+
+    Raises ``InvalidRequest`` if the model does not continue such a message, which only older ones do.
+    """
     last = sent_messages[-1]
     if last["role"] != "assistant":
         return

@@ -105,7 +105,8 @@ def parse_start_usage(raw: object) -> Usage | None:
 def parse_delta_usage(start_usage: object, raw: object) -> chat.UsageReport | None:
     """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
 
-    Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0.
+    Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0. Returns None
+    if the counts are missing or implausible.
     """
     if not isinstance(raw, Mapping):
         return None
@@ -278,7 +279,7 @@ def extract_text(part: object) -> str:
 
 
 def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
-    """Parse an unstreamed message; ``exact`` preserves all digits of numbers. Raises ``ProviderBadResponse``."""
+    """Parse an unstreamed message. ``exact`` preserves all digits of numbers. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=exact)
     if value.get("type") == "error":
         raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")

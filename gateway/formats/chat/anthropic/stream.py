@@ -65,7 +65,11 @@ def is_end(rest: bytes) -> bool:
 
 @attrs.define
 class _OpenBlock:
-    """An open content block. ``call``: index of its tool call; -1 if the block is not a tool call."""
+    """An open content block.
+
+    Attributes:
+        call: index of its tool call; -1 if the block is not a tool call.
+    """
 
     kind: object
     call: int = -1
@@ -74,7 +78,11 @@ class _OpenBlock:
 
 
 class MessagesStreamParser:
-    """Parses a provider's stream into events. ``answer_id``: used in generated tool call ids; see ``StreamParser``."""
+    """Parses a provider's stream into events.
+
+    Attributes:
+        answer_id: used in generated tool call ids; see ``StreamParser``.
+    """
 
     __slots__ = (
         "_calls",
@@ -268,7 +276,8 @@ class MessagesStreamSerializer:
     is written at the end of the stream. Interleaved tool calls are written one after another, unless more than
     ``MAX_HELD`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
 
-    ``message_id``: the message's id if the provider's id lacks "msg_".
+    Attributes:
+        message_id: the message's id if the provider's id lacks "msg_".
     """
 
     __slots__ = ("_builder", "_finished", "_index", "_message_id", "_model", "_report", "_started")

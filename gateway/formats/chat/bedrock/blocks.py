@@ -40,8 +40,10 @@ def _fit_name(name: str) -> str:
 class BlockWriter:
     """Writes the blocks of one request.
 
-    ``caches``: whether the model is Claude or Nova; only these support cache points and the status of failed tool
-    results. ``called``: names of the tools that earlier turns called.
+    Attributes:
+        caches: whether the model is Claude or Nova; only these support cache points and the status of failed tool
+            results.
+        called: names of the tools that earlier turns called.
     """
 
     def __init__(self, *, caches: bool) -> None:

@@ -29,7 +29,12 @@ _BROKEN_HEADERS = "The provider sent an event whose headers cannot be read"
 
 @frozen
 class EventMessage:
-    """One message. ``headers``: the headers with text values. ``size``: bytes of the whole message."""
+    """One message.
+
+    Attributes:
+        headers: the headers with text values.
+        size: bytes of the whole message.
+    """
 
     headers: Mapping[str, str]
     payload: bytes
@@ -37,7 +42,11 @@ class EventMessage:
 
 
 class EventStreamSplitter:
-    """Splits a stream into whole messages. ``noise``: total bytes of messages that do not belong to an answer."""
+    """Splits a stream into whole messages.
+
+    Attributes:
+        noise: total bytes of messages that do not belong to an answer.
+    """
 
     __slots__ = ("_buffer", "_length", "noise")
 

@@ -31,7 +31,10 @@ _COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
-    """Parse a usage object; None if it is missing or has an implausible count. ``tier``: the answer's service tier."""
+    """Parse a usage object of an answer with the service tier ``tier``.
+
+    Returns None if the object is missing or has an implausible count.
+    """
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
     uncached_count, cached_count, written_count = (

@@ -34,7 +34,11 @@ _FAILED_STATUS = 502
 
 @attrs.define
 class _Open:
-    """An open content block. ``call``: the index of its tool call; -1 if the block is not a tool call."""
+    """An open content block.
+
+    Attributes:
+        call: the index of its tool call; -1 if the block is not a tool call.
+    """
 
     call: int = -1
     signature: str = ""
@@ -162,7 +166,10 @@ class ConverseStreamParser:
         return [*earlier_events, parse_tool(use, block.call, self._id)]
 
     def _find_open(self, value: chat.Json) -> _Open:
-        """Return the block of an event; open it if necessary, because only tool calls have a start event."""
+        """Return the block of an event. Opens the block if necessary, because only tool calls have a start event.
+
+        Raises ``ProviderBadResponse`` for too many blocks.
+        """
         block = self._open.setdefault(_index(value), _Open())
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")

@@ -87,7 +87,7 @@ def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
 
 
 def _fold_seed(seed: int | None) -> int | None:
-    """Reduce a seed to the 32 bits that Gemini accepts. Equal seeds stay equal."""
+    """Reduce a seed to the 32 bits that Gemini accepts. Equal seeds stay equal, and None stays None."""
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 

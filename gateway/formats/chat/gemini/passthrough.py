@@ -105,7 +105,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return bool(self._finished) and all(self._finished.values())
 
     def finish(self) -> bytes:
-        """Return the remaining bytes. Raises ``ProviderError`` if the stream is incomplete."""
+        """Return the remaining bytes. Raises ``ProviderBadResponse`` if the stream is incomplete."""
         if self.error is not None:
             raise self.error
         if self.ended:

@@ -69,7 +69,10 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 
 
 def check_body(body: Body) -> Body:
-    """Check a body with unified names. Return its ``generationConfig``; empty if there is none."""
+    """Check a body with unified names. Raises ``InvalidRequest`` naming the field.
+
+    Returns the ``generationConfig``, which is empty if there is none.
+    """
     body.pop("model", None)  # the path names it
     misplaced = next((name for name in body if name in _MISPLACED_FIELDS), None)
     if misplaced is not None:
@@ -122,7 +125,7 @@ def _unify_integers(fields: Body, *names: str) -> None:
 
 
 def check_content(content: object, param: str, *, roles: bool = True) -> None:
-    """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid. ``roles``: check its role."""
+    """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid. ``roles`` says to check its role."""
     fields = check_object(content, param)
     role = fields.get("role")
     if roles and role not in _ROLES:

@@ -157,7 +157,7 @@ class _Calls:
     def find(self, response: Body) -> str:
         """Return the id of the call that ``response`` answers: the call with its id, else the first with its name.
 
-        A response without a matching call gets a new id; ``valid_chat.py`` converts such a response into text.
+        A response without a matching call gets a new id. ``valid_chat.py`` converts such a response into text.
         """
         given_id = response.get("id")
         for index, (call_id, name) in enumerate(self.unanswered):

@@ -150,7 +150,7 @@ def _sign_first_call(parts: list[Json]) -> None:
 
 
 def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
-    """Build parts. ``names``: tool names by the ids of all calls so far, to which new calls are added."""
+    """Build parts. ``names`` maps the ids of all calls so far to tool names; new calls are added to it."""
     json_parts: list[Json] = []
     signature: str | None = None  # the signature of the reasoning before the next call
     for part in parts:

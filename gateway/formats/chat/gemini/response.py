@@ -108,7 +108,10 @@ class GenerateContentParser:
         return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
     def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[chat.Event]:
-        """Parse an event without data: an error as bare JSON. Ignores anything else, as the standard requires."""
+        """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard requires.
+
+        Raises the reported error, or ``ProviderBadResponse`` for broken JSON.
+        """
         if not text.startswith((b"{", b"[")):
             return
         try:
@@ -130,7 +133,11 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) 
 
 
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
-    """Parse an unstreamed answer into events, up to ``StreamEnd``. ``ProviderRejected``: the prompt was blocked."""
+    """Parse an unstreamed answer into events, up to ``StreamEnd``.
+
+    Raises ``ProviderRejected`` if the prompt was blocked, and ``ProviderBadResponse`` for an answer that is incomplete
+    or no answer.
+    """
     try:
         value = exact_json.loads(raw)
     except orjson.JSONDecodeError:
@@ -143,7 +150,11 @@ def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = (
 
 @attrs.define
 class _Candidate:
-    """The state of one candidate. ``thinking``: whether the last content was unsigned reasoning."""
+    """The state of one candidate.
+
+    Attributes:
+        thinking: whether the last content was unsigned reasoning.
+    """
 
     tools: int = 0
     thinking: bool = False
@@ -152,7 +163,11 @@ class _Candidate:
 
 
 class _Answer:
-    """Converts the chunks of one answer into events. ``phase``: the phase that errors report."""
+    """Converts the chunks of one answer into events.
+
+    Attributes:
+        phase: the phase that errors report.
+    """
 
     __slots__ = (
         "_candidates",
@@ -247,7 +262,10 @@ class _Answer:
         return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
 
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
-        """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content."""
+        """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content.
+
+        Raises the error of a model that has failed.
+        """
         reason = candidate.reason or "STOP"
         if reason in _FILTER_REASONS:
             return "content_filter"

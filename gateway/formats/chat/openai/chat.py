@@ -133,7 +133,10 @@ def parse_chat_inference(body: Body) -> InferenceRequest:
 
 
 def parse_stream(body: Body) -> tuple[bool, bool]:
-    """Return whether the client wants a stream, and whether it wants a usage frame in it."""
+    """Return whether the client wants a stream, and whether it wants a usage frame in the stream.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     stream = "stream" in body and parse_flag(body, "stream")
     options = parse_object(body, "stream_options") if "stream_options" in body else None
     if options and not stream:
@@ -149,7 +152,7 @@ def check_sampling(body: Body) -> None:
 
 
 def find_affinity_key(body: Body) -> str | None:
-    """Return the key shared by requests with a similar prompt: the client's prompt cache key, else its user."""
+    """Return the key shared by requests with a similar prompt: the client's prompt cache key, its user, or None."""
     for name in _AFFINITY_FIELDS:
         value = body.get(name)
         if isinstance(value, str) and 0 < len(value) <= MAX_AFFINITY_CHARS:
@@ -246,8 +249,9 @@ class ChatPassthrough(PassthroughStream):
     Only tool calls that client libraries would misread are changed. Also used for legacy completions, whose chunks
     differ only in the place of the text.
 
-    ``events``: number of complete events with data so far, from the first choice on and without the end mark.
-    ``note_repaired``: called after a tool call was changed.
+    Attributes:
+        events: number of complete events with data so far, from the first choice on and without the end mark.
+        note_repaired: called after a tool call was changed.
     """
 
     __slots__ = ("_beginning", "_buffer", "_has_empty_chunk", "_inference", "_repairer", "_strip", "note_repaired")
@@ -359,7 +363,10 @@ class ChatPassthrough(PassthroughStream):
         return self._has_empty_chunk and not self.events and self.ended
 
     def finish(self) -> bytes:
-        """Return the remaining bytes, and a missing end mark if all choices have finished. Raises ``ProviderError``."""
+        """Return the remaining bytes, and a missing end mark if all choices have finished.
+
+        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        """
         if self.ended:
             return b""
         rest = self._splitter.take()
@@ -390,7 +397,10 @@ class ChatPassthrough(PassthroughStream):
 
 
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError | None:
-    """Return the error that an event reports: an ``error`` field of its data, or all data if its name is ``error``."""
+    """Return the error that an event reports, or None.
+
+    The error is the ``error`` field of the event's data, or all data if the event's name is ``error``.
+    """
     value = loads_or_none(payload)
     error = parse_error_value(value, secrets)
     if error is None and sse.is_error_event(event):

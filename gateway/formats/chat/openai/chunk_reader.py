@@ -42,7 +42,12 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class _ToolCall:
-    """A tool call under construction. ``index``: assigned by the gateway. ``id``: the provider's; empty if missing."""
+    """A tool call under construction.
+
+    Attributes:
+        index: index of the call, assigned by the gateway.
+        id: the provider's id of the call; empty if missing.
+    """
 
     __slots__ = ("early_arguments", "early_chars", "id", "index", "name")
 
@@ -74,8 +79,10 @@ class ChoiceCalls:
     Some providers split one answer into several choices. Each of these counts its calls from 0 and has its own finish
     reason.
 
-    ``finished``: a finish reason has arrived. ``ended``: the ``ChoiceFinished`` event has been emitted. ``closed``: the
-    provider's indexes of finished choices.
+    Attributes:
+        finished: a finish reason has arrived.
+        ended: the ``ChoiceFinished`` event has been emitted.
+        closed: the provider's indexes of finished choices.
     """
 
     __slots__ = ("calls", "closed", "ended", "finished", "keys", "prefix", "reason", "used_ids")
@@ -90,7 +97,7 @@ class ChoiceCalls:
         self.used_ids: set[str] = set()  # ids already assigned
 
     def find_call(self, fragment: dict[str, Any], name: str, choice: int = 0) -> _ToolCall:
-        """Return the call that ``fragment`` belongs to; ``choice`` is the provider's index of the fragment's choice.
+        """Return the call that ``fragment`` belongs to. ``choice`` is the provider's index of the fragment's choice.
 
         Calls are distinguished by index. Some vendors omit the index, or write 0 for each of several complete calls.
         Then a different id, or a different name if there are no ids, begins a new call. A name after a finish reason
@@ -136,8 +143,11 @@ def _find_choice(key: object) -> object:
 class ChunkParser:
     """Converts parsed chunks of one answer into events.
 
-    ``answer_id``: part of generated tool-call ids if the provider gives no ids. ``single``: one answer was requested.
-    Choices with any index are parts of it, and it ends with the last of them. ``finished``: number of finished choices.
+    Attributes:
+        answer_id: part of generated tool-call ids if the provider gives no ids.
+        is_single: one answer was requested. Choices with any index are parts of that answer, which ends with the last
+            of them.
+        finished: number of finished choices.
     """
 
     __slots__ = ("_choices", "_is_late", "_is_single", "_prefix", "_report", "_secrets", "begun", "finished")
@@ -153,7 +163,7 @@ class ChunkParser:
         self.finished = 0
 
     def read(self, value: object, *, named_error: bool = False) -> Iterator[chat.Event]:
-        """Yield the events of one chunk. ``named_error``: the chunk came in an event named ``error``."""
+        """Yield the events of one chunk. ``named_error`` says that the chunk came in an event named ``error``."""
         if not isinstance(value, dict):
             yield fail("The provider sent a chunk that is not a JSON object")
             return

@@ -32,7 +32,10 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
-    """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0."""
+    """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0.
+
+    Raises ``ProviderBadResponse`` for a choice that is no object.
+    """
     parts: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
         if not isinstance(choice, dict):
@@ -47,7 +50,10 @@ def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
 
 
 def _make_delta(message: object) -> dict[str, Any]:
-    """Convert a message into one delta with all its content. Tool calls get an index; null fields are dropped."""
+    """Convert a message into one delta with all its content. Tool calls get an index, and null fields are dropped.
+
+    Raises ``ProviderBadResponse`` if the choice has no message.
+    """
     if not isinstance(message, dict):
         raise ProviderBadResponse("The provider's answer has a choice without a message")
     delta = {name: value for name, value in message.items() if value is not None or name == "content"}

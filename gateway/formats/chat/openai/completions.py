@@ -47,7 +47,10 @@ def parse_completions_inference(body: Body) -> InferenceRequest:
 
 
 def _list_prompts(value: object) -> list[tuple[Any, str]]:
-    """Return each prompt with its place in the body. A missing prompt counts as an empty one, which models complete."""
+    """Return each prompt with its path in the body. A missing prompt counts as an empty one, which models complete.
+
+    Raises ``InvalidRequest`` naming the prompt.
+    """
     if value is None or isinstance(value, str):
         return [(value or "", "prompt")]
     if not isinstance(value, list):

@@ -88,7 +88,7 @@ def parse_cache(values: Body, param: str) -> Json | None:
 
 
 def find_signature(call: Body) -> str | None:
-    """Return Gemini's thought signature of a tool call, in Google's extension of the OpenAI API format."""
+    """Return Gemini's thought signature of a tool call, in Google's extension of the OpenAI API format, or None."""
     google = as_object(as_object(call.get("extra_content")).get("google"))
     return as_text(google.get("thought_signature")) or None
 

@@ -22,7 +22,10 @@ MAX_CHARS = 16 * 1024 * 1024
 
 
 def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
-    """Return the function for a custom tool. ``form``: its ``format``, with the grammar in it or one level below."""
+    """Return the function for a custom tool. ``form`` is the tool's ``format``, which may have a grammar.
+
+    The grammar is in ``form`` itself or one level below.
+    """
     form = as_object(form.get("grammar")) or form
     grammar = form.get("definition")
     if isinstance(grammar, str):
@@ -78,7 +81,11 @@ class _Call:
 
 
 class CustomCallSerializer(ChatStreamSerializer):
-    """Writes events as a chat stream with custom tool calls. ``names``: the names of the custom tools."""
+    """Writes events as a chat stream with custom tool calls.
+
+    Attributes:
+        names: the names of the custom tools.
+    """
 
     __slots__ = ("_chars", "_names", "_open_calls")
 

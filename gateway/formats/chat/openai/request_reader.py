@@ -107,7 +107,10 @@ def check_tier(body: Body, standard_tiers: Container[str | None]) -> None:
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
-    """Yield the messages without empty ones, but keep an empty user message that separates two turns."""
+    """Yield the messages. Consecutive results of tools become one user message.
+
+    Empty messages are left out, except an empty user message that separates two turns. Raises ``InvalidRequest``.
+    """
     results: list[chat.Part] = []
     legacy: list[str] = []
     last_role = ""
@@ -374,7 +377,7 @@ def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
 
 
 def parse_effort(value: object, param: str) -> chat.Effort | None:
-    """Parse a reasoning effort. Raises ``InvalidRequest``."""
+    """Parse a reasoning effort; None stays None. Raises ``InvalidRequest``."""
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:

@@ -17,7 +17,10 @@ from gateway.formats.errors.openai import Secrets
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
-    """Parse an answer. ``choices``: number of requested answers; 0 if unknown. Raises ``ProviderBadResponse``."""
+    """Parse an answer. Raises ``ProviderBadResponse``.
+
+    ``choices`` is the number of requested answers, 0 if unknown.
+    """
     value = parse_answer_object(raw, secrets, exact=True)
     choices_field = value.get("choices")
     if not isinstance(choices_field, list) or not choices_field:
@@ -75,7 +78,10 @@ class _Message:
                 self.reason = event.reason
 
     def write(self, index: int, custom: Collection[str]) -> dict[str, Any]:
-        """Build the choice; ``custom``: names of custom tools. Empty text next to calls or a refusal becomes null."""
+        """Build the choice. ``custom`` has the names of custom tools.
+
+        Empty text next to calls or a refusal becomes null.
+        """
         has_other_content = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",

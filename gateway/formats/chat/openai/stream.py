@@ -20,7 +20,12 @@ _LAST_EVENTS = frozenset({chat.StreamEnd, chat.StreamError})
 
 
 class ChatStreamParser:
-    """Parses a chat stream. ``choices``: number of requested answers. ``answer_id``: used in generated ids."""
+    """Parses a chat stream.
+
+    Attributes:
+        choices: number of requested answers.
+        answer_id: used in generated ids.
+    """
 
     __slots__ = ("_choices", "_chunks", "_closed", "_splitter", "_started")
 
@@ -137,7 +142,9 @@ class ChatStreamSerializer:
     because the format cannot express them.
 
     ``answer_id``, ``model`` and ``created_s`` (Unix seconds) apply unless the provider gives its own.
-    ``include_usage``: the client requested a usage frame.
+
+    Attributes:
+        include_usage: the client requested a usage frame.
     """
 
     __slots__ = ("_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_report", "_started", "_tail")

@@ -109,7 +109,7 @@ def build_function(tool: Body) -> chat.Tool:
 
 
 def build_item(kind: str, arguments: str) -> Body:
-    """Return the fields of a call item for the model's arguments. ``kind``: the type of the tool."""
+    """Return the fields of a call item for the model's arguments. ``kind`` is the type of the tool."""
     client_tool = CLIENT_TOOLS[kind]
     values = loads_or_none(arguments.encode())
     if not isinstance(values, dict):
@@ -138,7 +138,10 @@ def parse_client_call(item: Body, param: str) -> chat.ToolCallPart | None:
 
 
 def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResultPart | None:
-    """Parse a client tool result item; None if it belongs to no call. ``calls``: call ids by the ids of their items."""
+    """Parse the item of a client tool's result. Returns None if it belongs to no call.
+
+    ``calls`` maps the ids of call items to call ids.
+    """
     call_id = item.get("call_id") or calls.get(as_text(item.get("id")), item.get("id"))
     if not isinstance(call_id, str):
         return None

@@ -30,7 +30,10 @@ _REASONING: Body = {"effort": None, "summary": None}
 
 
 def build_echo(body: Body, continues: str = "") -> bytes:
-    """Return the settings as JSON; ``continues`` is the previous response's id. Raises ``InvalidRequest``."""
+    """Return the settings as JSON. Raises ``InvalidRequest``.
+
+    ``continues`` is the id of the previous response, or None.
+    """
     echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
     settings: Body = {
         **_DEFAULTS,

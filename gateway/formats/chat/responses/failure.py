@@ -14,7 +14,7 @@ _MIN_SERVER_ERROR = 500
 
 
 def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
-    """Build the ``error`` event. ``number``: its sequence number."""
+    """Build the ``error`` event with the sequence number ``number``."""
     fields = {"code": error.public_code, "message": _write_message(error, request_id), "param": error.param}
     fields |= build_page(error)
     # The openai library raises an error only from the nested object, which OpenAI sends too.
@@ -23,7 +23,7 @@ def build_response_error_event(error: GatewayError, request_id: str, number: int
 
 
 def build_failure(error: GatewayError, request_id: str, response: dict[str, Any], number: int) -> bytes:
-    """Build both events. ``number``: the first one's sequence number. ``response``: the response as it began."""
+    """Build both events, the first with the sequence number ``number``. ``response`` is the response as it began."""
     code = error.public_code if error.status < _MIN_SERVER_ERROR else "server_error"
     failed_response = response | {
         "status": "failed",

@@ -97,14 +97,21 @@ def _is_of_model(item: Body) -> bool:
 
 @frozen
 class _History:
-    """Context for parsing an item. ``calls``: call ids by the ids of their items."""
+    """Context for parsing an item.
+
+    Attributes:
+        calls: call ids by the ids of their items.
+    """
 
     adaptations: Adaptations
     calls: Mapping[str, str]
 
 
 def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message, bool]:
-    """Return the message for an item, and whether it may be joined with neighboring messages of the same role."""
+    """Return the message for an item, and whether it may be joined with neighboring messages of the same role.
+
+    Raises ``InvalidRequest`` naming the item.
+    """
     kind = item.get("type")
     if kind is None and "role" in item:
         kind = "message"

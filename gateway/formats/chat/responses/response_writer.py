@@ -32,7 +32,11 @@ _COMPLETE_REASONS = frozenset({"stop", "tool_calls"})
 
 @attrs.define(eq=False)
 class _Text:
-    """A text that is streamed in pieces. ``head``: the beginning of its delta events, up to the sequence number."""
+    """A text that is streamed in pieces.
+
+    Attributes:
+        head: the beginning of its delta events, up to the sequence number.
+    """
 
     kind: str
     part_ids: Body
@@ -48,7 +52,11 @@ class _Item:
 
 
 class ResponseStreamSerializer:
-    """Writes events as a stream of the Responses API. ``chars``: number of characters so far."""
+    """Writes events as a stream of the Responses API.
+
+    Attributes:
+        chars: number of characters so far.
+    """
 
     __slots__ = (
         "_calls",

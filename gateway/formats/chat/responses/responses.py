@@ -124,7 +124,10 @@ def _check_input(value: object) -> None:
 
 
 def _parse_affinity_key(body: Body) -> str | None:
-    """Return the affinity key. Requests that store or use responses share one, because one provider must serve them."""
+    """Return the affinity key, or None. Raises ``InvalidRequest``.
+
+    Requests that store or use responses share a key, because one provider must serve them.
+    """
     read_text(body, "previous_response_id")
     conversation = body.get("conversation")
     if conversation is not None and not isinstance(conversation, str | dict):
@@ -254,7 +257,7 @@ def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stre
 
 
 def find_response_id(raw: bytes) -> str:
-    """Return the id of a response. ``raw``: a whole response or a stream's first events. Empty if there is no id."""
+    """Return the id of a response, or an empty text. ``raw`` is a whole response or the first events of a stream."""
     is_json = raw.lstrip().startswith(b"{")
     for payload in (raw,) if is_json else (sse.parse_data(event) or b"" for event in split_events(raw)):
         value = as_object(loads_or_none(payload))
@@ -319,7 +322,10 @@ class ResponsesPassthrough(PassthroughStream):
         return _mask_failure(event, value, self._secrets) if kind == _FAILED_EVENT else event
 
     def finish(self) -> bytes:
-        """Return the remaining bytes, with the last event's blank line. Raises ``ProviderError`` if incomplete."""
+        """Return the remaining bytes, with the last event's blank line.
+
+        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        """
         rest = self._splitter.take().rstrip(b"\r\n")
         output = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE_MARK)) and not self.closed else b""
         if self.error is not None:

@@ -27,7 +27,7 @@ _TOOL_LIST_KINDS = ("additional_tools", "tool_search_output")
 
 
 def make_responses_only_error(param: str, subject: str) -> Exception:
-    """Return the error for a feature that needs a channel with the Responses API. ``subject``: names the feature."""
+    """Return the error for a feature, named by ``subject``, that needs a channel with the Responses API."""
     return refuse(param, f"{subject} only works with a channel that speaks the Responses API")
 
 
@@ -43,7 +43,7 @@ def join_name(namespace: object, name: str) -> str:
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    """Return the tools and the tool choice. Raises ``InvalidRequest`` naming the field."""
+    """Return the tools, and the tool choice or None. Raises ``InvalidRequest`` naming the field."""
     tools_by_name: dict[str, chat.Tool] = {}
     for param, tool in _list_declared(body):
         for parsed in _parse_listed(tool, param, adaptations):
