@@ -53,7 +53,7 @@ MAX_WAIT_S = 30.0
 MONEY_WAIT_S = 0.2
 """Interval at which a line checks whether other lines have released money that they did not need."""
 
-Wait = Callable[[float], Awaitable[None]]
+WaitFunction = Callable[[float], Awaitable[None]]
 """Sleeps for the given seconds. Raises ``BatchStopped`` if lines may no longer begin."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -145,7 +145,7 @@ class LineRequest:
             raise errors.Conflict("The request waits in its batch: cancel the batch", should_retry=False)
         return True
 
-    async def admit(self, wait: Wait, others_run: Callable[[], bool]) -> LineResult | None:
+    async def admit(self, wait: WaitFunction, others_run: Callable[[], bool]) -> LineResult | None:
         """Parse the request and reserve its money. Returns None, or the result of a refused request.
 
         Waits for rate limits and channels, and for money as long as other lines hold some (``others_run``). Raises
@@ -155,7 +155,7 @@ class LineRequest:
         try:
             context.caller = services.find_caller(self._batch.key_id)
         except errors.GatewayError as fault:
-            return self._refuse(fault)
+            return self._build_refused(fault)
         services.active_requests.calls[context.id] = self
         services.gate.inside += 1
         try:
@@ -163,7 +163,7 @@ class LineRequest:
             await self._reserve(wait, others_run)
         except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
-            return self._refuse(fault)
+            return self._build_refused(fault)
         except (BatchStopped, asyncio.CancelledError):
             self._unregister()
             raise
@@ -172,7 +172,7 @@ class LineRequest:
             return self._fail()
         return None
 
-    async def _parse_when_possible(self, wait: Wait) -> None:
+    async def _parse_when_possible(self, wait: WaitFunction) -> None:
         """Parse the request once there is memory for the data that it loads."""
         while True:
             try:
@@ -198,7 +198,7 @@ class LineRequest:
             inference, context.caller.account.id, context.id, context
         )
 
-    async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
+    async def _reserve(self, wait: WaitFunction, others_run: Callable[[], bool]) -> None:
         """Reserve the money. Other requests go first: a line leaves the last slots of channels and limits free."""
         context, services, inference = self.context, self._services, self.context.inference
         while True:
@@ -223,21 +223,24 @@ class LineRequest:
         targets.multiply_prices(self._batch.multiplier_ppm)
         return targets
 
-    async def _await_channel(self, error: errors.GatewayError, wait: Wait) -> None:
-        """Wait as ``error`` asks. Raise it if channels have failed too often; a line waits for a free place forever."""
+    async def _await_channel(self, error: errors.GatewayError, wait: WaitFunction) -> None:
+        """Wait as ``error`` asks. Raises the error if channels have failed too often.
+
+        A line waits for a free slot of a channel without a limit of time.
+        """
         if isinstance(error, errors.NoHealthyChannel) and not self.context.target_list.busy:
             if not self._waits_left:
                 raise error
             self._waits_left -= 1
         await wait(min(error.retry_after_s or 1, MAX_WAIT_S))
 
-    async def send(self, wait: Wait) -> LineResult | None:
+    async def send(self, wait: WaitFunction) -> LineResult | None:
         """Send an admitted request and return its result; None if the batch stopped while it waited for a channel."""
         try:
             answer = await self._fetch(wait)
         except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
-            return self._refuse(fault)
+            return self._build_refused(fault)
         except BatchStopped:
             self._settle("cancelled")
             return None
@@ -254,7 +257,7 @@ class LineRequest:
             return await run_in_thread(self._format.build_answer, *line_parts)
         return self._format.build_answer(*line_parts)
 
-    async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
+    async def _fetch(self, wait: WaitFunction) -> forward.ProviderAnswer:
         context, services = self.context, self._services
         while True:
             try:
@@ -276,9 +279,9 @@ class LineRequest:
     def _fail(self) -> LineResult:
         bug = errors.InternalError("Unexpected gateway error")
         self._settle("failed", bug)
-        return self._refuse(bug)
+        return self._build_refused(bug)
 
-    def _refuse(self, error: errors.GatewayError) -> LineResult:
+    def _build_refused(self, error: errors.GatewayError) -> LineResult:
         error.doc_url = find_page(error.public_code, self._services.address)
         body = build_error(error, self.context.id, self._format.errors)
         response = build_error_response(self.context.id, error.status, body)
@@ -288,8 +291,8 @@ class LineRequest:
         """Settle the request and write its record. This never waits."""
         context, services = self.context, self._services
         self._unregister()
-        now, now_ms = self._loop.time(), int(services.clock() * 1000)
-        services.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
+        now_s, now_ms = self._loop.time(), int(services.clock() * 1000)
+        services.settlement.settle(context, outcome, error, now=now_s, now_ms=now_ms)
         if context.attempts:
             attempt, created_ids = context.attempts[-1], context.inference.made
             if attempt.response_id or created_ids:

@@ -107,7 +107,7 @@ class DemoImages:
             yield build_event({"type": f"{kind}.completed", **final_event, **fields}, has_name=True)
 
     def _store_image(self, request: web.Request, data: bytes) -> str:
-        name = self._files.keep(data)
+        name = self._files.add(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
         return f"http://127.0.0.1:{port}{FILES}{name}"
 
@@ -124,7 +124,7 @@ class Files:
         self._data: dict[str, tuple[bytes, asyncio.TimerHandle]] = {}
         self._bytes = 0
 
-    def keep(self, data: bytes) -> str:
+    def add(self, data: bytes) -> str:
         """Store an image; return its name, which cannot be guessed."""
         name = f"{secrets.token_hex(16)}.png"
         timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)

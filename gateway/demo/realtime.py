@@ -81,10 +81,10 @@ class _Session:
                 event = orjson.loads(message.data)
                 await self.handle(event if isinstance(event, dict) else {})
             except orjson.JSONDecodeError:
-                await self.refuse("The event is not valid JSON.", None)
+                await self.send_error("The event is not valid JSON.", None)
             except RequestError as error:
                 cause = event.get("event_id") if isinstance(event, dict) else None
-                await self.refuse(error.body["error"]["message"], cause, error.body["error"]["code"])
+                await self.send_error(error.body["error"]["message"], cause, error.body["error"]["code"])
 
     def cancel(self) -> bool:
         """Cancel the running response. Return False if there is none."""
@@ -97,7 +97,7 @@ class _Session:
             with contextlib.suppress(ConnectionResetError):  # it is closing, and not yet closed
                 await self.socket.send_str(orjson.dumps(event).decode())
 
-    async def refuse(self, message: str, cause: object, code: str | None = None) -> None:
+    async def send_error(self, message: str, cause: object, code: str | None = None) -> None:
         error = {"type": "invalid_request_error", "code": code, "message": message, "param": None, "event_id": cause}
         await self.send("error", error=error)
 

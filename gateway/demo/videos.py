@@ -166,7 +166,7 @@ class DemoVideos:
 
     def _answer(self, job: Job, **extra_fields: str | None) -> web.Response:
         response = build_reply({**describe(job, self._clock(), self._factor), **extra_fields})
-        left_s = max(job.created_ms / 1000 + find_duration(job, self._factor) - self._clock(), 0)
+        left_s = max(job.created_ms / 1000 + compute_duration_s(job, self._factor) - self._clock(), 0)
         response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _MIN_POLL_MS), _MAX_POLL_MS))
         return response
 
@@ -177,7 +177,7 @@ def _parse_sample(*, portrait: bool) -> bytes:
     return (files("gateway.demo") / "samples" / name).read_bytes()
 
 
-def find_duration(job: Job, factor: float) -> float:
+def compute_duration_s(job: Job, factor: float) -> float:
     """Return the duration of a job, in seconds. ``factor`` is 1 at the demo's usual pace."""
     slowness = _SLOW_FACTOR if job.model == models.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slowness
@@ -185,7 +185,7 @@ def find_duration(job: Job, factor: float) -> float:
 
 def describe(job: Job, now_s: float, factor: float) -> Json:
     """Return the OpenAI API's object for a job, with all keys and without the prompt."""
-    duration = find_duration(job, factor)
+    duration = compute_duration_s(job, factor)
     share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
     status, progress, error = _find_state(job.model, min(max(share, 0.0), 1.0))
     ended = math.ceil(job.created_ms / 1000 + duration) if status == "completed" else None
@@ -211,14 +211,14 @@ def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
         return "queued", 0, None
     if model == models.BLOCKED_VIDEO_MODEL and share >= _FILTER_SHARE:
         message = "Blocked by the demo's safety filter (this model always fails, for testing)."
-        return "failed", _find_progress(_FILTER_SHARE), {"code": "moderation_blocked", "message": message}
+        return "failed", _compute_progress(_FILTER_SHARE), {"code": "moderation_blocked", "message": message}
     if model == models.FAILING_VIDEO_MODEL and share >= _FAILURE_SHARE:
         message = "The demo failed half way: the model is there to try this out."
-        return "failed", _find_progress(_FAILURE_SHARE), {"code": "video_generation_failed", "message": message}
-    return ("completed", 100, None) if share >= 1 else ("in_progress", _find_progress(share), None)
+        return "failed", _compute_progress(_FAILURE_SHARE), {"code": "video_generation_failed", "message": message}
+    return ("completed", 100, None) if share >= 1 else ("in_progress", _compute_progress(share), None)
 
 
-def _find_progress(share: float) -> int:
+def _compute_progress(share: float) -> int:
     run_share = (share - _QUEUED_SHARE) / (1 - _QUEUED_SHARE)
     curved_share: float = 1 - (1 - run_share) ** _PROGRESS_EXPONENT
     return min(round(100 * curved_share), _MAX_RUNNING_PERCENT)

@@ -64,9 +64,9 @@ def reject_unstreamed(
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
 
-def _refuse_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
+def _reject_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
     raise InvalidRequest("A call of this kind is not said in one body")
 
 
-IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, reject_unstreamed)
+IMAGE_BACKEND_FORMAT = PassthroughFormat(_reject_body, reject_unstreamed)
 """For images from an image backend (``formats/images/backends.py``), which may take several requests and answers."""

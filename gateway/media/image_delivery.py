@@ -40,7 +40,7 @@ class ImageDelivery:
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)
-        link = await self._links.keep(raw)
+        link = await self._links.create_link(raw)
         return attrs.evolve(image, data=None, url=f"{inference.origin}{link}")
 
     async def _deliver_data(self, attempt: Attempt, image: Image) -> Image:

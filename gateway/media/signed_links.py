@@ -19,7 +19,7 @@ class SignedLinks:
         self._ttl_s = ttl_s
         self._clock = clock
 
-    async def keep(self, data: bytes) -> str:
+    async def create_link(self, data: bytes) -> str:
         """Store ``data``; return path and query of a link to it. Raises ``UnknownMedia``, ``StoreUnavailable``."""
         media = await self._store.put(data)
         return self.build_link(media.id)

@@ -9,13 +9,13 @@ channel's own ``base_url`` must not end in ``/v1``.
 import attrs
 
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import Words, disable_when_forced, fit_effort, fit_reasoning, thinking_disabled
+from gateway.providers.efforts import EffortWords, disable_when_forced, fit_effort, fit_reasoning, thinking_disabled
 from gateway.providers.message_order import limit_stops, think_before_calls
 from gateway.providers.quirks import developer_as_system, drop_duplicate_tools, limit_as_max_tokens
 
 _disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
-_WORDS: Words = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
+_WORDS: EffortWords = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
 """Same page: the efforts are low, high and max, with two aliases; chats turn reasoning off by another field."""
 _sixteen_stops = limit_stops(16)
 """api-docs.deepseek.com/api/create-chat-completion, ``stop``."""

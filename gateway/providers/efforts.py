@@ -15,11 +15,11 @@ _MEDIUM_INDEX = _EFFORT_ORDER.index("medium")
 
 ORDINARY_EFFORTS = ("low", "medium", "high")
 EFFORTS_WITH_NONE = ("none", *ORDINARY_EFFORTS)
-Words = tuple[tuple[str, tuple[str, ...]], ...]
+EffortWords = tuple[tuple[str, tuple[str, ...]], ...]
 """Pairs of a model name pattern and the efforts that its models accept; the first match counts. No efforts: the model
 cannot reason."""
 
-OPENAI_WORDS: Words = (
+OPENAI_WORDS: EffortWords = (
     (r"(ft:)?(gpt-[34]|chatgpt-|o1-mini|o1-preview).*", ()),
     (r"gpt-[\d.]+-(chat|search|audio|realtime|image).*", ()),
     (r"o\d.*", ORDINARY_EFFORTS),
@@ -76,7 +76,7 @@ def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
     return quirk
 
 
-def _compile_words(words: Words) -> Callable[[Any, str], Any]:
+def _compile_words(words: EffortWords) -> Callable[[Any, str], Any]:
     table = tuple((re.compile(pattern, re.DOTALL), efforts) for pattern, efforts in words)
 
     def find(effort: Any, model: str) -> Any:

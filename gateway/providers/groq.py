@@ -8,12 +8,12 @@ systems search and run code, which is billed (/docs/compound).
 import attrs
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY_EFFORTS, Words, fit_effort, fit_reasoning
+from gateway.providers.efforts import ORDINARY_EFFORTS, EffortWords, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
 
-_WORDS: Words = (
+_WORDS: EffortWords = (
     (r".*qwen.*", ("none", "default")),
     (r".*gpt-oss.*", ORDINARY_EFFORTS),
     (r"compound.*", ()),

@@ -8,7 +8,7 @@ event format, so they are requested unstreamed; its speech answers in JSON and i
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
-from gateway.providers.efforts import Words, fit_effort
+from gateway.providers.efforts import EffortWords, fit_effort
 from gateway.providers.message_order import mark_prefix, order_turns
 from gateway.providers.quirks import (
     LITELLM_FIELDS,
@@ -26,7 +26,7 @@ _UNSUPPORTED_FIELDS = (
     "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
-_WORDS: Words = (
+_WORDS: EffortWords = (
     (r"mistral-small-(latest|2603|2[6-9]1\d)|mistral-medium-3-5.*|mistral-medium-latest", ("none", "high")),
     (r".*", ()),
 )

@@ -114,7 +114,7 @@ def drop_duplicate_tools(body: Body, _model: str) -> str | None:
     """Keep only the first tool with each name, in ``tools`` of the formats of OpenAI and Anthropic.
 
     DeepSeek rejects duplicates (liliMozi/openhanako, issue 789; decolua/9router, pull request 3333). Tools without a
-    name are kept: they are the provider's built-in tools.
+    name are kept: they are the provider's built-in tools. Returns the name of the changed field, or None.
     """
     tools = body.get("tools")
     if not isinstance(tools, list):

@@ -21,7 +21,7 @@ from gateway.frozen import quick_frozen
 from gateway.upstream import interface
 from gateway.upstream.access_tokens import AuthorizedHttpClient
 from gateway.upstream.connection import Connection, Origin, Pool, is_refused
-from gateway.upstream.connector import Connector, build_proxy_authorization, open_context, refuse
+from gateway.upstream.connector import Connector, build_proxy_authorization, make_unsendable_error, open_context
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, PROXY_URLS, FindProxy, use_channels_proxy
@@ -61,20 +61,20 @@ class PooledHttpResponse:
         return Headers(self._head)
 
     async def read(self, limit: int) -> bytes:
-        connection = self._line or self._refuse_line()
+        connection = self._line or self._reject_line()
         framing = connection.framing
         if framing.complete and self._inflation is None and connection.error is None:
             body = connection.pop_all()
             if len(body) <= limit:
                 return body
-            raise self._refuse_size(limit)
+            raise self._make_size_error(limit)
         whole_body = await interface.read_pushed(self, limit, framing.length)
         if whole_body is None:
-            raise self._refuse_size(limit)
+            raise self._make_size_error(limit)
         return whole_body
 
     async def pump(self, sink: interface.Sink) -> interface.PumpResult:
-        connection = self._line or self._refuse_line()
+        connection = self._line or self._reject_line()
         take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
         while True:
@@ -84,7 +84,7 @@ class PooledHttpResponse:
                 if turns and turns + share > _SHARES_A_TURN:
                     turns = 0
                     await asyncio.sleep(0)
-                    (self._line or self._refuse_line()).check()
+                    (self._line or self._reject_line()).check()
                 if sink(piece, None):
                     return interface.PumpResult.PAUSED
                 turns += share
@@ -117,10 +117,10 @@ class PooledHttpResponse:
             self._line = None
             connection.release()
 
-    def _refuse_line(self) -> NoReturn:
+    def _reject_line(self) -> NoReturn:
         raise self._error or ProviderBadResponse("The provider broke the connection", phase="body")
 
-    def _refuse_size(self, limit: int) -> ProviderBadResponse:
+    def _make_size_error(self, limit: int) -> ProviderBadResponse:
         error = ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         if self._line is not None:
             self._line.abort()
@@ -171,15 +171,15 @@ class RequestHeadBuilder:
             raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
         method, address = http_request.method, http_request.url
         if _CONTROL_CHARS.search(address) or not _METHOD_PATTERN.match(method):
-            raise refuse()
+            raise make_unsendable_error()
         try:
             url = URL(address, encoded=http_request.exact)
             host, port = url.raw_host, url.port
         except ValueError as error:
-            raise refuse() from error
+            raise make_unsendable_error() from error
         has_credentials = url.user is not None or url.password is not None  # a proxy would see them
         if not host or not port or url.scheme not in {"http", "https"} or has_credentials:
-            raise refuse()
+            raise make_unsendable_error()
         start = _build_start(method, url, proxy if url.scheme == "http" else None)
         lines = _build_lines(start, url.host_port_subcomponent or host, http_request.headers)
         return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS_METHODS)
@@ -200,11 +200,11 @@ def _build_lines(start: str, host: str, headers: dict[str, str]) -> bytes:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     ends = len(headers)
     if names & _GATEWAY_HEADERS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
-        raise refuse()
+        raise make_unsendable_error()
     try:
         return f"{start}{host_line}{lines}".encode("latin-1")
     except UnicodeEncodeError as error:
-        raise refuse() from error
+        raise make_unsendable_error() from error
 
 
 def _build_start(method: str, url: URL, proxy: str | None) -> str:

@@ -64,7 +64,7 @@ class Connector:
                 raise
             raise find_exhaustion(error) or build_unreachable(error) from error
         except ValueError as error:  # the resolver rejects the name
-            raise refuse() from error
+            raise make_unsendable_error() from error
 
     async def close(self) -> None:
         await self._names.close()
@@ -75,7 +75,7 @@ class Connector:
         proxy = URL(origin.proxy)
         port = proxy.explicit_port or dict(_PROXY_PORTS).get(proxy.scheme)
         if proxy.raw_host is None or port is None:
-            raise refuse()
+            raise make_unsendable_error()
         if origin.proxy.lower().startswith(SOCKS):
             return await self._reach_by_socks(origin, proxy, port)
         sock = await self._connect(proxy.raw_host, port)
@@ -164,7 +164,7 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
         raise _make_proxy_refusal(data)
 
 
-def refuse() -> ProviderBadResponse:
+def make_unsendable_error() -> ProviderBadResponse:
     """Return the error for a request that cannot or must not be sent as HTTP."""
     return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
 
@@ -177,5 +177,5 @@ def build_proxy_authorization(proxy: str) -> str:
             return ""
         pair = f"{unquote(url.raw_user or '')}:{unquote(url.raw_password or '')}".encode("latin-1")
     except ValueError as error:
-        raise refuse() from error
+        raise make_unsendable_error() from error
     return f"Proxy-Authorization: Basic {base64.b64encode(pair).decode('ascii')}\r\n"

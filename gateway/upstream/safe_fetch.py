@@ -216,8 +216,8 @@ class SafeFetcher:
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _MIN_FREE_PORT or port in _SERVICE_PORTS)):
             raise EgressRefused(words.forbidden, phase="connect")
-        is_welcome = may_be_public if is_proxied else _is_name
-        if not (self._may_connect(host) if is_literal(host) else is_welcome(host)):
+        is_allowed = may_be_public if is_proxied else _is_name
+        if not (self._may_connect(host) if is_literal(host) else is_allowed(host)):
             raise EgressRefused(words.forbidden, phase="connect")
 
     def _may_connect(self, address: str) -> bool:

@@ -249,7 +249,10 @@ class VideoProviderApi:
     async def open_with_retry(
         self, access: ProviderAccess, job: VideoJob, variant: Variant, byte_range: str | None = None
     ) -> FetchedFile | None:
-        """Open the file like ``open``, and retry once with a new address, because providers' addresses expire."""
+        """Open the file like ``open``, and retry once with a new address, because providers' addresses expire.
+
+        Returns None if the provider has no such variant.
+        """
         try:
             return await self.open(access, job, variant, byte_range)
         except (ProviderContentGone, ProviderBadResponse):

@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from gateway.batches.line_request import LineRequest, Wait
+from gateway.batches.line_request import LineRequest, WaitFunction
 from gateway.batches.run import BatchRun, BatchServices
 from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import Batch, BatchLine
@@ -24,7 +24,7 @@ class AdmittedLine(LineRequest):
         self.ends: list[str] = []
 
     @override
-    async def send(self, wait: Wait) -> None:
+    async def send(self, wait: WaitFunction) -> None:
         self.ends.append("sent")
 
     @override

@@ -305,7 +305,7 @@ async def test_words_still_stream_while_images_are_drawn(sdk: openai.AsyncOpenAI
 
 async def test_images_are_kept_for_a_while() -> None:
     files = Files(keep_s=0.02)
-    name = files.keep(b"picture")
+    name = files.add(b"picture")
     assert files.find(name) == b"picture"
     await asyncio.sleep(0.05)
     assert files.find(name) is None
@@ -313,11 +313,11 @@ async def test_images_are_kept_for_a_while() -> None:
 
 async def test_the_oldest_images_go_when_there_are_too_many() -> None:
     files = Files(max_files=3, max_bytes=10)
-    few = [files.keep(b"x") for _ in range(4)]
+    few = [files.add(b"x") for _ in range(4)]
     assert [files.find(name) for name in few] == [None, b"x", b"x", b"x"]
-    large = files.keep(b"y" * 9)
+    large = files.add(b"y" * 9)
     assert [files.find(name) for name in (*few, large)] == [None, None, None, b"x", b"y" * 9]
-    larger = files.keep(b"z" * 99)
+    larger = files.add(b"z" * 99)
     assert (files.find(large), files.find(larger)) == (None, b"z" * 99)
     files.clear()
     assert files.find(larger) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.demo.models import VIDEO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.demo.video_requests import LENGTHS, SIZES
-from gateway.demo.videos import POLL_AFTER, Job, describe, find_duration, find_job
+from gateway.demo.videos import POLL_AFTER, Job, compute_duration_s, describe, find_job
 from gateway.providers.demo import DEMO
 from tests.support import pixels
 from tests.support.table_rows import table_rows
@@ -43,7 +43,7 @@ def find_boxes(data: bytes) -> list[bytes]:
 
 
 def states(task: Job, factor: float = 1.0, steps: int = 60) -> list[dict[str, Any]]:
-    duration = find_duration(task, factor)
+    duration = compute_duration_s(task, factor)
     return [describe(task, 1_000 + duration * at / steps, factor) for at in range(steps + 3)]
 
 
@@ -240,8 +240,8 @@ def test_some_models_are_there_to_fail(model: str, code: str) -> None:
 
 
 def test_a_longer_film_takes_longer_and_one_model_far_longer() -> None:
-    assert [find_duration(make_job(seconds=seconds), 1.0) for seconds in (4, 8, 12)] == [3.0, 5.0, 7.0]
-    assert find_duration(make_job("demo-video-slow"), 1.0) == 30.0
+    assert [compute_duration_s(make_job(seconds=seconds), 1.0) for seconds in (4, 8, 12)] == [3.0, 5.0, 7.0]
+    assert compute_duration_s(make_job("demo-video-slow"), 1.0) == 30.0
     assert describe(make_job("demo-video-slow"), 1_000, 0)["status"] == "completed"
 
 

@@ -10,7 +10,7 @@ from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -57,7 +57,7 @@ class LetterReader:
     def _read(self, letter: str) -> list[Event]:
         match letter:
             case ".":
-                return [ENDED]
+                return [STREAM_END]
             case "!":
                 return [StreamError(BROKE)]
             case "?":
@@ -73,7 +73,7 @@ class LetterReader:
         if self._doubtful:
             return [TextDelta("last"), StreamError(BROKE)]
         if self._whole:
-            return [ChoiceFinished("stop"), ENDED]
+            return [ChoiceFinished("stop"), STREAM_END]
         raise ProviderBadResponse("cut short", phase="stream")
 
 
@@ -174,7 +174,7 @@ def test_a_fault_that_shows_at_the_end_is_raised() -> None:
 def test_a_language_without_an_end_mark_gets_the_callers() -> None:
     transform, writer = open_transform(whole_without_mark=True)
     assert transform.feed(b"ab") + transform.finish() + transform.finish() == b"AB.\n"
-    assert writer.seen[-2:] == [ChoiceFinished("stop"), ENDED]
+    assert writer.seen[-2:] == [ChoiceFinished("stop"), STREAM_END]
 
 
 def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
@@ -225,7 +225,9 @@ def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, 
 
 
 def test_a_later_count_replaces_an_earlier() -> None:
-    assert measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(ANSWERED), ENDED) == ANSWERED
+    assert (
+        measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(ANSWERED), STREAM_END) == ANSWERED
+    )
 
 
 @table_rows(
@@ -272,7 +274,7 @@ def test_what_is_estimated_keeps_what_was_counted_at_the_beginning() -> None:
 
 
 def test_a_fault_and_an_end_are_not_counted() -> None:
-    assert measure(ENDED, StreamError(BROKE)) == Usage()
+    assert measure(STREAM_END, StreamError(BROKE)) == Usage()
 
 
 # A gate of the same language

@@ -45,7 +45,7 @@ def read(link: str) -> tuple[str, str, str]:
 
 async def test_what_is_kept_is_found_by_its_link(store: MediaFiles) -> None:
     keeper, image = make(store, Clock()), draw()
-    found = await keeper.find(*read(await keeper.keep(image)))
+    found = await keeper.find(*read(await keeper.create_link(image)))
     assert found.media_type == "image/png"
     assert isinstance(found, Media)
     assert found.path.read_bytes() == image
@@ -54,7 +54,7 @@ async def test_what_is_kept_is_found_by_its_link(store: MediaFiles) -> None:
 async def test_a_link_works_for_as_long_as_it_says(store: MediaFiles) -> None:
     clock = Clock()
     keeper = make(store, clock)
-    link = read(await keeper.keep(draw()))
+    link = read(await keeper.create_link(draw()))
     assert link[1] == str(int(NOW) + 61)
     assert keeper.count_seconds_left(link[1]) == 60
     clock.now_s += TTL_S
@@ -69,20 +69,20 @@ async def test_a_link_works_for_as_long_as_it_says(store: MediaFiles) -> None:
 async def test_how_long_a_link_works_is_asked_anew(store: MediaFiles) -> None:
     times = iter([10.0, 1000.0])
     keeper = make(store, Clock(1_000.0), lambda: next(times))
-    assert read(await keeper.keep(draw()))[1] == "1010"
-    assert read(await keeper.keep(draw()))[1] == "2000"
+    assert read(await keeper.create_link(draw()))[1] == "1010"
+    assert read(await keeper.create_link(draw()))[1] == "2000"
 
 
 async def test_two_files_of_the_same_bytes_have_nothing_in_common(store: MediaFiles) -> None:
     keeper = make(store, Clock())
-    one, other = read(await keeper.keep(draw())), read(await keeper.keep(draw()))
+    one, other = read(await keeper.create_link(draw())), read(await keeper.create_link(draw()))
     assert one[0] != other[0]
     assert one[2] != other[2]
 
 
 async def test_a_link_can_be_given_out_again(store: MediaFiles) -> None:
     keeper = make(store, Clock())
-    media_id, _, _ = read(await keeper.keep(draw()))
+    media_id, _, _ = read(await keeper.create_link(draw()))
     assert (await keeper.find(*read(keeper.build_link(media_id)))).id == media_id
 
 
@@ -90,8 +90,8 @@ async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
     """Nobody learns whether there is such a file."""
     clock = Clock()
     keeper, stranger = make(store, clock), make(store, clock, key=b"x" * 32)
-    media_id, expires, signature = read(await keeper.keep(draw()))
-    other_id, _, _ = read(await keeper.keep(draw()))
+    media_id, expires, signature = read(await keeper.create_link(draw()))
+    other_id, _, _ = read(await keeper.create_link(draw()))
     late = read(build_link(KEY, media_id, int(NOW)))
     unknown = read(keeper.build_link(f"{'0' * 32}.png"))
     outside = read(keeper.build_link("..%2F..%2Fetc%2Fpasswd"))
@@ -117,7 +117,7 @@ async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
 
 async def test_what_was_swept_is_not_found(store: MediaFiles) -> None:
     keeper = make(store, Clock())
-    link = read(await keeper.keep(draw()))
+    link = read(await keeper.create_link(draw()))
     await store.sweep(before_s=0, max_bytes=0)
     with pytest.raises(NotFound):
         await keeper.find(*link)
@@ -125,7 +125,7 @@ async def test_what_was_swept_is_not_found(store: MediaFiles) -> None:
 
 async def test_what_is_no_media_is_not_kept(store: MediaFiles, tmp_path: Path) -> None:
     with pytest.raises(UnknownMedia):
-        await make(store, Clock()).keep(b"<html>")
+        await make(store, Clock()).create_link(b"<html>")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from gateway.domain.usage import Usage, UsageDetails
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     MessageStart,
@@ -231,7 +231,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("!"),
             ChoiceFinished("stop"),
             used(25, 15),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "tool": (
@@ -247,7 +247,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             ToolCallDelta(0, "}"),
             ChoiceFinished("tool_calls"),
             used(472, 89),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "parallel": (
@@ -262,7 +262,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             ToolCallDelta(2, '{"a":1,"b":[2]}'),
             ChoiceFinished("tool_calls"),
             used(25, 40),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "thinking": (
@@ -275,7 +275,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("The greatest common divisor is **21**."),
             ChoiceFinished("stop"),
             UsageReport(Usage(25, 60, 0, "upstream"), 44),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "sealed": (
@@ -287,7 +287,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("Based on my analysis"),
             ChoiceFinished("stop"),
             used(25, 12),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "search": (
@@ -298,7 +298,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("Sunny, 20 °C"),
             ChoiceFinished("stop"),
             UsageReport(Usage(10682, 510, 0, "upstream", details=UsageDetails(searches=1))),
-            ENDED,
+            STREAM_END,
         ],
     ),
     "cached": (
@@ -308,18 +308,21 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("日本語"),
             ChoiceFinished("stop"),
             UsageReport(Usage(2009, 393, 1800, "upstream", 0, 0, 188, 100)),
-            ENDED,
+            STREAM_END,
         ],
     ),
-    "too long": (TOO_LONG, [begun("msg_04"), TextDelta("and then"), ChoiceFinished("length"), used(25, 2), ENDED]),
+    "too long": (TOO_LONG, [begun("msg_04"), TextDelta("and then"), ChoiceFinished("length"), used(25, 2), STREAM_END]),
     "sequence": (
         SEQUENCE,
-        [begun("msg_05"), TextDelta("one two"), ChoiceFinished("stop", 0, "three"), used(25, 3), ENDED],
+        [begun("msg_05"), TextDelta("one two"), ChoiceFinished("stop", 0, "three"), used(25, 3), STREAM_END],
     ),
-    "refused": (REFUSED, [begun("msg_06"), TextDelta("I"), ChoiceFinished("content_filter"), used(25, 4), ENDED]),
-    "paused": (PAUSED, [begun("msg_07"), TextDelta("Let me look"), ChoiceFinished("stop"), used(25, 5), ENDED]),
-    "empty": (EMPTY, [begun("msg_08"), ChoiceFinished("stop"), used(25, 1), ENDED]),
-    "newer": (NEWER, [begun("msg_09"), TextDelta("He"), TextDelta("y"), ChoiceFinished("stop"), used(25, 6), ENDED]),
+    "refused": (REFUSED, [begun("msg_06"), TextDelta("I"), ChoiceFinished("content_filter"), used(25, 4), STREAM_END]),
+    "paused": (PAUSED, [begun("msg_07"), TextDelta("Let me look"), ChoiceFinished("stop"), used(25, 5), STREAM_END]),
+    "empty": (EMPTY, [begun("msg_08"), ChoiceFinished("stop"), used(25, 1), STREAM_END]),
+    "newer": (
+        NEWER,
+        [begun("msg_09"), TextDelta("He"), TextDelta("y"), ChoiceFinished("stop"), used(25, 6), STREAM_END],
+    ),
     "tricky": (
         TRICKY,
         [
@@ -327,7 +330,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta('an "error" and "message_stop" and \n\nevent: error\ndata: {"type":"error"} in a text'),
             ChoiceFinished("stop"),
             used(25, 7),
-            ENDED,
+            STREAM_END,
         ],
     ),
 }

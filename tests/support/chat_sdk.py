@@ -72,4 +72,4 @@ def answers(draw: st.DrawFn, most_choices: int = 3) -> list[chat.Event]:
         lane = draw(st.sampled_from(lanes))
         events.append(lane.pop(0))
         lanes = [left for left in lanes if left]
-    return [*events, *draw(st.lists(_used(), max_size=1)), chat.ENDED]
+    return [*events, *draw(st.lists(_used(), max_size=1)), chat.STREAM_END]

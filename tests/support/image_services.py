@@ -148,7 +148,7 @@ class StoreDouble(SignedLinks):
         self.full = False
 
     @override
-    async def keep(self, data: bytes) -> str:
+    async def create_link(self, data: bytes) -> str:
         self.kept.append(data)
         return f"/media/{len(self.kept) - 1}"
 

@@ -108,7 +108,7 @@ async def test_a_file_comes_whole_and_in_pieces(guard: Allowing, script: Script,
 
 async def test_what_is_asked_is_the_range_with_the_signature_and_no_encoding(guard: Allowing) -> None:
     async with ScriptedUpstream([answer(b"two", 206, content_range="bytes 4-6/9")]) as up:
-        file = await guard.fetcher.open(ask(up, "/v?a=%2F", wanted="bytes=4-6"))
+        file = await guard.fetcher.open(ask(up, "/v?a=%2F", byte_range="bytes=4-6"))
         assert (file.status, file.headers["content-RANGE"]) == (206, "bytes 4-6/9")
         assert await read_all(file) == b"two"
         (seen,) = up.received
@@ -127,7 +127,7 @@ async def test_the_signature_is_the_trusted_origins_alone(guard: Allowing) -> No
     async with ScriptedUpstream([FILE]) as store:
         hop = redirect(f"http://127.0.0.1:{store.port}/1.mp4")
         async with ScriptedUpstream([redirect("/2")], [hop]) as up:
-            assert await read_all(await guard.fetcher.open(ask(up, wanted="bytes=0-"))) == FILM
+            assert await read_all(await guard.fetcher.open(ask(up, byte_range="bytes=0-"))) == FILM
             assert (list_secrets(up), list_secrets(store)) == ([True, True], [False])
             assert store.received[0].headers["range"] == "bytes=0-"
 
@@ -179,7 +179,7 @@ async def test_only_a_200_is_a_file(guard: Allowing, status: int) -> None:
 @pytest.mark.parametrize(("status", "opens"), [(200, True), (206, True), (416, True), (304, False), (500, False)])
 async def test_of_a_range_some_other_answers_are_heard(guard: Allowing, status: int, opens: bool) -> None:
     async with ScriptedUpstream([answer(b"" if status == 304 else b"part", status)]) as up:
-        wanted = ask(up, wanted="bytes=9-")
+        wanted = ask(up, byte_range="bytes=9-")
         if opens:
             file = await guard.fetcher.open(wanted)
             assert (file.status, file.length, await read_all(file)) == (status, 4, b"part")
@@ -191,7 +191,7 @@ async def test_of_a_range_some_other_answers_are_heard(guard: Allowing, status: 
 @pytest.mark.parametrize("wanted", [None, "bytes=0-"])
 async def test_a_file_that_is_not_there_is_told_apart(guard: Allowing, status: int, wanted: str | None) -> None:
     async with ScriptedUpstream([answer({"error": "secret"}, status)]) as up:
-        assert isinstance(await fail(guard, ask(up, wanted=wanted)), ProviderContentGone)
+        assert isinstance(await fail(guard, ask(up, byte_range=wanted)), ProviderContentGone)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
@@ -404,7 +404,7 @@ async def test_headers_that_cannot_be_sent_are_not(guard: Allowing, send: str) -
     guard.networks = LOOPBACK
     async with ScriptedUpstream([FILE]) as up:
         ways: dict[str, Callable[[], object]] = {
-            "open": lambda: guard.fetcher.open(ask(up, wanted="bytes=0-\r\nX: y")),
+            "open": lambda: guard.fetcher.open(ask(up, byte_range="bytes=0-\r\nX: y")),
             "post": lambda: guard.fetcher.post(up.base_url, b"", {"X": "a\r\nb"}, 5),
         }
         with pytest.raises(ProviderBadResponse):

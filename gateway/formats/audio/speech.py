@@ -187,7 +187,7 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
 
     __slots__ = ("_inference", "_usage")
 
-    LAST = "speech.audio.done"
+    LAST_EVENT = "speech.audio.done"
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)

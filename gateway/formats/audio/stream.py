@@ -12,11 +12,14 @@ _EVENT_ENDINGS = (b"}", DONE_MARK)
 
 
 class AudioEventsPassthrough(PassthroughStream):
-    """Forwards complete events unchanged, up to and including the event of type ``LAST``, which ``events`` excludes."""
+    """Forwards complete events unchanged, up to and including the event of type ``LAST_EVENT``.
+
+    ``events`` does not count that event.
+    """
 
     __slots__ = ()
 
-    LAST = ""
+    LAST_EVENT = ""
     """The type of the event that ends the stream."""
 
     def feed(self, data: bytes) -> bytes:
@@ -44,7 +47,7 @@ class AudioEventsPassthrough(PassthroughStream):
         self.error = _find_error(value, self._secrets)
         if self.error is not None:
             return b""
-        if value.get("type") == self.LAST:
+        if value.get("type") == self.LAST_EVENT:
             self.ended = True
         else:
             self.events += 1

@@ -218,7 +218,7 @@ def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: st
     if tokens is None and not by_length:
         return _estimate(inference, text, length_ms)
     prompt, completion = tokens or (0, 0)
-    usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(inference, length_ms))
+    usage = Usage(prompt, completion, source="upstream", duration_ms=_compute_length_ms(inference, length_ms))
     details = usage_field.get("input_token_details") or usage_field.get("prompt_tokens_details")
     return attach_details(usage, find_modalities(details, None))
 
@@ -235,7 +235,7 @@ def _pick_first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
+def _compute_length_ms(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
     """Return the length of the audio in milliseconds: as reported, within the file's bound, else the file's own."""
     size = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
@@ -250,7 +250,7 @@ def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: i
 def _estimate(
     inference: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None
 ) -> Usage:
-    length_ms = _find_length(inference, reported_ms, cue_ms)
+    length_ms = _compute_length_ms(inference, reported_ms, cue_ms)
     prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_heard_tokens(length_ms)
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
@@ -275,7 +275,7 @@ class TranscriptPassthrough(AudioEventsPassthrough):
 
     __slots__ = ("_inference", "_last", "_texts")
 
-    LAST = "transcript.text.done"
+    LAST_EVENT = "transcript.text.done"
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)

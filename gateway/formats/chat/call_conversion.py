@@ -30,22 +30,22 @@ class CallConversion:
 NO_CONVERSION = CallConversion({}, frozenset(), "")
 
 
-def find_call_conversion(valid: ValidChat) -> CallConversion:
+def find_call_conversion(valid_chat: ValidChat) -> CallConversion:
     """Return the conversion of the answer's tool calls, or ``NO_CONVERSION`` if none is needed."""
-    request = valid.request
+    request = valid_chat.request
     calls = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCallPart))
-    conversion = CallConversion(valid.names, frozenset(calls), valid.answer_tool)
+    conversion = CallConversion(valid_chat.names, frozenset(calls), valid_chat.answer_tool)
     return conversion if conversion != NO_CONVERSION else NO_CONVERSION
 
 
 class CallConverter:
     """Converts the tool calls in the events of one answer. ``answer_id`` makes generated call ids unique."""
 
-    __slots__ = ("_answer_id", "_answer_tool", "_calling_choices", "_names", "_taken", "_texts")
+    __slots__ = ("_answer_id", "_answer_tool", "_calling_choices", "_names", "_texts", "_used_ids")
 
     def __init__(self, conversion: CallConversion, answer_id: str) -> None:
         self._names = conversion.names
-        self._taken = set(conversion.used_ids)
+        self._used_ids = set(conversion.used_ids)
         self._answer_id = answer_id
         self._answer_tool = conversion.answer_tool
         self._texts: set[tuple[int, int]] = set()  # (choice, index) of the calls converted to text
@@ -74,10 +74,10 @@ class CallConverter:
             return None
         self._calling_choices.add(event.choice)
         call_id, name = event.id, self._names.get(event.name, event.name)
-        if call_id in self._taken:
+        if call_id in self._used_ids:
             position = f"{event.choice}_{event.index}" if event.choice else f"{event.index}"
             call_id = f"call_{self._answer_id}_{position}"
-        self._taken.add(call_id)
+        self._used_ids.add(call_id)
         return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
 
 

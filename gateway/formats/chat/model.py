@@ -64,9 +64,10 @@ class ReasoningPart:
 
 @frozen
 class ToolCallPart:
-    """A tool call by the model; ``arguments`` are JSON text.
+    """A tool call by the model.
 
     Attributes:
+        arguments: the arguments as JSON text.
         signature: Gemini's thought signature for the call.
     """
 
@@ -329,4 +330,4 @@ Event = (
     | StreamError
     | StreamEnd
 )
-ENDED = StreamEnd()
+STREAM_END = StreamEnd()

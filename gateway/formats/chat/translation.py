@@ -80,10 +80,10 @@ class ChatTranslation:
         model = self.identity.model
         try:
             request = self.client.parse_chat_request(self.inference.body)
-            valid = make_valid(request, self.provider.find_rules(model), model)
-            self._conversion = find_call_conversion(valid)
-            self.adapted = tuple(dict.fromkeys((*self.adapted, *valid.request.adapted)))
-            return self.provider.write_body(valid.request, self.inference, model)
+            valid_chat = make_valid(request, self.provider.find_rules(model), model)
+            self._conversion = find_call_conversion(valid_chat)
+            self.adapted = tuple(dict.fromkeys((*self.adapted, *valid_chat.request.adapted)))
+            return self.provider.write_body(valid_chat.request, self.inference, model)
         except InvalidRequest as error:
             raise self._name_field(error) from None
 

@@ -94,29 +94,29 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
     """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer."""
     if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
-    adapted = dict.fromkeys(request.adapted)
+    changed_parts = dict.fromkeys(request.adapted)
     sent_messages = _lead_with_system(request.messages) if rules.leading_system else request.messages
-    messages = _end_with_user(_join(_pair(_join(sent_messages), adapted)), request.messages)
+    messages = _end_with_user(_join(_pair(_join(sent_messages), changed_parts)), request.messages)
     if not rules.prefills and messages and messages[-1].role == "assistant":
         raise InvalidRequest(
             f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
         )
     if rules.takes_media is not None:
-        messages = _replace_media(messages, rules.takes_media, adapted)
+        messages = _replace_media(messages, rules.takes_media, changed_parts)
     valid_chat = _fit_names(request, messages, rules)
-    adapted.update(dict.fromkeys(_find_lost(request, rules)))
+    changed_parts.update(dict.fromkeys(_find_lost(request, rules)))
     limit = find_longest_answer(model)
     max_tokens = request.max_tokens
     if max_tokens is not None and 0 < limit < max_tokens:
         max_tokens = limit
-        adapted["max_tokens"] = None
+        changed_parts["max_tokens"] = None
     request_body = attrs.evolve(
         request,
         messages=tuple(messages),
         tools=tuple(_fit_tools(request.tools, rules)),
         max_tokens=max_tokens,
         top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
-        adapted=tuple(adapted),
+        adapted=tuple(changed_parts),
     )
     answer_tool = _find_answer_tool(request_body, rules)
     return attrs.evolve(_rename(_fit_format(request_body, rules, answer_tool), valid_chat), answer_tool=answer_tool)
@@ -162,7 +162,7 @@ def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
 
 
 def _replace_media(
-    messages: list[chat.Message], accepts: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
+    messages: list[chat.Message], accepts: Callable[[chat.MediaPart], bool], changed_parts: dict[str, None]
 ) -> list[chat.Message]:
     """Replace the files of earlier turns that the format does not accept by placeholder texts."""
     last_answer = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
@@ -172,7 +172,7 @@ def _replace_media(
             return attrs.evolve(part, parts=tuple(map(replace, part.parts)))
         if not isinstance(part, chat.MediaPart) or accepts(part):
             return part
-        adapted[part.kind] = None
+        changed_parts[part.kind] = None
         return chat.TextPart(f"[{part.kind}: a file that this model cannot read]")
 
     return [
@@ -230,7 +230,7 @@ def _calls_tools(message: chat.Message) -> bool:
     return any(isinstance(part, chat.ToolCallPart) for part in message.parts)
 
 
-def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
+def _pair(messages: Sequence[chat.Message], changed_parts: dict[str, None]) -> Iterator[chat.Message]:
     """Move every tool result right behind its call, and make call ids unique. Write unpaired ones as text."""
     ids, results = _find_pairs(messages)
     moved_results: dict[PartIndex, chat.ToolResultPart] = {}
@@ -241,18 +241,18 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
             key = (number, part_index)
             if isinstance(part, chat.ToolCallPart):
                 if key in results:
-                    call = _fit_call(part, ids[key], adapted)
+                    call = _fit_call(part, ids[key], changed_parts)
                     parts.append(call)
                     call_id, result = results[key]
                     moved_results[call_id] = attrs.evolve(result, id=call.id)
                 else:
                     parts.append(_write_call(part))
-                    adapted["tool_call"] = None
+                    changed_parts["tool_call"] = None
             elif not isinstance(part, chat.ToolResultPart):
                 parts.append(part)
             elif key not in ids:
                 parts += _write_result(part)
-                adapted["tool_result"] = None
+                changed_parts["tool_result"] = None
         yield chat.Message(message.role, tuple(parts))
         if moved_results and (number + 1 == len(messages) or messages[number + 1].role != "user"):
             yield chat.Message("user", tuple(moved_results[part_index] for part_index in sorted(moved_results)))
@@ -261,23 +261,23 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
 
 PartIndex = tuple[int, int]
 """The index of a message and of a part in the message."""
-Found = tuple[PartIndex, chat.ToolResultPart]
+MatchedResult = tuple[PartIndex, chat.ToolResultPart]
 
 
-def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, Found]]:
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, MatchedResult]]:
     """Return a unique id for every call and every paired result, by place, and the result of each paired call.
 
     A result belongs to the last earlier message with a call of its id.
     """
     ids: dict[PartIndex, str] = {}
-    results: dict[PartIndex, Found] = {}
+    results: dict[PartIndex, MatchedResult] = {}
     open_calls: dict[str, list[PartIndex]] = {}
     used_ids: set[str] = set()
     for number, message in enumerate(messages):
         for part_index, part in enumerate(message.parts):
             if isinstance(part, chat.ToolCallPart):
-                same = [call_index for call_index in open_calls.get(part.id, ()) if call_index[0] == number]
-                open_calls[part.id] = [*same, (number, part_index)]
+                candidates = [call_index for call_index in open_calls.get(part.id, ()) if call_index[0] == number]
+                open_calls[part.id] = [*candidates, (number, part_index)]
                 ids[number, part_index] = find_unused_id(part.id or "call", used_ids)
                 used_ids.add(ids[number, part_index])
             elif isinstance(part, chat.ToolResultPart) and open_calls.get(part.id):
@@ -287,12 +287,12 @@ def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str],
     return ids, results
 
 
-def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -> chat.ToolCallPart:
+def _fit_call(call: chat.ToolCallPart, call_id: str, changed_parts: dict[str, None]) -> chat.ToolCallPart:
     arguments = fit_arguments(call.arguments)
     if arguments == call.arguments and call_id == call.id:
         return call
     if arguments != call.arguments and call.arguments.strip():
-        adapted["arguments"] = None
+        changed_parts["arguments"] = None
     return attrs.evolve(call, id=call_id, arguments=arguments)
 
 

@@ -49,20 +49,20 @@ _USUAL_RATIOS: Ratios = {
     "21:9": (1584, 672),
 }
 _EXTREME_RATIOS: Ratios = {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)}
-_TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
+_TIER_FACTORS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
 """Side lengths as multiples of half of tier 1K, in the order used by error messages."""
 
 
 def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
     return {
-        f"{width * _TIERS[tier] // 2}x{height * _TIERS[tier] // 2}": AspectRatio(ratio, tier)
+        f"{width * _TIER_FACTORS[tier] // 2}x{height * _TIER_FACTORS[tier] // 2}": AspectRatio(ratio, tier)
         for tier in tiers
         for ratio, (width, height) in ratios.items()
         if (ratio, tier) != ("21:9", "512")
     }
 
 
-_ALL_TIERS = tuple(_TIERS)
+_ALL_TIERS = tuple(_TIER_FACTORS)
 _SHAPES: Mapping[str, AspectRatio] = (
     _list(_FIRST_RATIOS, ("1K",)) | _list(_USUAL_RATIOS, _ALL_TIERS) | _list(_EXTREME_RATIOS, _ALL_TIERS)
 )

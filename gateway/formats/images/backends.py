@@ -8,9 +8,9 @@ from gateway.domain.capability import Capability
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.images.backend import ImageBackend
 
-Factory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
+BackendFactory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
 
-_IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
+_IMAGE_BACKENDS: Mapping[Wire, BackendFactory] = defer(
     {
         "openai_images": "formats.images.openai_backend:OpenAiImageBackend",
         "openai_edits": "formats.images.openai_backend:OpenAiImageBackend",

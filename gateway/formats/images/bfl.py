@@ -34,7 +34,7 @@ from gateway.formats.images.task import (
     parse_state,
 )
 from gateway.formats.wire.json_values import as_list, as_object, as_text
-from gateway.formats.wire.request_body import Body, Inline
+from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
 RESULT = "/get_result?id="
@@ -140,7 +140,7 @@ class BflImageBackend(ImageBackend):
         if len(files) > self._flux_model.sources:
             raise InvalidRequest(f"The model takes at most {self._flux_model.sources} images", param="image")
         names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
-        return {name: Inline(file) for name, file in zip(names, files, strict=False)}
+        return {name: InlineUpload(file) for name, file in zip(names, files, strict=False)}
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)

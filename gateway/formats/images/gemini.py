@@ -30,7 +30,7 @@ from gateway.formats.images.image_data import (
 )
 from gateway.formats.images.task import check_format, check_plain_image
 from gateway.formats.wire.json_values import as_object, as_text, list_objects
-from gateway.formats.wire.request_body import Inline
+from gateway.formats.wire.request_body import InlineUpload
 
 Body = dict[str, Any]
 
@@ -62,7 +62,7 @@ class GeminiImageBackend(ImageBackend):
         self._count = count
         parts: list[Body] = [{"text": self._image.prompt}]
         parts += (
-            {"inlineData": {"mimeType": file.media_type, "data": Inline(file)}}
+            {"inlineData": {"mimeType": file.media_type, "data": InlineUpload(file)}}
             for file in self._inference.files
             if file.field == "image"
         )

@@ -27,7 +27,7 @@ from gateway.formats.images.task import (
     parse_state,
 )
 from gateway.formats.wire.json_values import as_text, list_objects
-from gateway.formats.wire.request_body import Body, Inline
+from gateway.formats.wire.request_body import Body, InlineUpload
 
 GENERATIONS = "/generations"
 MODELS = ("uni-1", "uni-1-max")
@@ -74,7 +74,7 @@ class LumaImageBackend(ImageBackend):
         files = [file for file in self._inference.files if file.field == "image"]
         if len(files) > 1:
             raise InvalidRequest("The model takes at most 1 image", param="image")
-        sources = [{"data": Inline(file), "media_type": file.media_type} for file in files]
+        sources = [{"data": InlineUpload(file), "media_type": file.media_type} for file in files]
         return {"type": "image_edit", "source": sources[0]} if sources else {}
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:

@@ -123,11 +123,11 @@ def _list_in(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAddress]
                 yield from _list_in(inner, f"{param}.{name}", is_past=is_past)
 
 
-Found = tuple[Literal["image", "file"], Body, str, str, str]
+AddressField = tuple[Literal["image", "file"], Body, str, str, str]
 """The kind, the object and its field to replace, the place of the URL within the part, and the URL."""
 
 
-def _find(part: Body) -> Found | None:
+def _find(part: Body) -> AddressField | None:
     image, file, source = part.get("image_url"), part.get("file"), part.get("source")
     if _is_address(image):
         return "image", part, "image_url", "image_url", image
@@ -142,7 +142,7 @@ def _find(part: Body) -> Found | None:
     return _find_google(part)
 
 
-def _find_google(part: Body) -> Found | None:
+def _find_google(part: Body) -> AddressField | None:
     """Return the URL in a Gemini part; None for videos, audio and files stored at Google, which Google reads itself."""
     data = part.get("fileData")
     if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _GOOGLE_FILE_PATH in data["fileUri"]:

@@ -21,7 +21,7 @@ from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.images.image_data import find_url, is_web_url
 from gateway.formats.images.task import parse_field
 from gateway.formats.wire.json_values import loads_or_none
-from gateway.formats.wire.request_body import Body, Inline, build_data_url
+from gateway.formats.wire.request_body import Body, InlineUpload, build_data_url
 from gateway.frozen import frozen
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
@@ -173,17 +173,17 @@ def check_reference(spec: VideoSpec, *, takes_image: bool = True, needs_image: b
         raise InvalidRequest("The model needs a first image", param="input_reference")
 
 
-def check_fixed_fields(extra: Body, fixed_fields: Mapping[str, object]) -> None:
+def check_fixed_fields(extra_fields: Body, fixed_fields: Mapping[str, object]) -> None:
     """Raise ``InvalidRequest`` for a provider's field with another value than its ``fixed_fields`` one.
 
     A silently dropped option would be missed by the client; a forwarded one could cause costs that are not charged.
     """
     for name, fixed_value in fixed_fields.items():
-        if parse_field(extra.get(name)) not in (None, "", fixed_value):
+        if parse_field(extra_fields.get(name)) not in (None, "", fixed_value):
             raise InvalidRequest(f"'{name}' is not supported", param=name)
 
 
-def build_reference(reference: Reference) -> Inline | str:
+def build_reference(reference: Reference) -> InlineUpload | str:
     """Return a reference image in the form that is sent: a file, a web URL or a ``data:`` URL.
 
     Raises ``InvalidRequest`` for anything else: clients may not name files stored at the provider.

@@ -36,7 +36,7 @@ from gateway.formats.videos.backend import (
     parse_video_error,
 )
 from gateway.formats.wire.json_values import as_list, as_object
-from gateway.formats.wire.request_body import Body, Inline
+from gateway.formats.wire.request_body import Body, InlineUpload
 
 SECONDS = (8, 4, 6)
 """Lengths of Veo 3.1 in seconds; the first is the default."""
@@ -144,7 +144,7 @@ class GeminiVideoBackend(VideoBackend):
 
 def _build_image(reference: Reference) -> Body:
     if reference.upload is not None:
-        return {"bytesBase64Encoded": Inline(reference.upload), "mimeType": reference.upload.media_type}
+        return {"bytesBase64Encoded": InlineUpload(reference.upload), "mimeType": reference.upload.media_type}
     head, _, data = (reference.url or "").partition(";base64,")
     if not head.startswith("data:image/") or not data:
         raise InvalidRequest("'input_reference' must be a file, or a data: URL of an image", param="input_reference")

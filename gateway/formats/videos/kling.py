@@ -51,7 +51,7 @@ from gateway.formats.videos.backend import (
     parse_reported,
 )
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
-from gateway.formats.wire.request_body import Body, Inline
+from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
 _LONG_LENGTHS = (5, 3, 4, *range(6, 16))
@@ -245,9 +245,9 @@ def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     return ProviderRequest(body, path=_OLD_PATHS[kind], starts_task=True)
 
 
-def _build_image(reference: Reference) -> str | Inline:
+def _build_image(reference: Reference) -> str | InlineUpload:
     if reference.upload is not None:
-        return Inline(reference.upload)
+        return InlineUpload(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:"):
         return url

@@ -39,7 +39,7 @@ from gateway.formats.videos.backend import (
 )
 from gateway.formats.videos.sizes import VideoSizes, list_video_sizes
 from gateway.formats.wire.json_values import list_objects
-from gateway.formats.wire.request_body import Body, Inline
+from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
 GENERATIONS = "/generations"
@@ -117,7 +117,7 @@ def _build_image(reference: Reference) -> Body:
     Raises ``InvalidRequest`` for a file or a generation that is stored at the provider.
     """
     if reference.upload is not None:
-        return {"data": Inline(reference.upload), "media_type": reference.upload.media_type}
+        return {"data": InlineUpload(reference.upload), "media_type": reference.upload.media_type}
     url = reference.url or ""
     if is_web_url(url):
         return {"url": url}

@@ -34,7 +34,7 @@ from gateway.formats.vendor_models import find_model
 from gateway.formats.videos import backend as video_backend
 from gateway.formats.videos.sizes import list_video_sizes
 from gateway.formats.wire.json_values import as_object, as_text, loads_or_none
-from gateway.formats.wire.request_body import Body, Inline, build_data_url
+from gateway.formats.wire.request_body import Body, InlineUpload, build_data_url
 from gateway.frozen import frozen
 
 _H3 = "MiniMax-H3"
@@ -184,11 +184,11 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         return video_backend.ContentLocation(url=url)
 
     def cancel(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
-        """Return the request to cancel a task, which works only for H3 and only while the task waits."""
+        """Return the request to cancel a task that still waits, or None for a model before H3."""
         return self.delete(task)
 
     def delete(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
-        """Return the request to delete a task, which works only for H3 and only after the task has ended."""
+        """Return the request to delete a task that has ended, or None for a model before H3."""
         if not _is_h3(task.model):
             return None
         return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", repeatable=True)
@@ -239,11 +239,11 @@ def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> Provide
     return ProviderRequest(body, path=_TASKS_H3, starts_task=True)
 
 
-def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
-    return {name: parse_field(extra[name]) for name in names if extra.get(name) not in (None, "")}
+def _parse_flags(extra_fields: Body, names: tuple[str, ...]) -> Body:
+    return {name: parse_field(extra_fields[name]) for name in names if extra_fields.get(name) not in (None, "")}
 
 
-def _build_image(reference: Reference) -> str | Inline:
+def _build_image(reference: Reference) -> str | InlineUpload:
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 

@@ -165,9 +165,9 @@ class OpenAiVideoBackend(VideoBackend):
         return ProviderRequest(method="DELETE", path=build_task_path(PATH, task), repeatable=True)
 
 
-def _parse_safe_fields(extra: Body) -> Body:
+def _parse_safe_fields(extra_fields: Body) -> Body:
     """Return the fields that are set. Raises ``InvalidRequest`` for other fields than ``SAFE_FIELDS``."""
-    fields = {name: value for name, value in extra.items() if value is not None}
+    fields = {name: value for name, value in extra_fields.items() if value is not None}
     for name, value in fields.items():
         if name not in SAFE_FIELDS or not isinstance(value, str | int | float):
             excerpt = name[:_MAX_EXCERPT_CHARS]

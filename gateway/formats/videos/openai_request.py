@@ -68,7 +68,7 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
     if files:
         return _parse_inference(body, _parse_file(files[0]), files)
     if fields[_REFERENCE_FILE] not in _EMPTY_VALUES:
-        raise _refuse_file_id(_REFERENCE_FILE)
+        raise _make_file_id_error(_REFERENCE_FILE)
     return _parse_inference(
         body,
         _parse_reference(
@@ -157,7 +157,7 @@ def _parse_reference(value: Any, param: str) -> Reference | None:
         return None
     if isinstance(value, dict):
         if value.get("file_id") not in _EMPTY_VALUES:
-            raise _refuse_file_id(f"{param}.file_id")
+            raise _make_file_id_error(f"{param}.file_id")
         param, value = f"{param}.image_url", value.get("image_url")
         if isinstance(value, dict):  # the form of an image in a chat message
             param, value = f"{param}.url", value.get("url")
@@ -185,5 +185,5 @@ def _parse_file(file: Upload) -> Reference:
     return Reference(upload=file)
 
 
-def _refuse_file_id(param: str) -> InvalidRequest:
+def _make_file_id_error(param: str) -> InvalidRequest:
     return InvalidRequest("Files are not kept here: send the image itself, or its address", param=param)

@@ -41,7 +41,7 @@ from gateway.formats.videos.backend import (
     parse_video_url,
 )
 from gateway.formats.wire.json_values import as_list, as_object, loads_or_none
-from gateway.formats.wire.request_body import Body, Inline, build_data_url
+from gateway.formats.wire.request_body import Body, InlineUpload, build_data_url
 from gateway.frozen import frozen
 
 TEXT_TO_VIDEO_PATH = "/text_to_video"
@@ -204,7 +204,7 @@ def _check(spec: VideoSpec, model: RunwayModel) -> None:
     check_size_and_seconds(spec, sizes, model.seconds)
 
 
-def _build_image(reference: Reference) -> Inline | str:
+def _build_image(reference: Reference) -> InlineUpload | str:
     """Return a reference image in the provider's form.
 
     Raises ``InvalidRequest`` for the URL of a file that is stored at the provider.

@@ -44,7 +44,7 @@ class Form:
 
 
 @frozen(eq=False)
-class Inline:
+class InlineUpload:
     """A file as a string in a JSON body: the text ``prefix``, followed by the file in base64."""
 
     upload: Upload
@@ -59,12 +59,12 @@ class RawFile:
 
 
 Payload = Body | Form | RawFile
-"""A JSON body, which may contain ``Inline`` objects instead of strings, a form, or a file."""
+"""A JSON body, which may contain ``InlineUpload`` objects instead of strings, a form, or a file."""
 
 
-def build_data_url(upload: Upload) -> Inline:
+def build_data_url(upload: Upload) -> InlineUpload:
     """Return a file as a ``data:`` URL."""
-    return Inline(upload, f"data:{upload.media_type};base64,")
+    return InlineUpload(upload, f"data:{upload.media_type};base64,")
 
 
 def build_payload(body: Payload, boundary_mark: str) -> tuple[bytes | Content, str]:
@@ -87,7 +87,7 @@ def _build_around_files(body: Body) -> Content:
     files: list[Upload] = []
 
     def leave_placeholder(value: object) -> orjson.Fragment:
-        if not isinstance(value, Inline):
+        if not isinstance(value, InlineUpload):
             return exact_json.write_number(value)
         files.append(value.upload)
         return orjson.Fragment(orjson.dumps(value.prefix)[:-1] + _PLACEHOLDER + b'"')

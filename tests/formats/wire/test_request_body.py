@@ -13,7 +13,7 @@ from multipart import MultipartSegment, PushMultipartParser, parse_options_heade
 
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.wire.request_body import JSON, Form, Inline, build_data_url, build_payload
+from gateway.formats.wire.request_body import JSON, Form, InlineUpload, build_data_url, build_payload
 from tests.support.table_rows import table_rows
 
 MARK = "req_0123456789abcdef01234567"
@@ -142,7 +142,7 @@ JSONS = st.recursive(
     max_leaves=6,
 )
 PLACED = st.recursive(
-    JSONS | st.builds(lambda data, before: Inline(upload(data), before), st.binary(max_size=40), TEXTS),
+    JSONS | st.builds(lambda data, before: InlineUpload(upload(data), before), st.binary(max_size=40), TEXTS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
@@ -150,7 +150,7 @@ PLACED = st.recursive(
 
 def unfold(value: Any) -> Any:
     """The same with its files in it as strings."""
-    if isinstance(value, Inline):
+    if isinstance(value, InlineUpload):
         return value.prefix + base64.b64encode(data_of(value.upload)).decode()
     if isinstance(value, dict):
         return {key: unfold(inner) for key, inner in value.items()}
@@ -166,7 +166,7 @@ def test_json_with_files_is_read_as_if_they_had_been_strings(answer: dict[str, A
 
 @table_rows("text", [f"{{{MARK}}}", MARK, "\x00", "\\u0000", "\ud7ff\x00\ue000"])
 def test_no_text_is_taken_for_the_place_of_a_file(text: str) -> None:
-    answer = {text: text, "image": build_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
+    answer = {text: text, "image": build_data_url(upload(b"one")), "more": [text, InlineUpload(upload(b"two!"))]}
     body, _ = build_payload(answer, MARK)
     assert isinstance(body, Content)
     assert [piece.length for piece in body.pieces if isinstance(piece, FilePiece)] == [4, 8]

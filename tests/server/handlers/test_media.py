@@ -70,7 +70,7 @@ class MediaScenario:
         return len(self.runner.server.connections)
 
     async def keep(self, data: bytes = IMAGE) -> str:
-        return await self.keeper.keep(data)
+        return await self.keeper.create_link(data)
 
     def get(self, link: str, method: str = "GET", **headers: str) -> Any:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -62,16 +62,16 @@ class ContentBlockBuilder:
         held: approximate bytes of ``blocks``.
     """
 
-    __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")
+    __slots__ = ("_calls", "_name", "_signature", "blocks", "has_calls", "head", "held_bytes")
 
     def __init__(self, message_id: str) -> None:
         self._name = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
         self._signature: str | None = None  # the last signature; None if there was no reasoning
         self.blocks: deque[Block] = deque()
-        self.called = False
+        self.has_calls = False
         self.head = b""
-        self.held = 0
+        self.held_bytes = 0
 
     def add_event(self, event: chat.Event) -> None:
         """Append ``event`` to its block. Events of all answers but the first are ignored."""
@@ -110,14 +110,14 @@ class ContentBlockBuilder:
         return event.arguments
 
     def take(self, block: Block) -> list[dict[str, Any]]:
-        self.held -= block.pending_bytes
+        self.held_bytes -= block.pending_bytes
         block.pending_bytes = 0
         deltas, block.deltas = block.deltas, []
         return deltas
 
     def drop(self) -> None:
         block = self.blocks.popleft()
-        self.held -= block.pending_bytes + block.kept_bytes
+        self.held_bytes -= block.pending_bytes + block.kept_bytes
 
     def close(self) -> None:
         self.head = b""
@@ -128,7 +128,7 @@ class ContentBlockBuilder:
     def _append(self, block: Block, delta: dict[str, Any], text: str) -> None:
         block.deltas.append(delta)
         block.pending_bytes += _DELTA_BYTES + len(text)
-        self.held += _DELTA_BYTES + len(text)
+        self.held_bytes += _DELTA_BYTES + len(text)
 
     def _continue_thought(self) -> Block:
         # ``signature`` is a required field of the block, but its delta may never arrive.
@@ -154,7 +154,7 @@ class ContentBlockBuilder:
             last.is_complete = last.kind != "tool_use" or _is_whole(last.arguments)
         self.blocks.append(block)
         block.kept_bytes += _BLOCK_BYTES + len(block.start.get("data", ""))
-        self.held += block.kept_bytes
+        self.held_bytes += block.kept_bytes
         return block
 
     def _call(self, event: chat.ToolCallStart) -> None:
@@ -165,7 +165,7 @@ class ContentBlockBuilder:
             self._sign(signature)
         name = event.id or f"toolu_{self._name}_{event.index}"
         self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
-        self.called = True
+        self.has_calls = True
 
     def _add_arguments(self, event: chat.ToolCallDelta) -> None:
         block = self._calls.get(event.index)
@@ -177,7 +177,7 @@ class ContentBlockBuilder:
         if arguments:
             block.arguments.append(arguments)
             block.kept_bytes += _PIECE_BYTES + len(arguments)
-            self.held += _PIECE_BYTES + len(arguments)
+            self.held_bytes += _PIECE_BYTES + len(arguments)
 
 
 def _is_whole(arguments: list[str]) -> bool:

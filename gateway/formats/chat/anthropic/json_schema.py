@@ -34,7 +34,7 @@ _STRING_FORMATS = frozenset(
 def narrow_schema(schema: Json) -> dict[str, Any]:
     """Return a supported copy of ``schema``, with its unsupported keywords as text in the description."""
     narrow: dict[str, Any] = {}
-    dropped: dict[str, Any] = {}
+    dropped_keywords: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _IGNORED_KEYWORDS:
             continue
@@ -43,11 +43,11 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
         elif _is_taken(name, value):
             narrow[name] = _narrow(name, value)
         else:
-            dropped[name] = value
+            dropped_keywords[name] = value
     if schema.get("type") == "object" or "properties" in schema:
         narrow["additionalProperties"] = False
-    if dropped:
-        limits = exact_json.dumps(dropped).decode()
+    if dropped_keywords:
+        limits = exact_json.dumps(dropped_keywords).decode()
         description = narrow.get("description")
         narrow["description"] = f"{description}\n\n{limits}" if isinstance(description, str) and description else limits
     return narrow

@@ -40,12 +40,12 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
         body["messages"] = messages = _write_system_as_user(messages)
     if inference.body.get("tools"):
         messages = make_ids_unique(messages)
-    built = [_build_message(message, claude=claude) for message in messages]
-    if any(new_message is not original for new_message, original in zip(built, body["messages"], strict=True)):
-        body["messages"] = built = [message for message in built if message["content"]]
+    new_messages = [_build_message(message, claude=claude) for message in messages]
+    if any(new_message is not original for new_message, original in zip(new_messages, body["messages"], strict=True)):
+        body["messages"] = new_messages = [message for message in new_messages if message["content"]]
     if not claude:
         drop_billing_line(body)
-    if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(built):
+    if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(new_messages):
         del body["thinking"]
     return body
 

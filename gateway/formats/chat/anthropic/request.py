@@ -48,7 +48,7 @@ Size = tuple[int, int]
 def parse_messages_inference(body: Body, features: str | None = None) -> InferenceRequest:
     """Validate a body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
 
-    ``max_tokens`` may be 0, which fills the provider's cache. ``features``: the client's ``anthropic-beta`` header.
+    ``max_tokens`` may be 0, which fills the provider's cache. ``features`` is the client's ``anthropic-beta`` header.
     """
     model = parse_model(body)
     max_tokens = _check(body)

@@ -237,7 +237,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), calls_tools=calls > 0))
     usage = value.get("usage")
     report = _parse_report(usage) if isinstance(usage, dict) else None
-    return [*events, report, chat.ENDED] if report is not None else [*events, chat.ENDED]
+    return [*events, report, chat.STREAM_END] if report is not None else [*events, chat.STREAM_END]
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
@@ -346,7 +346,7 @@ def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -
     usage = build_usage(report.usage) | build_cache_creation(report.usage) | build_reasoning(report)
     message = build_message(build_id(original_id, message_id), model, usage)
     message["content"] = [_build_block(block) for block in builder.blocks]
-    return exact_json.dumps(message | build_finish(finished, calls_tools=builder.called))
+    return exact_json.dumps(message | build_finish(finished, calls_tools=builder.has_calls))
 
 
 def _build_block(block: Block) -> dict[str, Any]:

@@ -251,7 +251,7 @@ class MessagesStreamParser:
 
     def _end(self) -> list[chat.Event]:
         self._closed = True
-        return [chat.ENDED] if self._finished else [*self._finish_with(None, None), chat.ENDED]
+        return [chat.STREAM_END] if self._finished else [*self._finish_with(None, None), chat.STREAM_END]
 
     def _fail(self, error: ProviderError) -> chat.StreamError:
         self._closed = True
@@ -295,7 +295,7 @@ class MessagesStreamSerializer:
         # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
         # block is buffered.
         if (head := self._builder.head) and (text := self._builder.find_more(event)):
-            if self._builder.held > MAX_HELD:
+            if self._builder.held_bytes > MAX_HELD:
                 raise _too_much()
             return head + orjson.dumps(text) + b"}}\n\n"
         return self._write_slowly(event)
@@ -317,7 +317,7 @@ class MessagesStreamSerializer:
             case _ if self._finished is None:
                 self._builder.add_event(event)
                 output = self._build_blocks()
-                if self._builder.held > MAX_HELD:
+                if self._builder.held_bytes > MAX_HELD:
                     raise _too_much()
         return output if self._started or not output else self._begin() + output
 
@@ -363,7 +363,7 @@ class MessagesStreamSerializer:
     def _end(self) -> bytes:
         self._builder.close()
         blocks = self._build_blocks()
-        delta = response.build_finish(self._finished, calls_tools=self._builder.called)
+        delta = response.build_finish(self._finished, calls_tools=self._builder.has_calls)
         return (
             blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._report)}) + STOP_EVENT
         )

@@ -48,7 +48,7 @@ class BlockWriter:
 
     def __init__(self, *, caches: bool) -> None:
         self.caches = caches
-        self.called: dict[str, None] = {}
+        self.called_names: dict[str, None] = {}
         self._documents: set[str] = set()
 
     def build_turn(self, turn: Body) -> Body:
@@ -83,7 +83,7 @@ class BlockWriter:
 
     def _build_call(self, block: Body) -> Body:
         name = block["name"]
-        self.called[name] = None
+        self.called_names[name] = None
         return {"toolUse": {"toolUseId": _fit_name(block["id"]), "name": name, "input": block["input"]}}
 
     def _build_result(self, block: Body) -> Body:

@@ -24,7 +24,7 @@ from gateway.formats.chat.bedrock.blocks import MAX_NAME, BlockWriter, Body, bui
 from gateway.formats.chat.valid_chat import ChatRules
 from gateway.formats.wire.json_values import as_list, as_object
 
-_SAMPLING = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
+_SAMPLING_NAMES = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _EFFORTS: dict[str, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
                             "max": "high"}  # fmt: skip
 """The efforts of Nova and gpt-oss, by the common model's efforts."""
@@ -44,11 +44,11 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
     writer = BlockWriter(caches=claude or "nova" in model)
     body: Body = {"messages": [writer.build_turn(turn) for turn in message["messages"]]}
     system = writer.build_blocks(message.get("system", []))
-    if request.tool_choice == "none" and writer.called:
+    if request.tool_choice == "none" and writer.called_names:
         system.append({"text": _NO_TOOLS_TEXT})
     if system:
         body["system"] = system
-    inference = {vendor_name: message[name] for name, vendor_name in _SAMPLING.items() if name in message}
+    inference = {vendor_name: message[name] for name, vendor_name in _SAMPLING_NAMES.items() if name in message}
     if claude or request.max_tokens is not None:  # other models have a default; Anthropic's writer always sets a number
         inference["maxTokens"] = message["max_tokens"]
     extra_fields = _build_claude(message) if claude else _build_reasoning(request, model, inference)
@@ -121,11 +121,11 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
         tools += [_build_tool(tool), *build_cache_point(tool, is_allowed=writer.caches)]
     choice = as_object(message.get("tool_choice"))
     if choice.get("type") == "none":
-        if not writer.called:
+        if not writer.called_names:
             return {}
         choice = {}  # the format cannot forbid tools, so a system text (``_NO_TOOLS_TEXT``) does
     if not tools:
-        tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
+        tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called_names]
     if not tools:
         return {}
     is_forced = "type" in choice and request.tool_choice is not None

@@ -104,7 +104,7 @@ def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()
             events += _parse_block(block)
     events.append(parse_finish(value.get("stopReason"), calls_tools=calls > 0))
     report = parse_usage(value.get("usage"), value.get("serviceTier"))
-    return [*events, report, chat.ENDED] if report is not None else [*events, chat.ENDED]
+    return [*events, report, chat.STREAM_END] if report is not None else [*events, chat.STREAM_END]
 
 
 def _parse_block(block: chat.Json) -> list[chat.Event]:

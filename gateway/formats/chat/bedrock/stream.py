@@ -33,7 +33,7 @@ _FAILED_STATUS = 502
 
 
 @attrs.define
-class _Open:
+class _OpenBlock:
     """An open content block.
 
     Attributes:
@@ -66,7 +66,7 @@ class ConverseStreamParser:
         self._model = model
         self._secrets = secrets
         self._splitter = EventStreamSplitter()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._started = False
         self._finished = False
@@ -80,7 +80,7 @@ class ConverseStreamParser:
         try:
             for message in self._splitter.split(data):
                 events += self._read(message)
-                if events[-1:] == [chat.ENDED]:
+                if events[-1:] == [chat.STREAM_END]:
                     break
         except ProviderError as error:
             error.phase = "stream"
@@ -95,7 +95,7 @@ class ConverseStreamParser:
             return []
         if self._finished and not self._splitter.held_bytes:  # only the usage is missing
             self._closed = True
-            return [chat.ENDED]
+            return [chat.STREAM_END]
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     @property
@@ -165,12 +165,12 @@ class ConverseStreamParser:
         self._calls += 1
         return [*earlier_events, parse_tool(use, block.call, self._id)]
 
-    def _find_open(self, value: chat.Json) -> _Open:
+    def _find_open(self, value: chat.Json) -> _OpenBlock:
         """Return the block of an event. Opens the block if necessary, because only tool calls have a start event.
 
         Raises ``ProviderBadResponse`` for too many blocks.
         """
-        block = self._open.setdefault(_index(value), _Open())
+        block = self._open.setdefault(_index(value), _OpenBlock())
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         return block
@@ -208,7 +208,7 @@ class ConverseStreamParser:
         events: list[chat.Event] = [report] if report is not None else []
         if self._finished:
             self._closed = True
-            events.append(chat.ENDED)
+            events.append(chat.STREAM_END)
         return events
 
 

@@ -24,8 +24,8 @@ from gateway.formats.translator import ResponseIdentity
 
 
 def _build_count(inference: InferenceRequest, model: str) -> dict[str, Any]:
-    valid = make_valid(parse_chat_request(inference.body), request_writer.find_rules(model), model)
-    return request_writer.build_count_body(valid.request, model)
+    valid_chat = make_valid(parse_chat_request(inference.body), request_writer.find_rules(model), model)
+    return request_writer.build_count_body(valid_chat.request, model)
 
 
 def _parse_count(raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets) -> Parsed:

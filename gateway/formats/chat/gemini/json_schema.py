@@ -29,10 +29,10 @@ def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
     root = defs.get(target.rpartition("/")[2]) if isinstance(target, str) else None
     if isinstance(root, dict):  # Gemini requires an object as the root, not a reference
         schema = {**root, "$defs": defs}
-    return _write(schema, param, MAX_DEPTH)
+    return _convert(schema, param, MAX_DEPTH)
 
 
-def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+def _convert(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     if not depth:
         raise InvalidRequest(f"A JSON Schema is nested more than {MAX_DEPTH} deep", param=param)
     if isinstance(schema.get("$ref"), str):
@@ -52,7 +52,7 @@ def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
 
 def _build_any(value: object, param: str, depth: int) -> Any:
     """Convert an inner schema. ``true`` and ``false`` are schemas too; invalid values stay for Gemini to reject."""
-    return _write(value, param, depth - 1) if isinstance(value, dict) else value
+    return _convert(value, param, depth - 1) if isinstance(value, dict) else value
 
 
 def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class _Answer:
             for index, candidate in sorted(self._candidates.items())
         ]
         report = self.take_usage()
-        return [*finished, chat.ENDED] if report is None else [report, *finished, chat.ENDED]
+        return [*finished, chat.STREAM_END] if report is None else [report, *finished, chat.STREAM_END]
 
     @property
     def _has_stopped(self) -> bool:

@@ -49,8 +49,8 @@ def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
 
 def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Anthropic. Raises ``InvalidRequest``."""
-    valid = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
-    anthropic_body = anthropic_writer.build_body(valid.request, model, stream=False)
+    valid_chat = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
+    anthropic_body = anthropic_writer.build_body(valid_chat.request, model, stream=False)
     return {name: anthropic_body[name] for name in _ANTHROPIC_COUNT_FIELDS if name in anthropic_body}
 
 

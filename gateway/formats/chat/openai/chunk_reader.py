@@ -150,7 +150,7 @@ class ChunkParser:
         finished: number of finished choices.
     """
 
-    __slots__ = ("_choices", "_is_late", "_is_single", "_prefix", "_report", "_secrets", "begun", "finished")
+    __slots__ = ("_choices", "_is_late", "_is_single", "_prefix", "_report", "_secrets", "finished", "has_begun")
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "", *, is_single: bool = False) -> None:
         self._is_single = is_single
@@ -159,7 +159,7 @@ class ChunkParser:
         self._prefix = _make_prefix(answer_id)
         self._report: chat.UsageReport | None = None
         self._is_late = False  # a choice has finished since the last usage report
-        self.begun = False
+        self.has_begun = False
         self.finished = 0
 
     def read(self, value: object, *, named_error: bool = False) -> Iterator[chat.Event]:
@@ -180,7 +180,7 @@ class ChunkParser:
         )
         if self._is_single and not choices and value.get("usage") is not None:  # which follows the last choice
             yield from self._finish_all(self.finished)
-        if not self.begun and (choices or value.get("id")):
+        if not self.has_begun and (choices or value.get("id")):
             yield self._start(value)
         for choice in choices:
             yield from self._parse_choice(choice)
@@ -190,7 +190,7 @@ class ChunkParser:
 
     def read_usual(self, value: object) -> chat.Event | None:
         """Return the event of a chunk that only continues one text; None for any other chunk."""
-        if type(value) is not dict or not self.begun or value.get("error") or value.get("usage") is not None:
+        if type(value) is not dict or not self.has_begun or value.get("error") or value.get("usage") is not None:
             return None
         choices = value.get("choices")
         if type(choices) is not list or len(choices) != 1 or type(only_choice := choices[0]) is not dict:
@@ -215,7 +215,7 @@ class ChunkParser:
         yield from self._finish_all(len(self._choices))
         if self._report is not None and self._is_late:
             yield self._report
-        yield chat.ENDED
+        yield chat.STREAM_END
 
     def _finish_all(self, count: int) -> Iterator[chat.Event]:
         for index, choice in [*self._choices.items()][:count]:
@@ -223,7 +223,7 @@ class ChunkParser:
                 yield self._finish(index, choice, choice.reason)
 
     def _start(self, value: dict[str, Any]) -> chat.MessageStart:
-        self.begun = True
+        self.has_begun = True
         name, model, created_s = value.get("id"), value.get("model"), value.get("created")
         name = name if isinstance(name, str) else ""
         self._prefix = _make_prefix(name) or self._prefix

@@ -38,7 +38,7 @@ _SOURCES: Mapping[str, Literal["image", "file"]] = {"image": "image", "document"
 """Types of Anthropic's parts with a ``source`` -> kinds in the common chat model."""
 
 
-def refuse(param: str, message: str) -> InvalidRequest:
+def make_param_error(param: str, message: str) -> InvalidRequest:
     """Build the error for the field at ``param``."""
     return InvalidRequest(message, param=param)
 
@@ -46,14 +46,14 @@ def refuse(param: str, message: str) -> InvalidRequest:
 def expect_text(value: object, param: str) -> str:
     """Return a required string. Raises ``InvalidRequest``."""
     if not isinstance(value, str):
-        raise refuse(param, f"'{param}' must be a string, not {name_json_type(value)}")
+        raise make_param_error(param, f"'{param}' must be a string, not {name_json_type(value)}")
     return value
 
 
 def expect_object(value: object, param: str) -> Body:
     """Return a required object. Raises ``InvalidRequest``."""
     if not isinstance(value, dict):
-        raise refuse(param, f"'{param}' must be an object, not {name_json_type(value)}")
+        raise make_param_error(param, f"'{param}' must be an object, not {name_json_type(value)}")
     return value
 
 
@@ -67,7 +67,7 @@ def read_arguments(value: object, param: str) -> str:
 def expect_list(value: object, param: str) -> list[Any]:
     """Return a required array. Raises ``InvalidRequest``."""
     if not isinstance(value, list):
-        raise refuse(param, f"'{param}' must be an array, not {name_json_type(value)}")
+        raise make_param_error(param, f"'{param}' must be an array, not {name_json_type(value)}")
     return value
 
 
@@ -189,7 +189,7 @@ def _parse_part(part: Body, param: str, role: str) -> TextPart | MediaPart:
     kind = part.get("type")
     allowed_kinds = _PARTS_OF_ROLE[role]
     if not isinstance(kind, str) or kind not in allowed_kinds:
-        raise refuse(f"{param}.type", f"'{param}.type' must be one of {', '.join(sorted(allowed_kinds))}")
+        raise make_param_error(f"{param}.type", f"'{param}.type' must be one of {', '.join(sorted(allowed_kinds))}")
     if kind in {"text", "refusal"}:
         return TextPart(expect_text(part.get(kind), f"{param}.{kind}"), parse_cache(part, param))
     if kind == "image_url":
@@ -217,7 +217,7 @@ def parse_address(url: str, param: str, *, detail: str | None, cache: Json | Non
         return MediaPart("image", url=url, detail=detail, cache=cache)
     data_url = split_data_url(url)
     if data_url is None:
-        raise refuse(param, f"'{param}' must be an http(s) address or a data URL in base64")
+        raise make_param_error(param, f"'{param}' must be an http(s) address or a data URL in base64")
     return MediaPart("image", data_url[0], data_url[1], detail=detail, cache=cache)
 
 
@@ -227,7 +227,7 @@ def parse_audio(part: Body, param: str) -> MediaPart:
     data = expect_text(audio.get("data"), f"{param}.input_audio.data")
     form = expect_text(audio.get("format"), f"{param}.input_audio.format")
     if form not in AUDIO_TYPES:
-        raise refuse(f"{param}.input_audio.format", f"'{param}.input_audio.format' must be wav or mp3")
+        raise make_param_error(f"{param}.input_audio.format", f"'{param}.input_audio.format' must be wav or mp3")
     return MediaPart("audio", AUDIO_TYPES[form], data, cache=parse_cache(part, param))
 
 
@@ -238,7 +238,7 @@ def _parse_file(part: Body, param: str) -> MediaPart:
 def parse_file(file: Body, param: str, cache: Json | None = None) -> MediaPart:
     """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest``, also for an uploaded file."""
     if file.get("file_id") is not None:
-        raise refuse(
+        raise make_param_error(
             f"{param}.file_id", "An uploaded file only works with a channel that speaks the convention; send file_data"
         )
     data = expect_text(file.get("file_data"), f"{param}.file_data")
@@ -251,5 +251,5 @@ def parse_file(file: Body, param: str, cache: Json | None = None) -> MediaPart:
         return MediaPart("file", _PDF, data, name=name, cache=cache)
     data_url = split_data_url(data)
     if data_url is None:
-        raise refuse(f"{param}.file_data", f"'{param}.file_data' must be base64 or a data URL in base64")
+        raise make_param_error(f"{param}.file_data", f"'{param}.file_data' must be base64 or a data URL in base64")
     return MediaPart("file", data_url[0], data_url[1], name=name, cache=cache)

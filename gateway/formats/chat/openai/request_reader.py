@@ -51,7 +51,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     adaptations = Adaptations()
     messages = tuple(_parse_messages(body["messages"], adaptations))
     if not messages:
-        raise content_parts.refuse("messages", "'messages' say nothing")
+        raise content_parts.make_param_error("messages", "'messages' say nothing")
     tools, choice = _parse_tools(body, adaptations)
     effort, thinking = _parse_thinking(body)
     return chat.ChatRequest(
@@ -83,7 +83,7 @@ def _parse_top_logprobs(body: Body) -> int | None:
     if parse_flag(body, "logprobs"):
         return top or 0
     if top:
-        raise content_parts.refuse("top_logprobs", "'top_logprobs' requires 'logprobs'")
+        raise content_parts.make_param_error("top_logprobs", "'top_logprobs' requires 'logprobs'")
     return None
 
 
@@ -91,17 +91,19 @@ def _check_only_openai(body: Body) -> None:
     for name in _OPENAI_FIELDS:
         # An empty ``web_search_options`` object also requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
-            raise content_parts.refuse(name, f"'{name}' only works with a channel that speaks the convention")
+            raise content_parts.make_param_error(name, f"'{name}' only works with a channel that speaks the convention")
     check_tier(body, STANDARD_TIERS)
     if "audio" in (parse_list(body, "modalities") or ()):
-        raise content_parts.refuse("modalities", "Audio answers only work with a channel that speaks the convention")
+        raise content_parts.make_param_error(
+            "modalities", "Audio answers only work with a channel that speaks the convention"
+        )
 
 
 def check_tier(body: Body, standard_tiers: Container[str | None]) -> None:
     """Raise ``InvalidRequest`` for a ``service_tier`` not in ``standard_tiers``, because its price differs."""
     tier = read_text(body, "service_tier")
     if tier not in standard_tiers:
-        raise content_parts.refuse(
+        raise content_parts.make_param_error(
             "service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format"
         )
 
@@ -155,7 +157,7 @@ def _read_content(message: Body, param: str, role: str, adaptations: Adaptations
     if message.get("content") is None and adaptations.is_past:
         return ()
     if message.get("content") is None:
-        raise content_parts.refuse(f"{param}.content", f"Missing required field '{param}.content'")
+        raise content_parts.make_param_error(f"{param}.content", f"Missing required field '{param}.content'")
     return content_parts.parse_parts(message["content"], f"{param}.content", role, adaptations)
 
 
@@ -236,13 +238,13 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
-        raise content_parts.refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
+        raise content_parts.make_param_error("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") in ("function", "tool", "custom"):
         forced_tool = chat.ForcedTool(_parse_name(choice, "tool_choice"))
         return tools, check_choice(forced_tool, tools, adaptations)
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
-    raise content_parts.refuse(
+    raise content_parts.make_param_error(
         "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
     )
 
@@ -261,7 +263,7 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
     allowed_tools = content_parts.expect_object(choice.get("allowed_tools"), param)
     mode = allowed_tools.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
-        raise content_parts.refuse(f"{param}.mode", f"'{param}.mode' must be auto or required")
+        raise content_parts.make_param_error(f"{param}.mode", f"'{param}.mode' must be auto or required")
     tool_names = content_parts.expect_list(allowed_tools.get("tools"), f"{param}.tools")
     names = {
         _parse_name(content_parts.expect_object(tool, f"{param}.tools[{index}]"), f"{param}.tools[{index}]")
@@ -290,7 +292,7 @@ def _parse_tool(tool: Body, param: str) -> chat.Tool:
     field = "input_schema" if function.get("parameters") is None and "input_schema" in function else "parameters"
     schema = function.get(field)
     if strict is not None and not isinstance(strict, bool):
-        raise content_parts.refuse(f"{function_param}.strict", f"'{function_param}.strict' must be a boolean")
+        raise content_parts.make_param_error(f"{function_param}.strict", f"'{function_param}.strict' must be a boolean")
     return chat.Tool(
         name,
         None if description is None else content_parts.expect_text(description, f"{function_param}.description"),
@@ -321,7 +323,7 @@ def _parse_stop(body: Body) -> tuple[str, ...]:
     if stop is None or isinstance(stop, str):
         return (stop,) if stop else ()
     if not isinstance(stop, list):
-        raise content_parts.refuse("stop", "'stop' must be a string or an array of strings")
+        raise content_parts.make_param_error("stop", "'stop' must be a string or an array of strings")
     return tuple([content_parts.expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
 
 
@@ -333,7 +335,7 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
     if kind == "json_object":
         return chat.ResponseFormat("json")
     if kind != "json_schema":
-        raise content_parts.refuse(
+        raise content_parts.make_param_error(
             "response_format.type", "'response_format.type' must be text, json_object or json_schema"
         )
     param = "response_format.json_schema"
@@ -381,7 +383,7 @@ def parse_effort(value: object, param: str) -> chat.Effort | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:
-        raise content_parts.refuse(param, f"'{param}' must be one of {', '.join(_EFFORTS)}")
+        raise content_parts.make_param_error(param, f"'{param}' must be one of {', '.join(_EFFORTS)}")
     return cast("chat.Effort", value)
 
 

@@ -88,7 +88,7 @@ class ChatStreamParser:
         return self._chunks.read(value)
 
     def _end(self) -> Iterator[chat.Event]:
-        if self._chunks.begun:
+        if self._chunks.has_begun:
             yield from self._chunks.end()
         else:
             yield fail("The provider's stream ended before it began")
@@ -99,7 +99,7 @@ class ChatStreamParser:
         self._closed = True
         rest = self._splitter.take()
         has_end_mark = (sse.parse_data(rest) or b"").startswith(DONE_MARK)
-        if self._chunks.begun and (has_end_mark or (not rest.strip() and self._chunks.finished >= self._choices)):
+        if self._chunks.has_begun and (has_end_mark or (not rest.strip() and self._chunks.finished >= self._choices)):
             return list(self._chunks.end())
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 

@@ -9,7 +9,7 @@ use later.
 from typing import Any
 
 TRIGGER_KIND = "compaction_trigger"
-KINDS = ("compaction", "context_compaction")
+COMPACTION_KINDS = ("compaction", "context_compaction")
 """Types of summary items; the second one is Codex's."""
 PROMPT = (
     "Summarize this conversation. Your summary replaces everything above: you will go on with the task and see nothing "
@@ -44,7 +44,7 @@ def is_summary(content: str) -> bool:
 def read_summary(item: Item) -> str | None:
     """Return the gateway's summary in an item, with a heading for the model; None for any other item."""
     content = item.get("encrypted_content")
-    if item.get("type") not in KINDS or not isinstance(content, str) or not is_summary(content):
+    if item.get("type") not in COMPACTION_KINDS or not isinstance(content, str) or not is_summary(content):
         return None
     return _HEADING + content.removeprefix(SUMMARY_PREFIX)
 
@@ -60,7 +60,7 @@ def find_last_compaction(items: list[Item]) -> int:
     answer_positions = (
         index
         for index in range(len(items) - 2, -1, -1)
-        if items[index].get("type") == TRIGGER_KIND and items[index + 1].get("type") in KINDS
+        if items[index].get("type") == TRIGGER_KIND and items[index + 1].get("type") in COMPACTION_KINDS
     )
     return next(answer_positions, -1)
 

@@ -13,7 +13,7 @@ from gateway.formats.chat.openai import content_parts
 from gateway.formats.chat.openai.custom_tools import write_input
 from gateway.formats.chat.responses.client_tools import parse_client_call, parse_client_result
 from gateway.formats.chat.responses.compaction import (
-    KINDS,
+    COMPACTION_KINDS,
     TRIGGER_KIND,
     find_last_compaction,
     is_of_user,
@@ -91,7 +91,7 @@ def _read_message(item: Body, param: str) -> Iterator[tuple[str, Body]]:
 
 def _is_of_model(item: Body) -> bool:
     kind = item.get("type")
-    is_call = isinstance(kind, str) and (kind.endswith("_call") or kind in KINDS)
+    is_call = isinstance(kind, str) and (kind.endswith("_call") or kind in COMPACTION_KINDS)
     return item.get("role") == "assistant" or is_call
 
 
@@ -120,7 +120,7 @@ def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message
     if kind == "message":
         return _parse_message(item, param, history.adaptations)
     if kind == "item_reference":
-        raise content_parts.refuse(param, f"'{param}' refers to a stored item: send the item itself")
+        raise content_parts.make_param_error(param, f"'{param}' refers to a stored item: send the item itself")
     kind = content_parts.expect_text(kind, f"{param}.type")
     part: chat.Part | None = None
     if (parse_call := _MODEL_ITEM_READERS.get(kind)) is not None:
@@ -131,7 +131,7 @@ def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message
     if kind in _CLIENT_RESULTS:
         part = parse_client_result(item, history.calls)
         return chat.Message("user", () if part is None else (part,)), True
-    if kind in KINDS and (summary := read_summary(item)) is not None:
+    if kind in COMPACTION_KINDS and (summary := read_summary(item)) is not None:
         return chat.Message("user", (chat.TextPart(summary),)), False
     return _adapt(kind, item, history.adaptations), True
 
@@ -150,7 +150,7 @@ def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
 def _parse_message(item: Body, param: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise content_parts.refuse(f"{param}.role", f"'{param}.role' must be one of {', '.join(_ROLES)}")
+        raise content_parts.make_param_error(f"{param}.role", f"'{param}.role' must be one of {', '.join(_ROLES)}")
     content = item.get("content")
     content = "" if content is None and adaptations.is_past else content
     parts = _parse_content(content, f"{param}.content", role, adaptations)
@@ -191,12 +191,12 @@ def _parse_part(part: Body, param: str, role: str, adaptations: Adaptations) -> 
         "user": "input_text, input_image, input_file or input_audio",
         "assistant": "output_text or refusal",
     }.get(role, "input_text")
-    raise content_parts.refuse(f"{param}.type", f"'{param}.type' must be {allowed_kinds}")
+    raise content_parts.make_param_error(f"{param}.type", f"'{param}.type' must be {allowed_kinds}")
 
 
 def _parse_image(part: Body, param: str) -> chat.MediaPart:
     if part.get("file_id") is not None:
-        raise content_parts.refuse(
+        raise content_parts.make_param_error(
             f"{param}.file_id",
             "An uploaded file only works with a channel that speaks the Responses API; send image_url",
         )
@@ -217,7 +217,7 @@ def _parse_file(part: Body, param: str) -> chat.MediaPart:
         return content_parts.parse_file(part, param)
     url = content_parts.expect_text(url, f"{param}.file_url")
     if not url[:8].lower().startswith(_WEB_SCHEMES):
-        raise content_parts.refuse(f"{param}.file_url", f"'{param}.file_url' must be an http(s) address")
+        raise content_parts.make_param_error(f"{param}.file_url", f"'{param}.file_url' must be an http(s) address")
     return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, param)
 
 
@@ -281,7 +281,7 @@ _MODEL_ITEM_READERS: Mapping[str, Callable[[Body, str], Any]] = {
 _CLIENT_RESULTS = frozenset(
     {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
 )
-_LEFT_OUT = frozenset({*KINDS, TRIGGER_KIND, "configuration_update", "mcp_list_tools"})
+_LEFT_OUT = frozenset({*COMPACTION_KINDS, TRIGGER_KIND, "configuration_update", "mcp_list_tools"})
 """Types of items that are useless to another provider's model."""
 _RESULT_ENDINGS = ("_output", "_response")
 _MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {

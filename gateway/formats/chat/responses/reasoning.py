@@ -7,14 +7,14 @@ receives another provider's signature.
 from typing import Any
 
 from gateway.formats.chat.model import ReasoningPart
-from gateway.formats.chat.responses.compaction import KINDS, SUMMARY_PREFIX, replace_summary
+from gateway.formats.chat.responses.compaction import COMPACTION_KINDS, SUMMARY_PREFIX, replace_summary
 
 _SIGNED_PREFIX = "gateway:signed:"
 _REDACTED = "gateway:redacted:"
 UNSIGNED_PREFIX = "gateway:unsigned:"
 """Marks unsigned reasoning, which its provider may require back (DeepSeek: Thinking Mode, tool calls)."""
 _GATEWAY_PREFIXES = (_SIGNED_PREFIX, _REDACTED, UNSIGNED_PREFIX, SUMMARY_PREFIX)
-_ENCRYPTED_KINDS = ("reasoning", *KINDS)
+_ENCRYPTED_KINDS = ("reasoning", *COMPACTION_KINDS)
 
 
 def build_signed(signature: str) -> str:
@@ -39,7 +39,7 @@ def drop_own(items: Any) -> Any:
     """Return the input without the gateway's reasoning items, and with its summaries as text."""
     if not isinstance(items, list) or not any(map(is_own, items)):
         return items
-    return [replace_summary(item) for item in items if not is_own(item) or item["type"] in KINDS]
+    return [replace_summary(item) for item in items if not is_own(item) or item["type"] in COMPACTION_KINDS]
 
 
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:

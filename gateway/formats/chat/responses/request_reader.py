@@ -11,7 +11,7 @@ OpenAI), and every field that OpenAI does not document.
 
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import Adaptations
-from gateway.formats.chat.openai.content_parts import expect_object, refuse
+from gateway.formats.chat.openai.content_parts import expect_object, make_param_error
 from gateway.formats.chat.openai.request_reader import (
     STANDARD_TIERS,
     check_tier,
@@ -38,7 +38,7 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
     adaptations = Adaptations()
     messages = parse_items(body.get("input") or "", adaptations)
     if not messages:
-        raise refuse("input", "'input' says nothing")
+        raise make_param_error("input", "'input' says nothing")
     if instructions:
         messages.insert(0, chat.Message("system", (chat.TextPart(instructions),)))
     tools, choice = parse_tools(body, adaptations)
@@ -96,4 +96,4 @@ def _parse_format(body: fields.Body) -> chat.ResponseFormat | None:
                 parse_schema_name(text_format, "text.format"),
                 strict if isinstance(strict, bool) else None,
             )
-    raise refuse("text.format.type", "'text.format.type' must be text, json_object or json_schema")
+    raise make_param_error("text.format.type", "'text.format.type' must be text, json_object or json_schema")

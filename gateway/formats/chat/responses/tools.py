@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
-from gateway.formats.chat.openai.content_parts import expect_list, expect_object, expect_text, refuse
+from gateway.formats.chat.openai.content_parts import expect_list, expect_object, expect_text, make_param_error
 from gateway.formats.chat.openai.custom_tools import build_custom
 from gateway.formats.chat.responses.client_tools import CLIENT_TOOLS, build_function, is_run_by_client
 from gateway.formats.wire.fields import Body, parse_list, parse_object
@@ -28,7 +28,7 @@ _TOOL_LIST_KINDS = ("additional_tools", "tool_search_output")
 
 def make_responses_only_error(param: str, subject: str) -> Exception:
     """Return the error for a feature, named by ``subject``, that needs a channel with the Responses API."""
-    return refuse(param, f"{subject} only works with a channel that speaks the Responses API")
+    return make_param_error(param, f"{subject} only works with a channel that speaks the Responses API")
 
 
 def join_name(namespace: object, name: str) -> str:
@@ -55,7 +55,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, 
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
-        raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
+        raise make_param_error("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "allowed_tools":
         tools, allowed_names = _parse_allowed(choice, tools)
         return tools, check_choice(allowed_names, tools, adaptations)
@@ -96,7 +96,7 @@ def _parse_listed(tool: Body, param: str, adaptations: Adaptations) -> Iterator[
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
     mode = choice.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
-        raise refuse("tool_choice.mode", "'tool_choice.mode' must be auto or required")
+        raise make_param_error("tool_choice.mode", "'tool_choice.mode' must be auto or required")
     tool_names = [
         (expect_object(tool, f"tool_choice.tools[{index}]"), f"tool_choice.tools[{index}]")
         for index, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
@@ -133,7 +133,7 @@ def _parse_tool(tool: Body, param: str, namespace: str = "") -> chat.Tool:
         return build_custom(name, description, parse_object(tool, "format") or {})
     schema, strict = tool.get("parameters"), tool.get("strict")
     if strict is not None and not isinstance(strict, bool):
-        raise refuse(f"{param}.strict", f"'{param}.strict' must be a boolean")
+        raise make_param_error(f"{param}.strict", f"'{param}.strict' must be a boolean")
     return chat.Tool(
         name, description, None if schema is None else expect_object(schema, f"{param}.parameters"), strict
     )

@@ -42,7 +42,7 @@ EVENTS: list[chat.Event] = [
     chat.ToolCallDelta(1, "{}"),
     chat.ChoiceFinished("tool_calls"),
     chat.UsageReport(Usage(2150, 503, 5, "upstream", written_tokens=50), 17),
-    chat.ENDED,
+    chat.STREAM_END,
 ]
 KINDS = st.sampled_from(["error", "text", "tool_use", "thinking"])
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -129,7 +129,7 @@ def test_a_reason_is_read(answer: object, reason: str) -> None:
 
 
 def test_an_answer_without_calls_and_without_a_reason_stopped() -> None:
-    assert parse_answer(b'{"content":[]}') == [chat.MessageStart("", ""), chat.ChoiceFinished("stop"), chat.ENDED]
+    assert parse_answer(b'{"content":[]}') == [chat.MessageStart("", ""), chat.ChoiceFinished("stop"), chat.STREAM_END]
 
 
 def test_a_stop_sequence_is_read() -> None:
@@ -289,7 +289,7 @@ def test_only_the_first_answer_is_written() -> None:
         chat.ChoiceFinished("length", 1),
         chat.TextDelta("a"),
         chat.ChoiceFinished("stop"),
-        chat.ENDED,
+        chat.STREAM_END,
     ]
     value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert (value["id"], value["content"], value["stop_reason"]) == (

@@ -16,7 +16,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.anthropic.stream import MAX_HELD, MAX_OPEN, MessagesStreamParser, MessagesStreamSerializer
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -95,7 +95,7 @@ def test_any_json_is_read_or_a_fault(values: list[Any], ends: bool) -> None:
     try:
         events += reader.finish() if ends else []
     except ProviderBadResponse:
-        assert not events or events[-1] != ENDED
+        assert not events or events[-1] != STREAM_END
 
 
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([tape.HELLO, b"\n\n", b"data: "]), max_size=6))
@@ -219,12 +219,16 @@ def test_blocks_that_were_never_stopped_are_still_said() -> None:
         ReasoningSignature("s"),
         ToolCallDelta(1, "{}"),
         ChoiceFinished("tool_calls"),
-        ENDED,
+        STREAM_END,
     ]
 
 
 def test_an_end_mark_alone_ends_the_answer() -> None:
-    assert read(tape.begin("m") + tape.words("a") + tape.STOP)[1:] == [TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    assert read(tape.begin("m") + tape.words("a") + tape.STOP)[1:] == [
+        TextDelta("a"),
+        ChoiceFinished("stop"),
+        STREAM_END,
+    ]
 
 
 def test_a_type_is_read_from_the_name_where_the_data_has_none() -> None:
@@ -309,7 +313,7 @@ def test_a_stream_that_is_cut_before_is_a_fault(stream: tuple[bytes, list[Event]
     raw = stream[0].removesuffix(tape.STOP)
     raw = raw[: place % len(raw)]
     reader = MessagesStreamParser()
-    assert ENDED not in reader.feed(raw)
+    assert STREAM_END not in reader.feed(raw)
     with pytest.raises(ProviderBadResponse) as caught:
         reader.finish()
     assert caught.value.phase == "stream"
@@ -399,7 +403,7 @@ def test_what_was_written_is_read_again(name: str) -> None:
 def test_a_stream_is_written_as_the_documentation_shows_it() -> None:
     events: list[Event] = [MessageStart("chatcmpl-1", "gpt"), TextDelta("a"), TextDelta("b"), ChoiceFinished("stop")]
     usage = UsageReport(Usage(100, 7, 30, "upstream", written_tokens=20), 3)
-    assert parse(write([*events, usage, ENDED])) == [
+    assert parse(write([*events, usage, STREAM_END])) == [
         {
             "type": "message_start",
             "message": {
@@ -439,7 +443,7 @@ def test_every_event_is_written_when_it_happens() -> None:
         ToolCallStart(1, "u", "f"),
         ChoiceFinished("tool_calls"),
         tape.used(1, 1),
-        ENDED,
+        STREAM_END,
     ]
     answers = [
         [value["type"].removeprefix("content_block_") for value in parse(writer.write(event))] for event in happened
@@ -460,7 +464,7 @@ def test_calls_that_are_mixed_are_written_one_after_another() -> None:
     mixed: list[Event] = [
         ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"x"'), ToolCallStart(1, "b", "g"), ToolCallDelta(1, '{"y"'),
         ToolCallDelta(0, ":1}"), TextDelta("and"), ToolCallDelta(1, ":2}"), ToolCallStart(2, "", "h"),
-        ChoiceFinished("tool_calls"), ENDED,
+        ChoiceFinished("tool_calls"), STREAM_END,
     ]  # fmt: skip
     raw = write(mixed, "msg_9")
     assert [value["index"] for value in parse(raw) if "index" in value] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]
@@ -521,14 +525,16 @@ def test_what_has_been_written_is_not_held() -> None:
     ]
     often = 1 + MAX_HELD // len(PIECE)
     transform = TranslatingStream(
-        Given([*whole * often, ChoiceFinished("stop"), ENDED]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
+        Given([*whole * often, ChoiceFinished("stop"), STREAM_END]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
     )
     assert len(transform.feed(b"")) > 3 * MAX_HELD
     assert transform.ended
 
 
 def test_a_thought_without_a_signature_has_an_empty_one() -> None:
-    message = judge(write([MessageStart("", ""), ReasoningDelta("hm"), TextDelta("a"), ChoiceFinished("stop"), ENDED]))
+    message = judge(
+        write([MessageStart("", ""), ReasoningDelta("hm"), TextDelta("a"), ChoiceFinished("stop"), STREAM_END])
+    )
     assert blocks(message) == [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "a"}]
 
 
@@ -540,7 +546,7 @@ def test_a_signed_thought_is_over() -> None:
         ReasoningSignature("2"),
         RedactedReasoning("x"),
     ]
-    assert blocks(judge(write([*events, ChoiceFinished("stop"), ENDED]))) == [
+    assert blocks(judge(write([*events, ChoiceFinished("stop"), STREAM_END]))) == [
         {"type": "thinking", "thinking": "a", "signature": "1"},
         {"type": "thinking", "thinking": "b", "signature": "2"},
         {"type": "redacted_thinking", "data": "x"},
@@ -560,7 +566,7 @@ def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
         ChoiceFinished("content_filter"),
         TextDelta("late"),
         ChoiceFinished("stop"),
-        ENDED,
+        STREAM_END,
     ]
     message = judge(write(events))
     assert blocks(message) == [{"type": "text", "text": "ab"}]
@@ -585,18 +591,20 @@ def test_a_reason_is_written_in_this_dialects_words(
     finished: ChoiceFinished | None, called: bool, reason: str, sequence: str | None
 ) -> None:
     events: list[Event] = [ToolCallStart(0, "t", "f")] if called else [TextDelta("a")]
-    message = judge(write([*events, *([finished] if finished else []), ENDED]))
+    message = judge(write([*events, *([finished] if finished else []), STREAM_END]))
     assert (message.stop_reason, message.stop_sequence) == (reason, sequence)
 
 
 def test_the_last_usage_is_written_wherever_it_came() -> None:
     reported: list[Event] = [tape.used(1, 1), ChoiceFinished("stop"), TextDelta("a")]
     for order in itertools.permutations(reported):
-        assert judge(write([tape.used(9, 9), *order, ENDED])).usage.output_tokens == 1
+        assert judge(write([tape.used(9, 9), *order, STREAM_END])).usage.output_tokens == 1
 
 
 def test_without_usage_the_beginnings_counts_stay() -> None:
-    usage = judge(write([MessageStart("", "", usage=Usage(9, 1, 2, "upstream")), ChoiceFinished("stop"), ENDED])).usage
+    usage = judge(
+        write([MessageStart("", "", usage=Usage(9, 1, 2, "upstream")), ChoiceFinished("stop"), STREAM_END])
+    ).usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (7, 2, 0)
 
 
@@ -624,7 +632,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 @given(st.lists(EVENTS, max_size=12))
 def test_any_events_become_blocks_one_after_another(events: list[Event]) -> None:
-    values = parse(write([*events, ENDED]))
+    values = parse(write([*events, STREAM_END]))
     assert [values[0]["type"], *(value["type"] for value in values[-2:])] == [
         "message_start", "message_delta", "message_stop",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimit
 from gateway.formats.chat.bedrock.response import parse_answer
 from gateway.formats.chat.bedrock.stream import ConverseStreamParser
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -41,7 +41,7 @@ def read(raw: bytes) -> list[Event]:
 def test_a_stream_of_text() -> None:
     assert read(bedrock.STREAMS["text"]) == [
         STARTED, TextDelta("Hel"), TextDelta("lo"), ChoiceFinished("stop"), UsageReport(Usage(5, 7, 0, "upstream")),
-        ENDED,
+        STREAM_END,
     ]  # fmt: skip
 
 
@@ -49,14 +49,14 @@ def test_calls_of_tools_have_their_ids_and_follow_each_other() -> None:
     assert read(bedrock.STREAMS["tools"]) == [
         STARTED, TextDelta("Look: "), ToolCallStart(0, "tooluse_1", "f"), ToolCallDelta(0, '{"city"'),
         ToolCallDelta(0, ': "x"}'), ToolCallStart(1, "tooluse_2", "g"), ChoiceFinished("tool_calls"),
-        UsageReport(Usage(9, 2, 0, "upstream")), ENDED,
+        UsageReport(Usage(9, 2, 0, "upstream")), STREAM_END,
     ]  # fmt: skip
 
 
 def test_reasoning_ends_with_its_signature_and_cached_tokens_are_part_of_the_prompt() -> None:
     assert read(bedrock.STREAMS["thinking"]) == [
         STARTED, ReasoningDelta("Let me "), ReasoningDelta("see"), ReasoningSignature("c2ln"), TextDelta("Done"),
-        ChoiceFinished("length"), UsageReport(Usage(10, 7, 3, "upstream", written_tokens=2)), ENDED,
+        ChoiceFinished("length"), UsageReport(Usage(10, 7, 3, "upstream", written_tokens=2)), STREAM_END,
     ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_each_reason_has_its_meaning(reason: str, meaning: str) -> None:
 
 def test_a_stream_may_end_without_its_usage_and_not_before_its_stop() -> None:
     whole = bedrock.BEGIN + bedrock.words("x") + bedrock.stop() + bedrock.finish()
-    assert read(whole)[-2:] == [ChoiceFinished("stop"), ENDED]
+    assert read(whole)[-2:] == [ChoiceFinished("stop"), STREAM_END]
     for cut in (whole[:-1], bedrock.BEGIN + bedrock.words("x") + bedrock.stop(), b""):
         with pytest.raises(ProviderBadResponse):
             read(cut)
@@ -154,7 +154,7 @@ def whole(content: list[Any], **more: Any) -> list[Event]:
 def test_a_whole_answer_has_the_same_events() -> None:
     assert parse_answer(orjson.dumps(bedrock.ANSWER), "0123", "theirs") == [
         STARTED, TextDelta("Hello"), ToolCallStart(0, "tooluse_1", "f"), ToolCallDelta(0, '{"city":"x"}'),
-        ChoiceFinished("tool_calls"), UsageReport(Usage(9, 2, 0, "upstream")), ENDED,
+        ChoiceFinished("tool_calls"), UsageReport(Usage(9, 2, 0, "upstream")), STREAM_END,
     ]  # fmt: skip
 
 

@@ -35,12 +35,12 @@ CALLED = (
 def write(*events: chat.Event) -> list[Any]:
     """The chunks of a stream."""
     writer = GenerateContentSerializer("m", "id")
-    raw = b"".join(map(writer.write, (BEGUN, *events, chat.ENDED)))
+    raw = b"".join(map(writer.write, (BEGUN, *events, chat.STREAM_END)))
     return [orjson.loads(sse.parse_data(event) or b"") for event in sse.SseSplitter().split(raw)]
 
 
 def build(*events: chat.Event) -> Any:
-    return orjson.loads(build_answer((BEGUN, *events, chat.ENDED), model="m", answer_id="id"))
+    return orjson.loads(build_answer((BEGUN, *events, chat.STREAM_END), model="m", answer_id="id"))
 
 
 def finish(reason: chat.Reason) -> chat.ChoiceFinished:
@@ -159,7 +159,7 @@ def sum_up(events: list[chat.Event]) -> dict[int, Any]:
 
 @given(st.lists(PIECES, max_size=8))
 def test_a_stream_and_a_whole_answer_say_the_same(pieces: list[chat.Event]) -> None:
-    events = [BEGUN, *pieces, finish("stop"), chat.ChoiceFinished("stop", 1), USED, chat.ENDED]
+    events = [BEGUN, *pieces, finish("stop"), chat.ChoiceFinished("stop", 1), USED, chat.STREAM_END]
     writer = GenerateContentSerializer("m", "id")
     stream = b"".join(map(writer.write, events))
     whole = build_answer(events, model="m", answer_id="id")

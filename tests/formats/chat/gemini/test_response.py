@@ -13,8 +13,8 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.chat.gemini.response import GenerateContentParser, parse_answer
 from gateway.formats.chat.model import (
-    ENDED,
     GEMINI_PREFIX,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -89,7 +89,7 @@ def play(pieces: list[bytes]) -> tuple[list[Event], ProviderError | None]:
     """The events of a stream, and the fault it ended in."""
     reader = GenerateContentParser(ID, MODEL)
     events = [event for piece in pieces for event in reader.feed(piece)]
-    assert ENDED not in events
+    assert STREAM_END not in events
     if events and isinstance(events[-1], StreamError):
         assert reader.feed(stream(*TEXT)) == reader.finish() == []
         return events[:-1], events[-1].error
@@ -144,7 +144,7 @@ def test_words_and_running_totals() -> None:
         TextDelta("lo, ありがとう"),
         UsageReport(Usage(11, 7, 4, source="upstream")),
         ChoiceFinished("stop"),
-        ENDED,
+        STREAM_END,
     ]
 
 
@@ -167,14 +167,14 @@ def test_a_thought_is_signed_while_it_is_the_last_thing_said() -> None:
         TextDelta("42"),
         TextDelta("."),
         ChoiceFinished("stop"),
-        ENDED,
+        STREAM_END,
     ]
     assert UsageReport(Usage(9, 33, source="upstream"), 31) in run(*THINKING)
 
 
 def test_a_signature_with_no_thought_before_it_is_not_a_thoughts() -> None:
     events = run(chunk({"text": "42"}), chunk({"text": "", "thoughtSignature": SIGNATURE}, reason="STOP"))
-    assert [type(event) for event in events] == [MessageStart, TextDelta, ChoiceFinished, type(ENDED)]
+    assert [type(event) for event in events] == [MessageStart, TextDelta, ChoiceFinished, type(STREAM_END)]
 
 
 def test_a_thought_is_signed_once_and_not_behind_other_words() -> None:
@@ -191,7 +191,7 @@ def test_a_mark_at_the_beginning_and_comments_say_nothing() -> None:
 
 def test_answers_end_in_their_order() -> None:
     events = run(chunk({"text": "b"}, reason="STOP", index=1), chunk({"text": "a"}, reason="MAX_TOKENS", index=0))
-    assert events[-3:] == [ChoiceFinished("length", 0), ChoiceFinished("stop", 1), ENDED]
+    assert events[-3:] == [ChoiceFinished("length", 0), ChoiceFinished("stop", 1), STREAM_END]
 
 
 def test_a_thought_part_may_bring_its_own_signature() -> None:
@@ -212,7 +212,7 @@ def test_tool_calls_have_ids_whole_arguments_and_their_signatures() -> None:
         ToolCallStart(2, f"call_{ID}_0_2", "now"),
         ToolCallDelta(2, "{}"),
         ChoiceFinished("tool_calls"),
-        ENDED,
+        STREAM_END,
     ]
     assert UsageReport(Usage(85, 40, source="upstream"), 12) in run(*TOOLS)
 
@@ -224,7 +224,7 @@ def test_two_answers_end_each_for_its_own_reason() -> None:
         (1, "x"),
         (0, "b"),
     ]
-    assert events[-3:] == [ChoiceFinished("content_filter", 0), ChoiceFinished("length", 1), ENDED]
+    assert events[-3:] == [ChoiceFinished("content_filter", 0), ChoiceFinished("length", 1), STREAM_END]
 
 
 def test_a_image_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
@@ -256,7 +256,7 @@ def test_an_answer_that_does_not_name_itself_is_named_by_us() -> None:
     ],
 )
 def test_why_an_answer_ended(reason: str, expected: str) -> None:
-    assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [ChoiceFinished(expected), ENDED]  # type: ignore[arg-type]
+    assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [ChoiceFinished(expected), STREAM_END]  # type: ignore[arg-type]
 
 
 @table_rows("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
@@ -270,7 +270,7 @@ def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
     assert run(chunk(reason="STOP", used=usage(4)))[-3:] == [
         UsageReport(Usage(4, source="upstream")),
         ChoiceFinished("stop"),
-        ENDED,
+        STREAM_END,
     ]
 
 
@@ -395,11 +395,11 @@ def whole(value: Any) -> list[Event]:
 def test_a_whole_answer_is_a_stream_of_one_chunk() -> None:
     value = chunk({"text": "hm", "thought": True}, {"text": "Hello"}, reason="STOP", used=usage(11, 7, 2), index=0)
     assert whole(value) == run(value)
-    assert whole(value)[-3:] == [UsageReport(Usage(11, 9, source="upstream"), 2), ChoiceFinished("stop"), ENDED]
+    assert whole(value)[-3:] == [UsageReport(Usage(11, 9, source="upstream"), 2), ChoiceFinished("stop"), STREAM_END]
 
 
 def test_a_whole_answer_need_not_say_why_it_ended() -> None:
-    assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [ChoiceFinished("tool_calls"), ENDED]
+    assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [ChoiceFinished("tool_calls"), STREAM_END]
 
 
 @table_rows(
@@ -431,13 +431,13 @@ def test_any_json_is_an_answer_or_a_fault(value: Any) -> None:
         return
     assert isinstance(events[0], MessageStart)
     assert isinstance(events[-2], ChoiceFinished)
-    assert events[-1] == ENDED
+    assert events[-1] == STREAM_END
 
 
 @given(st.lists(JSON | DAMAGED | st.sampled_from(TEXT), max_size=4))
 def test_any_json_is_a_stream_or_a_fault(values: list[Any]) -> None:
     events, error = play([stream(*values)])
-    assert (error is None) == (bool(events) and events[-1] == ENDED)
+    assert (error is None) == (bool(events) and events[-1] == STREAM_END)
     open_calls = {(event.choice, event.index) for event in events if isinstance(event, ToolCallStart)}
     assert all((event.choice, event.index) in open_calls for event in events if isinstance(event, ToolCallDelta))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderRateLimited
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -77,7 +77,7 @@ def test_an_answer_is_read_in_order() -> None:
         TextDelta("a"),
         ChoiceFinished("stop"),
         UsageReport(Usage(5, 7, 0, "upstream")),
-        ENDED,
+        STREAM_END,
     ]
 
 
@@ -148,7 +148,7 @@ def test_garbage_is_the_providers_fault(data: bytes) -> None:
 def test_what_is_written_is_read_again(events: list[Event]) -> None:
     again = read(write(events))
     assert gist(again) == gist(events)
-    assert (again[0], again[-1]) == (events[0], ENDED)
+    assert (again[0], again[-1]) == (events[0], STREAM_END)
 
 
 def test_an_answer_is_written_as_the_convention_has_it() -> None:
@@ -158,7 +158,7 @@ def test_an_answer_is_written_as_the_convention_has_it() -> None:
         TextDelta("b"),
         ChoiceFinished("length"),
         UsageReport(Usage(5, 7, 2), 3),
-        ENDED,
+        STREAM_END,
     ]
     message = {"role": "assistant", "content": "ab", "refusal": None}
     assert write(events) == {
@@ -197,7 +197,7 @@ def test_a_failed_answer_is_its_fault_and_an_empty_one_the_providers() -> None:
     with pytest.raises(ProviderRateLimited, match="later"):
         write([STARTED, StreamError(error)])
     with pytest.raises(ProviderBadResponse, match="no choices"):
-        write([STARTED, ENDED])
+        write([STARTED, STREAM_END])
 
 
 def test_arguments_without_a_call_are_left_out() -> None:

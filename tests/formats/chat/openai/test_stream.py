@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.model import (
-    ENDED,
+    STREAM_END,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -124,7 +124,7 @@ def test_reader_and_writer_are_what_a_translation_takes() -> None:
 
 def test_a_plain_stream_is_read_in_order() -> None:
     stream = delta(role="assistant", content="") + delta(content="a") + STOP + USAGE + DONE
-    assert read(stream) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), USED, ENDED]
+    assert read(stream) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), USED, STREAM_END]
 
 
 @given(events=answers(), marks=CUTS)
@@ -142,7 +142,12 @@ def test_what_is_written_is_read_again(events: list[Event]) -> None:
 @given(marks=CUTS)
 def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list[int]) -> None:
     stream = sse.BOM + b": hello\n\nevent: message\n" + delta(content="a") + b"data:\n\n" + STOP + DONE
-    assert read(stream.replace(b"\n", end) + b"\n", marks) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    assert read(stream.replace(b"\n", end) + b"\n", marks) == [
+        STARTED,
+        TextDelta("a"),
+        ChoiceFinished("stop"),
+        STREAM_END,
+    ]
 
 
 @table_rows(
@@ -291,7 +296,7 @@ def test_a_finish_reason_is_read_in_the_conventions_words(word: str, reason: Any
 
 
 def test_a_stop_after_a_tool_call_is_for_the_call() -> None:
-    assert read(calls(fragment(0, "f", id="a")) + STOP + DONE)[-2:] == [ChoiceFinished("tool_calls"), ENDED]
+    assert read(calls(fragment(0, "f", id="a")) + STOP + DONE)[-2:] == [ChoiceFinished("tool_calls"), STREAM_END]
 
 
 def test_calls_without_any_ids_are_named_after_our_own_answer() -> None:
@@ -325,8 +330,8 @@ def test_what_has_to_be_kept_of_tool_calls_is_bounded(stream: bytes) -> None:
 
 def test_nothing_is_said_after_one_of_several_choices_has_finished() -> None:
     late = STOP + delta(content="late") + STOP + DONE
-    assert read(delta(content="a") + late, choices=2) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
-    joined = [STARTED, TextDelta("a"), TextDelta("late"), ChoiceFinished("stop"), ENDED]
+    assert read(delta(content="a") + late, choices=2) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), STREAM_END]
+    joined = [STARTED, TextDelta("a"), TextDelta("late"), ChoiceFinished("stop"), STREAM_END]
     assert read(delta(content="a") + late) == joined  # the only answer may be split, and ends when the stream does
 
 
@@ -343,7 +348,7 @@ def test_nothing_is_said_after_one_of_several_choices_has_finished() -> None:
 )
 def test_usage_is_said_after_the_finish(stream: bytes) -> None:
     events = read(stream + DONE)
-    assert events[-2:] == [USED, ENDED]
+    assert events[-2:] == [USED, STREAM_END]
     assert [found for found in events[events.index(ChoiceFinished("stop")) :] if isinstance(found, UsageReport)] == [
         USED
     ]
@@ -356,7 +361,7 @@ def test_reasoning_is_counted_and_never_more_than_all() -> None:
 
 
 def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
-    assert read(delta(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    assert read(delta(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), STREAM_END]
 
 
 @table_rows(
@@ -418,7 +423,7 @@ def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished
     reader = ChatStreamParser(choices)
     reader.feed(stream)
     if whole:
-        assert reader.finish()[-1] == ENDED
+        assert reader.finish()[-1] == STREAM_END
         assert reader.finish() == []
     else:
         with pytest.raises(ProviderBadResponse) as caught:
@@ -430,7 +435,7 @@ def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished
 def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], marks: list[int]) -> None:
     wide = [value for value in values if not isinstance(value, str)]  # a string is written as it lies
     events = read(b"".join(map(event, wide)) + delta(content="a") + DONE, marks)
-    assert isinstance(events[-1], StreamError) or events[-1] == ENDED
+    assert isinstance(events[-1], StreamError) or events[-1] == STREAM_END
     chunks_of(write(events))
 
 
@@ -519,7 +524,7 @@ def test_a_stream_is_written_as_the_convention_has_it() -> None:
         TextDelta('b"\n'),
         ChoiceFinished("stop"),
         USED,
-        ENDED,
+        STREAM_END,
     ]
     raw = write(events)
     assert raw.endswith(DONE)
@@ -572,11 +577,11 @@ def test_names_and_time_are_ours_where_the_provider_has_none() -> None:
 
 
 def test_no_usage_frame_is_made_up() -> None:
-    assert write([STARTED, ENDED]) == DONE
+    assert write([STARTED, STREAM_END]) == DONE
 
 
 def test_tokens_written_into_a_cache_are_said() -> None:
-    (found,) = chunks_of(write([UsageReport(Usage(9, 1, 2, "upstream", written_tokens=3)), ENDED]))
+    (found,) = chunks_of(write([UsageReport(Usage(9, 1, 2, "upstream", written_tokens=3)), STREAM_END]))
     assert found["usage"]["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 3}
 
 
@@ -620,7 +625,7 @@ def test_the_client_librarys_own_collector_takes_the_stream() -> None:
         ToolCallDelta(0, "{}"),
         ChoiceFinished("tool_calls"),
         USED,
-        ENDED,
+        STREAM_END,
     ]
     with answering(write(events)) as client, client.chat.completions.stream(model="m", messages=[]) as stream:
         whole = stream.get_final_completion()

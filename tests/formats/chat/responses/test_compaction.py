@@ -86,7 +86,9 @@ def ask(*events: chat.Event, compact: bool) -> Any:
     if not compact:
         inference = parse_responses_inference({"model": "m", "input": [USER, TRIGGER]})
     begun = chat.MessageStart("i", "theirs")
-    return orjson.loads(build_answer((begun, *events, chat.ChoiceFinished("stop"), chat.ENDED), inference, IDENTITY))
+    return orjson.loads(
+        build_answer((begun, *events, chat.ChoiceFinished("stop"), chat.STREAM_END), inference, IDENTITY)
+    )
 
 
 @table_rows("compact", [False, True])

@@ -173,7 +173,7 @@ def answer(call: Any, *names: str, arguments: str = "{}") -> list[dict[str, Any]
         writer.write(chat.ToolCallStart(at, f"call_{at}", name))
         writer.write(chat.ToolCallDelta(at, arguments))
     writer.write(chat.ChoiceFinished("tool_calls"))
-    writer.write(chat.ENDED)
+    writer.write(chat.STREAM_END)
     output: list[dict[str, Any]] = orjson.loads(writer.build_response())["output"]
     return output
 

@@ -46,7 +46,7 @@ def finish(reason: chat.Reason = "stop") -> chat.ChoiceFinished:
 def write(*events: chat.Event, **more: Any) -> list[Any]:
     """The events of a stream, checked."""
     writer = ResponseStreamSerializer(call(**more), IDENTITY)
-    raw = b"".join(map(writer.write, (BEGUN, *events, chat.ENDED)))
+    raw = b"".join(map(writer.write, (BEGUN, *events, chat.STREAM_END)))
     written = []
     for one in sse.SseSplitter().split(raw):
         value = orjson.loads(sse.parse_data(one) or b"")
@@ -58,7 +58,7 @@ def write(*events: chat.Event, **more: Any) -> list[Any]:
 
 
 def build(*events: chat.Event, **more: Any) -> Any:
-    raw = build_answer((BEGUN, *events, chat.ENDED), call(**more), IDENTITY)
+    raw = build_answer((BEGUN, *events, chat.STREAM_END), call(**more), IDENTITY)
     Response.model_validate_json(raw)
     return orjson.loads(raw)
 
@@ -162,7 +162,7 @@ def test_a_whole_response_is_kept_once_it_is_whole() -> None:
     for event in (BEGUN, chat.TextDelta("x"), finish()):
         writer.write(event)
     assert kept == []
-    writer.write(chat.ENDED)
+    writer.write(chat.STREAM_END)
     build_answer((BEGUN, chat.TextDelta("x"), finish()), inference, IDENTITY)
     assert [orjson.loads(one)["output"][0]["content"][0]["text"] for one in kept] == ["x", "x"]
 
@@ -195,7 +195,7 @@ def test_a_stream_and_a_whole_response_are_the_same(pieces: list[chat.Event], re
 def test_what_is_written_passes_and_can_be_sent_back(pieces: list[chat.Event]) -> None:
     """The gateway's own passthrough takes the stream, and its reader the output as input."""
     writer = ResponseStreamSerializer(call(tools=[CUSTOM]), IDENTITY)
-    raw = b"".join(map(writer.write, (BEGUN, *pieces, finish(), USED, chat.ENDED)))
+    raw = b"".join(map(writer.write, (BEGUN, *pieces, finish(), USED, chat.STREAM_END)))
     passing = ResponsesPassthrough(call())
     assert passing.feed(raw) + passing.finish() == raw
     assert passing.parse_usage().completion_tokens == 9
