@@ -92,6 +92,9 @@ async def furnish(desk: OperatedGateway, provider: Provider) -> None:
     await operate("PUT", "/groups/partners", {"price_multiplier": 0.5})
     await operate("PUT", "/prices/endless", {"input_usd_per_million": 1, "output_usd_per_million": 2})
     await operate("PUT", "/settings/routing/max_attempts", {"value": 4})
+    small = {"models": ["endless"], "on": ["unavailable", "budget"], "if": {"max_prompt_tokens": 1000}}
+    steps = [{"models": [{"model": "m", "weight": 9}, "broken"]}, small, {"models": ["gone"], "channels": ["azure-*"]}]
+    await operate("PUT", "/routes/fast", {"about": "Quick answers", "step": steps})
 
 
 async def use_today(site: VisitedGateway) -> None:

@@ -383,3 +383,59 @@ async def test_the_menu_of_a_phone_is_opened_and_closed(site: VisitedGateway, ad
     await ada.shoot("menu-phone")
     await ada.press("Menu")
     await expect(menu).to_be_hidden()
+
+
+async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_changed_and_deleted(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    page = ada.page
+    await ada.go("/routes")
+    await ada.press("New route")
+    form = page.locator("#new-route form")
+    rows = form.locator("[data-step]")
+    await ada.write("Name", "swift", within=form)
+    await rows.first.get_by_label("Models").fill("m*9, broken")
+    await ada.press("Add step", within=form)
+    await rows.nth(1).get_by_label("Models").fill("gone")
+    await ada.press("Add step", within=form)
+    last = rows.nth(2)
+    await last.get_by_label("Models").fill("m")
+    await last.locator("summary").click()
+    await last.get_by_label("Prompt tokens, at most optional").fill("1000")
+    await last.get_by_label("Images").select_option("no")
+    await last.get_by_label("content filter").check()
+    await last.get_by_role("button", name="Move up").click()
+    await rows.nth(2).get_by_role("button", name="Remove step").click()
+    await expect(rows).to_have_count(2)
+    await ada.press("Add route", within=form)
+    await ada.arrive("/routes/swift")
+    route = await site.operate("GET", "/routes/swift")
+    first, second = route["step"]
+    assert first == {"models": [{"model": "m", "weight": 9}, "broken"]}
+    assert (second["models"], second["if"]) == (["m"], {"max_prompt_tokens": 1000, "images": False})
+    assert "content" in second["on"]
+    verdicts = page.locator("#dry-run tbody .badge")
+    await expect(verdicts).to_have_text(["gets the request", "after a failure"])
+    await ada.write("Prompt tokens", "5000")
+    async with page.expect_navigation():
+        await page.keyboard.press("Tab")
+    await expect(verdicts).to_have_text(["gets the request", "skipped"])
+    await expect(page.get_by_text("its prompt has about 5000 tokens")).to_be_visible()
+    await ada.press("Send test requests")
+    await expect(page.locator("#test-results p")).to_have_text(
+        [re.compile("answered in"), re.compile(".+"), re.compile(".+")]
+    )
+    await ada.write("Description optional", "short answers")
+    ada.watch.refusals = {400}
+    boxes = page.locator("[data-step]").nth(1).locator("[data-cause]:checked")
+    while await boxes.count():
+        await boxes.first.uncheck()
+    await ada.press("Save")
+    await expect(page.locator("[data-error-of=step]")).to_contain_text("expected at least one cause")
+    await page.locator("[data-step]").nth(1).get_by_label("timeout", exact=True).check()
+    await ada.send("Save")
+    assert (await site.operate("GET", "/routes/swift"))["step"][1]["on"] == ["timeout"]
+    await ada.press("Delete route")
+    await ada.confirm()
+    await ada.arrive("/routes")
+    assert (await site.operate("GET", "/routes"))["data"] == []

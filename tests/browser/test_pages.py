@@ -42,6 +42,8 @@ SHOWN: Mapping[str, str] = {
     "batch": "/batches/{batch}",
     "models": "/models",
     "channels": "/channels",
+    "routes": "/routes",
+    "route": "/routes/fast?prompt_tokens=5000",
     "channel": "/channels/relay",
     "accounts": "/accounts",
     "account-of": "/accounts/north",
@@ -70,7 +72,7 @@ ALONE: Mapping[str, str] = {
     "join-gone": "/join#not-good",
     "nothing-there": "/nothing-of-that-name",
 }
-OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes")
+OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes", "/routes")
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
 HEADERS = {"If-None-Match"}
 """Names that pages may show, although they look like a value of Python's."""

@@ -63,6 +63,8 @@ _PAGES = (
     Page("/audit", "audit.html", mark("Audit log"), "server.console.accounts:load_trail", "administrator"),
     Page("/channels", "channels.html", mark("Channels"), "server.console.channels:load_channels", "administrator"),
     Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),
+    Page("/routes", "routes.html", mark("Routes"), "server.console.model_routes:load_routes", "administrator"),
+    Page("/routes/{name}", "route.html", mark("Route"), "server.console.model_routes:load_route", "administrator"),
     Page("/models", "models.html", mark("Models"), "server.console.prices:load_models"),
     Page("/prices", "prices.html", mark("Prices and groups"), "server.console.prices:load_prices", "administrator"),
     Page("/settings", "settings.html", mark("Settings"), "server.console.prices:load_settings", "administrator"),

@@ -38,6 +38,8 @@ async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]
         }
         for person in everyone.values():
             stack.push_async_callback(person.session.close)
+        status, _ = await ada.call("PUT", "/routes/fast", {"step": [{"models": ["demo-chat"]}]})
+        assert status == 200
         async with gateway.post({"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}) as response:
             assert response.status == 200
         async with gateway.post({"model": HOSTILE[0], "messages": [{"role": "user", "content": "hi"}]}) as response:
@@ -64,7 +66,7 @@ async def _find_addresses(person: Person) -> dict[str, str]:
     found = {}
     for page in list_pages():
         noun = page.path.split("/")[1] if page.path else ""
-        known = {"accounts": "acme", "channels": "demo", **ids}
+        known = {"accounts": "acme", "channels": "demo", "routes": "fast", **ids}
         found[page.path] = re.sub(r"\{.*\}", quote(known.get(noun, ""), safe=""), page.path)
     return found
 
