@@ -265,6 +265,7 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: command_line.
             {"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": [], "request": None}
         ],
         "unpriced": [],
+        "warnings": [],
     }
 
 

@@ -126,6 +126,12 @@ class Site:
         await self.services.admin.settings.put_group(name, {"price_multiplier": 2}, OPERATOR)
         return name
 
+    async def make_route(self) -> str:
+        """A route without a channel, so a test of it sends nothing."""
+        name = self.number("route")
+        await self.services.admin.routes.put_route(name, {"step": [{"models": ["of-no-channel"]}]}, OPERATOR)
+        return name
+
     async def make_price(self) -> str:
         name = self.number("model")
         await self.services.admin.settings.put_price(name, {"input_usd_per_million": 2}, OPERATOR)
@@ -273,6 +279,7 @@ UNWRITTEN = frozenset(
     {
         "POST /channels/{name}/test",
         "POST /channels/{name}/sync",
+        "POST /routes/{name}/test",
         "POST /session/second-factor",
         "DELETE /sessions",
         "PUT /settings/{section}/{key}",
@@ -372,6 +379,11 @@ ADMIN: Mapping[str, Row] = {
     "GET /groups": Row(),
     "PUT /groups/{name}": Row(make=Site.make_group, body={"price_multiplier": 3}),
     "DELETE /groups/{name}": Row(make=Site.make_group),
+    "GET /routes": Row(),
+    "GET /routes/{name}": Row(make=Site.make_route),
+    "PUT /routes/{name}": Row(make=Site.make_route, body={"step": [{"models": ["m"]}]}),
+    "DELETE /routes/{name}": Row(make=Site.make_route),
+    "POST /routes/{name}/test": Row(make=Site.make_route),
     "GET /prices": Row(),
     "PUT /prices/{model}": Row(make=Site.make_price, body={"input_usd_per_million": 3}),
     "DELETE /prices/{model}": Row(make=Site.make_price),

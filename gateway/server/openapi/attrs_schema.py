@@ -36,7 +36,7 @@ WORDS: Mapping[str, str] = {
     "StepSpec.models": "Models, or tables of a model and its weight.",
     "StepSpec.channels": "Names or globs of the channels to use; empty: every channel that serves the model.",
     "StepSpec.on": "Only after one of these causes; the first step is always tried.",
-    "StepSpec.condition": "What the request must be; a step that does not fit is passed over.",
+    "StepSpec.if": "What the request must be; a step that does not fit is passed over.",
     "ConditionSpec.min_prompt_tokens": "The fewest tokens of the prompt, by an estimate.",
     "ConditionSpec.max_prompt_tokens": "The most tokens of the prompt, by an estimate.",
     "ConditionSpec.images": "Whether the request has images.",
@@ -151,7 +151,7 @@ def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str],
     schema = _bound(build_kind(field.type), check)
     if partly and not needed:
         schema = allow_null(schema)
-    about = _join(descriptions.get(field.name), check)
+    about = _join(descriptions.get(find_key(field)), check)
     if about:
         schema = schema | {"description": about}
     if not needed and not partly:

@@ -122,6 +122,7 @@ MONEY = (
     Call("admin_delete_account", path=ACCOUNT, status=404),
 )
 NAMED = {"name": "mine"}
+ROUTE = {"name": "fast"}
 WAYS = (
     Call("admin_add_channel", {**MINE, "base_url": "$provider"}, status=201),
     Call("admin_list_channels"),
@@ -135,6 +136,12 @@ WAYS = (
     Call("admin_list_models"),
     Call("admin_explain", query={"model": MODEL, "key": "1"}),
     Call("admin_explain", query={"model": MODEL, "key": "99"}, status=404),
+    Call("admin_put_route", {"step": [{"models": [MODEL, "gone"]}]}, path=ROUTE),
+    Call("admin_list_routes"),
+    Call("admin_get_route", path=ROUTE),
+    Call("admin_test_route", path=ROUTE),
+    Call("admin_explain", query={"model": "fast", "prompt_tokens": "9", "images": "true"}),
+    Call("admin_delete_route", path=ROUTE),
     Call("admin_delete_channel", path=NAMED),
     Call("admin_get_status"),
     Call("admin_get_health"),

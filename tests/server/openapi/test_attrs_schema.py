@@ -1,6 +1,6 @@
 """A noun in JSON Schema says of a body what its reader does; it is read from the class, limits and all."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, get_args
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
-from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, parse_table
+from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, keyed, must, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_spec_schema, parse_attributes
@@ -27,6 +27,17 @@ class Inner:
     """What is in it."""
 
     width: int = attrs.field(metadata=between(1))
+
+
+@attrs.frozen
+class Named:
+    """What may be a text."""
+
+    width: int = 1
+
+    @staticmethod
+    def from_text(text: str) -> Mapping[str, Any]:
+        return {"width": len(text)}
 
 
 @attrs.frozen
@@ -51,6 +62,7 @@ class Noun:
     table: dict[str, str] = attrs.field(factory=dict, metadata=must("odd names", lambda _value: True))
     inner: Inner = attrs.field(factory=lambda: Inner(3))
     inners: tuple[Inner, ...] = ()
+    under: tuple[Named, ...] = attrs.field(default=(), metadata=keyed("if"))
     hidden: str | None = attrs.field(default=None, repr=False)
 
 
@@ -59,6 +71,14 @@ INNER = {
     "description": "What is in it.",
     "properties": {"width": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}},
     "required": ["width"],
+    "additionalProperties": False,
+}
+
+
+NAMED = {
+    "type": "object",
+    "description": "What may be a text.",
+    "properties": {"width": {"type": "integer", "default": 1}},
     "additionalProperties": False,
 }
 
@@ -89,6 +109,7 @@ def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None
             },
             "inner": {**INNER, "default": {"width": 3}},
             "inners": {"type": "array", "items": INNER, "default": []},
+            "if": {"type": "array", "items": {"anyOf": [{"type": "string"}, NAMED]}, "default": []},
             "hidden": {"type": ["string", "null"], "default": None, "writeOnly": True},
         },
     }
@@ -136,11 +157,13 @@ def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
 
 def list_nouns() -> Iterator[tuple[str, Any]]:
     """Every schema of a noun that a door takes, or that is in one, and the class's name."""
-    for kind in {door.handler.takes for door in list_admin_operations() if door.handler.takes is not None}:
+    kinds: list[Any] = [door.handler.takes for door in list_admin_operations() if door.handler.takes is not None]
+    for kind in kinds:
         yield kind.__name__, build_spec_schema(kind)
-        for field in attrs.fields(kind):
-            for inner in filter(attrs.has, get_args(field.type)):
-                yield inner.__name__, build_spec_schema(inner)
+        inner = [
+            each for field in attrs.fields(kind) for each in (field.type, *get_args(field.type)) if attrs.has(each)
+        ]
+        kinds += [each for each in inner if each not in kinds]  # also what is in those
 
 
 def test_every_field_that_people_write_has_words() -> None:
