@@ -27,7 +27,7 @@ from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, AffinityMode, RetrySettings
 from gateway.routing.pricing_policy import Unpriced
 from gateway.routing.route_spec import RouteSpec
 
@@ -136,6 +136,18 @@ class RoutingSection:
     sync_interval_s: float = attrs.field(
         default=600.0, metadata=about("how often the model lists of synchronized channels are fetched", POSITIVE)
     )
+    affinity: AffinityMode = attrs.field(
+        default="auto",
+        metadata=about(
+            'which conversations stay on the channel and key that answered last, where their prompt is cached: "auto": '
+            'all; "header": those that the client names, by a header such as x-gateway-session or prompt_cache_key; '
+            '"off": none'
+        ),
+    )
+    affinity_s: float = attrs.field(
+        default=DEFAULT_SETTINGS.affinity_s,
+        metadata=about("how long after its last answer a conversation stays", POSITIVE),
+    )
     demo: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
         metadata=about(
@@ -157,7 +169,12 @@ class RoutingSection:
             ramp_s=self.warm_up_s,
         )
         return RetrySettings(
-            rules, max_attempts=self.max_attempts, retry_ratio=self.retry_ratio, failover_after_s=self.failover_after_s
+            rules,
+            max_attempts=self.max_attempts,
+            retry_ratio=self.retry_ratio,
+            failover_after_s=self.failover_after_s,
+            affinity=self.affinity,
+            affinity_s=self.affinity_s,
         )
 
 

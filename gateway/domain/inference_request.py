@@ -16,6 +16,8 @@ from gateway.frozen import quick_frozen
 MAX_DIGEST_TOKENS = 256 * 1024
 """The maximum tokens of a prompt that is digested as a whole."""
 
+STORED_RESPONSES = "responses"
+"""The affinity key of requests whose response is stored at a provider, or that use a stored one."""
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
 MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}

@@ -153,8 +153,8 @@ class Proxy:
                 attempts.note_failure(attempt, error)
             else:
                 attempt.pending = False
-                if attempt.output_limit:
-                    attempt.target.state.learn_limit(attempt.target.model, attempt.output_limit)
+                if attempt.output_limit or targets.affinity is not None:
+                    self._learn(targets, attempt)
                 return answer
             finally:
                 ctx.upstream_s += monotonic() - began
@@ -165,6 +165,13 @@ class Proxy:
             if attempt in self.drains.attempts:  # no further attempt for a disconnected client
                 break
         raise attempts.error
+
+    def _learn(self, targets: TargetList, attempt: Attempt) -> None:
+        """Remember what an answered attempt has shown: the model's output limit, the conversation's home."""
+        if attempt.output_limit:
+            attempt.target.state.learn_limit(attempt.target.model, attempt.output_limit)
+        if targets.affinity is not None:
+            targets.affinity.note_answered(attempt, self.load_balancer.now)
 
     async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch the media URLs in the prompt. Raises ``UnsupportedByProvider``, which names the field."""

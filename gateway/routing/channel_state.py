@@ -275,8 +275,12 @@ class ChannelState:
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
-    def pick_key(self, endpoint_key: EndpointKey, account: int, now: float) -> KeyState:
-        """Return the next available key in turn, or else the key with the shortest wait."""
+    def pick_key(self, endpoint_key: EndpointKey, account: int, now: float, kept: KeyState | None = None) -> KeyState:
+        """Return ``kept`` if available, else the next available key in turn, or the one with the shortest wait."""
+        if kept is not None and kept in self.keys and kept.wait_s(endpoint_key, account, now) == 0.0:
+            is_free = not kept.find_limit_s(endpoint_key[1], account, now)
+            if is_free:
+                return kept
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
         for step in range(count):

@@ -7,7 +7,7 @@ attempt's outcome and updates the circuit breakers.
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import structlog
@@ -19,7 +19,7 @@ from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
 from gateway.domain.rate_limit import spend
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, list_keys
+from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, KeyState, list_keys
 
 if TYPE_CHECKING:  # only gateways that share limits need it
     from gateway.cluster.limits.channels import SharedChannelLimits
@@ -33,6 +33,8 @@ REFUSED_S = 1.0
 PROBE_EVERY_S = 5.0
 """How often a tripped channel is probed. No probe covers a single model, so its first cooldowns are as short."""
 _NOTHING_BEGUN = StartedAttempt()
+AffinityMode = Literal["off", "header", "auto"]
+"""``routing.affinity``. "header": only conversations that the client names, by a header or a field, are kept."""
 
 
 @frozen
@@ -42,6 +44,8 @@ class RetrySettings:
     Attributes:
         retry_ratio: maximum share of retries among the running requests.
         least_retries: number of retries allowed regardless of the ratio, so that a single request can fail over.
+        affinity, affinity_s: which conversations stay on their channel, and for how long after their last answer; see
+            ``affinity.py``.
         failover_after_s: first-byte timeout of a stream while another channel could serve the request.
     """
 
@@ -50,6 +54,8 @@ class RetrySettings:
     retry_ratio: float = 0.2
     least_retries: int = 3
     failover_after_s: float = 15.0
+    affinity: AffinityMode = "auto"
+    affinity_s: float = 600.0
 
 
 DEFAULT_SETTINGS = RetrySettings()
@@ -145,11 +151,22 @@ class LoadBalancer:
         self.channels = dict(self.channels)  # a new object invalidates caches that depend on the channels
 
     def acquire(
-        self, state: ChannelState, endpoint_key: EndpointKey, account: int, *, retry: bool, insisting: bool = False
+        self,
+        state: ChannelState,
+        endpoint_key: EndpointKey,
+        account: int,
+        *,
+        retry: bool,
+        insisting: bool = False,
+        kept: KeyState | None = None,
     ) -> ChannelSlot:
-        """Take a place on a channel. ``insisting``: use it despite its failures. ``retry``: count it as a retry."""
+        """Take a place on a channel.
+
+        ``insisting``: use it despite its failures. ``retry``: count it as a retry. ``kept``: the key to use if it is
+        available; None: any.
+        """
         now, rpm = self._clock(), state.channel.rpm
-        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now)
+        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now, kept)
         if rpm is not None:
             state.tat = spend(state.tat, rpm, 1, now)
         state.running += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.deferred import defer_function
 from gateway.domain.account import Caller
@@ -29,6 +30,9 @@ from gateway.routing.target_list import TargetList
 from gateway.routing.unsupported_operation import refuse_chat_model, refuse_operation
 from gateway.wording import did_you_mean, fold_name
 
+if TYPE_CHECKING:
+    from gateway.routing.affinity import ConversationMemory
+
 _DESCRIBED = frozenset({"image", "video"})
 """Media whose models differ in capabilities, which are therefore looked up."""
 _FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
@@ -37,6 +41,8 @@ _MOST_REMEMBERED = 4_096
 # Imported when a request names a route: most gateways have none.
 _list_step_targets = defer_function("routing.step_list:list_step_targets")
 _make_step_list = defer_function("routing.step_list:make_step_list")
+_make_memory = defer_function("routing.affinity:ConversationMemory")
+_keep_conversation = defer_function("routing.affinity:keep_conversation")
 
 
 class Router:
@@ -56,6 +62,7 @@ class Router:
         self.pricing = pricing
         self.models = models
         self.routes = routes
+        self._conversations: ConversationMemory | None = None
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
@@ -89,15 +96,21 @@ class Router:
         if OPERATIONS[inference.operation].counts_only:
             targets = self._keep_available(targets, caller)
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
-        account, named = caller.account.id, inference.affinity_key
-        affinity_key = None if named is None else f"{account}:{named}"
         state = inference, self.load_balancer
+        account, named = caller.account.id, inference.affinity_key
+        affinity_key = None if named is None or state[1].settings.affinity == "off" else f"{account}:{named}"
         if options and options[0].place is not None:
             steps: TargetList = _make_step_list(
                 targets, *state, options=options, account=account, affinity_key=affinity_key, graded=graded
             )
             return steps
         return TargetList(targets, *state, account=account, affinity_key=affinity_key, graded=graded)
+
+    def keep_conversation(self, targets: TargetList, inference: InferenceRequest, headers: Mapping[str, str]) -> None:
+        """Let a request of a conversation go where it was answered last; see ``affinity.py``."""
+        if self._conversations is None:
+            self._conversations = _make_memory()
+        _keep_conversation(self._conversations, targets, inference, headers)
 
     def _keep_available(self, targets: list[Target], caller: Caller) -> list[Target]:
         """Keep the channels that could count tokens now. Without one the gateway estimates."""

@@ -19,7 +19,7 @@ from gateway.routing.causes import find_cause, find_obstacle_cause
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
-from gateway.routing.target_list import TargetList
+from gateway.routing.target_list import Conversation, TargetList
 
 if TYPE_CHECKING:  # the router imports this module when a request names a route
     from gateway.routing.router import Router
@@ -66,6 +66,7 @@ class StepList(TargetList):
         self._failed_in_step: set[Cause] = set()
         self._too_dear: set[int] = set()
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
+        self._order = list(range(len(route.steps)))
         self._step = -1
         self._enter_first({get_place(target).step for target in options})
 
@@ -90,6 +91,14 @@ class StepList(TargetList):
     def step(self) -> int:
         """The number of the open step, counted from 1."""
         return self._step + 1
+
+    def keep_conversation(self, affinity: Conversation, name: str) -> None:
+        """Begin with the step that answered the conversation last; the others follow in their order."""
+        super().keep_conversation(affinity, name)
+        home = affinity.find_target(self.targets)
+        if home is not None and super()._is_open(home):
+            self._step = step = get_place(home).step
+            self._order = [step, *(other for other in self._order if other != step)]
 
     def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
@@ -120,7 +129,8 @@ class StepList(TargetList):
 
     def list_ahead(self) -> list[Target]:
         """Return the targets of the open step and of the later ones."""
-        return [target for target in self.targets if get_place(target).step >= self._step]
+        ahead = self._list_later() | {self._step}
+        return [target for target in self.targets if get_place(target).step in ahead]
 
     def _choose(self) -> Target | None:
         while True:
@@ -150,18 +160,17 @@ class StepList(TargetList):
     @property
     def _step_attempts(self) -> int:
         """The number of attempts after which the open step gets no other one: later steps keep one each."""
-        later = {get_place(target).step for target in self.targets if get_place(target).step > self._step}
-        return self._max_attempts - len(later)
+        return self._max_attempts - len(self._list_later())
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         attempt = super()._take(target, answer_id, now_s, insisting=insisting)
         if self._ends_at is not None:
-            left_s = max(self._ends_at - self._load_balancer.now, 0.001)
+            left_s = max(self._ends_at - self.load_balancer.now, 0.001)
             attempt.timeouts = _limit(attempt.timeouts, left_s, stream=self._inference.stream)
         return attempt
 
     def _is_late(self) -> bool:
-        return self._ends_at is not None and self._load_balancer.now >= self._ends_at
+        return self._ends_at is not None and self.load_balancer.now >= self._ends_at
 
     def _leave_step(self, causes: Iterable[Cause]) -> bool:
         """Open the next step that takes one of ``causes``. Return False, without a change, if there is none."""
@@ -178,21 +187,26 @@ class StepList(TargetList):
     def _find_next(self, causes: set[Cause]) -> int | None:
         """Return the next step that takes one of ``causes`` and has a target; None without one."""
         usable, causes = {get_place(target).step for target in self.targets}, set(causes)
-        for step in range(self._step + 1, len(self.route.steps)):
-            if causes.isdisjoint(self.route.steps[step].causes):
+        for step in self._order[self._order.index(self._step) + 1 :]:
+            if step and causes.isdisjoint(self.route.steps[step].causes):  # the first step takes every cause
                 continue
             if step in usable:
                 return step
             causes.add("budget" if step in self._too_dear else "unsupported")
         return None
 
+    def _list_later(self) -> set[int]:
+        """Return the steps after the open one that have a target."""
+        later = self._order[self._order.index(self._step) + 1 :]
+        return {get_place(target).step for target in self.targets}.intersection(later)
+
     def _takes(self, step: int) -> bool:
         return not self._causes.isdisjoint(self.route.steps[step].causes)
 
     def _find_obstacle_cause(self) -> Cause:
-        now = self._load_balancer.now
+        now = self.load_balancer.now
         found = (
-            target.state.find_obstacle(target.endpoint_key, self._account, now)
+            target.state.find_obstacle(target.endpoint_key, self.account, now)
             for target in self.targets
             if get_place(target).step == self._step
         )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -187,6 +187,8 @@ class Attempt:
         client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
             client to read; None if there is no stream.
         several: the client's request, if its choices take several provider requests; see ``proxy/fan_out.py``.
+        affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere;
+            empty without a conversation, or for a first message that was sent before.
         output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
     """
 
@@ -209,6 +211,7 @@ class Attempt:
     client: AbortableStream | None = None
     several: InferenceRequest | None = None
     output_limit: int = 0
+    affinity: Literal["", "new", "kept", "moved"] = ""
 
     @timeouts.default
     def _find_timeouts(self) -> Timeouts:

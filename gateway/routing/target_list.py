@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import attrs
 
@@ -17,7 +18,7 @@ from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import remove_tools
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS
+from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS, ChannelState, KeyState
 from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
@@ -30,6 +31,20 @@ _LONGEST_WAIT_S = 120
 """Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
 
+class Conversation(Protocol):
+    """The conversation of a request, and who answered it last; see ``affinity.py``."""
+
+    continues: bool
+
+    @property
+    def is_new(self) -> bool: ...
+    def find_target(self, targets: Sequence[Target]) -> Target | None: ...
+    def find_key(self, state: ChannelState) -> KeyState | None: ...
+    def count_conversations(self, candidates: Sequence[Candidate[Target]]) -> Sequence[Candidate[Target]]: ...
+    def note_started(self, attempt: Attempt, now: float) -> None: ...
+    def note_answered(self, attempt: Attempt, now: float) -> None: ...
+
+
 class TargetList:
     """The channels that may serve one request. The channel of each attempt is chosen by their current state.
 
@@ -40,11 +55,14 @@ class TargetList:
         max_attempts: 0: as the load balancer's settings say.
 
     Attributes:
+        has_choice: whether the request may go to more than one channel or provider key.
+        affinity: the request's conversation; None if all requests go where they would without one.
         passed: the steps of a route that were passed over.
         pause_s: the wait before the next attempt that the provider has asked for, in seconds.
     """
 
     passed: Sequence[FailedAttempt] = ()
+    affinity: "Conversation | None" = None
 
     def __init__(
         self,
@@ -59,10 +77,11 @@ class TargetList:
     ) -> None:
         self.targets = targets
         self._inference = inference
-        self._load_balancer = load_balancer
-        self._account = account
+        self.load_balancer = load_balancer
+        self.account = account
         self._sticky = affinity_key
         self._graded = graded
+        self.has_choice = len(targets) > 1 or (bool(targets) and len(targets[0].state.keys) > 1)
         self._first: Target | None = None
         self._insisting = False
         self._ranked_at = 0
@@ -83,7 +102,7 @@ class TargetList:
         targets = self.targets
         if not targets:
             return targets
-        self._ranked_at = self._load_balancer.changes
+        self._ranked_at = self.load_balancer.changes
         if len(targets) == 1 and targets[0].state.is_free(targets[0].endpoint_key):  # the usual case needs no selection
             self._first = targets[0]
             return targets
@@ -105,7 +124,7 @@ class TargetList:
         """Start the first attempt. ``now_s`` (Unix seconds) is the answer's time. Raises ``NoHealthyChannel``."""
         first, insisting = self._first, self._insisting
         # ``rank`` has chosen already. Choose again only if the channels changed while the request waited.
-        if first is None or self._ranked_at != self._load_balancer.changes:
+        if first is None or self._ranked_at != self.load_balancer.changes:
             first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
@@ -193,7 +212,7 @@ class TargetList:
     def leave_room(self) -> None:
         """Restrict a low-priority request to healthy channels with spare places. Raises ``NoHealthyChannel``."""
         self._patient = True
-        shared = self._load_balancer.shared
+        shared = self.load_balancer.shared
         with_room = [
             target
             for target in self.targets
@@ -215,9 +234,15 @@ class TargetList:
     @property
     def busy(self) -> bool:
         """Whether any channel is available, or unavailable only because it is full or rate limited."""
-        now = self._load_balancer.now
-        found = [target.state.find_obstacle(target.endpoint_key, self._account, now) for target in self.targets]
+        now = self.load_balancer.now
+        found = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in self.targets]
         return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in found)
+
+    def keep_conversation(self, affinity: "Conversation", name: str) -> None:
+        """Prefer the target that answered the conversation last. ``name``: the conversation's, for the hash."""
+        self.affinity = affinity
+        if affinity.continues:
+            self._sticky = name
 
     @property
     def digest(self) -> int:
@@ -241,7 +266,7 @@ class TargetList:
             return self._take(target, identity.id, identity.now_s)
         if (
             again is None
-            or again.state.find_insisting_s(again.endpoint_key, self._account, self._load_balancer.now) is None
+            or again.state.find_insisting_s(again.endpoint_key, self.account, self.load_balancer.now) is None
         ):
             return None
         return self._take(again, identity.id, identity.now_s, insisting=True)
@@ -256,12 +281,20 @@ class TargetList:
         return self._pick(ready)
 
     def _pick(self, targets: Sequence[Target]) -> Target:
-        balancer = self._load_balancer
-        now, rules, account = balancer.now, balancer.settings.rules, self._account
+        balancer = self.load_balancer
+        now, rules, account = balancer.now, balancer.settings.rules, self.account
+        affinity = self.affinity
+        if affinity is not None and (home := affinity.find_target(targets)) is not None:
+            return home
         candidates = [
             _build_candidate(target, target.state.find_share(target.endpoint_key, account, now, rules))
             for target in targets
         ]
+        if (
+            affinity is not None and affinity.is_new and balancer.shared is None
+        ):  # several gateways agree by the hash, without talking
+            even = affinity.count_conversations(candidates)
+            return choose(even, None, balancer.draw_random()) or targets[0]
         return choose(candidates, self._sticky, balancer.draw_random()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:
@@ -271,24 +304,24 @@ class TargetList:
             return False
         if state.is_free(target.endpoint_key):
             return True
-        return (
-            state.offered and state.find_obstacle(target.endpoint_key, self._account, self._load_balancer.now) is None
-        )
+        return state.offered and state.find_obstacle(target.endpoint_key, self.account, self.load_balancer.now) is None
 
     def _find_insisting_s(self, target: Target) -> float | None:
         """Return the seconds until the channel may be used despite its failures. None if it may not be used."""
         if self._patient:
             return None
-        now, state = self._load_balancer.now, target.state
-        obstacle = state.find_obstacle(target.endpoint_key, self._account, now)
+        now, state = self.load_balancer.now, target.state
+        obstacle = state.find_obstacle(target.endpoint_key, self.account, now)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
             return None
-        return state.find_insisting_s(target.endpoint_key, self._account, now)
+        return state.find_insisting_s(target.endpoint_key, self.account, now)
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
-        slot = self._load_balancer.acquire(
-            target.state, target.endpoint_key, self._account, retry=retry, insisting=insisting
+        balancer, affinity = self.load_balancer, self.affinity
+        kept = None if affinity is None else affinity.find_key(target.state)
+        slot = balancer.acquire(
+            target.state, target.endpoint_key, self.account, retry=retry, insisting=insisting, kept=kept
         )
         self._attempts += 1
         inference, several = self._inference, None
@@ -304,9 +337,12 @@ class TargetList:
         channel = target.state.channel
         timeouts = channel.timeouts
         if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
-            timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
+            timeouts = _shorten(timeouts, self.load_balancer.settings.failover_after_s)
         limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
-        return Attempt(target, channel, slot, translator, timeouts, self._once, several=several, output_limit=limit)
+        attempt = Attempt(target, channel, slot, translator, timeouts, self._once, several=several, output_limit=limit)
+        if affinity is not None:
+            affinity.note_started(attempt, balancer.now)
+        return attempt
 
     def _find_limit(self, target: Target) -> int:
         """Return the maximum output tokens that the provider named for the channel's model; 0 if unknown."""
@@ -323,10 +359,10 @@ class TargetList:
 
     def _find_reason(self) -> errors.NoHealthyChannel:
         """Return the error for a request that no channel takes now: 429 if all are rate limited, otherwise 503."""
-        now = self._load_balancer.now
+        now = self.load_balancer.now
         waits, obstacles = [], set()
         for target in self.targets:
-            found = target.state.find_obstacle(target.endpoint_key, self._account, now)
+            found = target.state.find_obstacle(target.endpoint_key, self.account, now)
             if found is not None:
                 obstacles.add(found[0])
                 insisting_s = self._find_insisting_s(target)

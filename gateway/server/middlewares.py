@@ -388,6 +388,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
     ctx.target_list = targets = services.routing.router.route(caller, inference)
+    if targets.has_choice and OPERATIONS[ctx.operation].conversation:
+        services.routing.router.keep_conversation(targets, inference, request.headers)
     await services.billing.quota.admit(ctx, targets.rank())
     try:
         return await handler(request)

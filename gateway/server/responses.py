@@ -156,6 +156,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["x-gateway-attempts"] = str(len(ctx.attempts))
         if ctx.attempts[0].failure is not None:
             headers["x-gateway-tried"] = _format_failures(ctx)
+        if ctx.attempts[-1].affinity:
+            headers["x-gateway-affinity"] = ctx.attempts[-1].affinity
         if (place := ctx.attempts[-1].target.place) is not None:
             headers["x-gateway-route"], headers["x-gateway-step"] = quote(place.route.name), str(place.step + 1)
         if adapted := ctx.attempts[-1].translator.adapted:

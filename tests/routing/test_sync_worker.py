@@ -54,7 +54,7 @@ async def answer_chat(_channel: Channel, _model: str) -> int:
 
 def make_service(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
     async def fetch(channel: Channel) -> Sequence[ModelInfo]:
-        return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
+        return await fetch_models(upstream, channel, now_s=NOW, timeout_s=20.0)
 
     load_balancer = LoadBalancer(lambda: 0.0, settings=DEFAULT_SETTINGS, shared=None)
     return ChannelService(

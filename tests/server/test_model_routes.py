@@ -204,3 +204,23 @@ async def test_exactly_as_many_answers_as_the_limit_pays_for_over_three_prices(
 
 def test_a_passed_step_has_no_channel() -> None:
     assert parse_tried("-=budget:0:0:budget:1:dear") == (FailedAttempt("-", "budget", 0, 0, "budget", 1, "dear"),)
+
+
+async def test_an_answer_tells_whether_its_conversation_stayed(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as one, ScriptedUpstream([answer(COMPLETION)]) as two:
+        ups = {"one": one, "two": two}
+        lines = [channel(up.base_url, name, models=["cheap"], **UNHURRIED) for name, up in ups.items()]
+        gateway = await standing_with({"channel": lines, "price": PRICES})
+        messages, outcomes = [{"role": "user", "content": "hi"}], []
+        for _ in range(5):
+            heard = await call(gateway, stream=False, model="cheap", messages=messages)
+            outcomes.append(heard.headers["x-gateway-affinity"])
+            messages += [{"role": "assistant", "content": "hello"}, {"role": "user", "content": "go on"}]
+        assert outcomes == ["new", "kept", "kept", "kept", "kept"]
+        assert sorted([len(one.received), len(two.received)]) == [0, 5]
+
+
+async def test_one_channel_with_one_key_needs_no_affinity(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await standing_with(site({"cheap": up}))
+        assert "x-gateway-affinity" not in (await call(gateway, stream=False, model="cheap")).headers

@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 from gateway.domain import exact_json
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import STORED_RESPONSES, InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import (
     MAX_TOKENS,
@@ -76,8 +76,6 @@ _REFUSED_CODES = frozenset(
     },
 )  # fmt: skip
 """Codes of ``ResponseError``, and a type of OpenAI's errors, that mean an invalid client request."""
-_STORE_NAME = "responses"
-"""The affinity key of requests whose response is stored, or that use a stored one."""
 _STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED_CODES, 400) | dict.fromkeys(_LIMIT_CODES, 429)
 
 
@@ -135,7 +133,7 @@ def _parse_affinity_key(body: Body) -> str | None:
         raise InvalidRequest(f"'conversation' must be a string or an object, not {json_type}", param="conversation")
     is_continued = conversation is not None or body.get("previous_response_id") is not None
     is_stored = parse_flag(body, "store") or body.get("store") is None
-    return _STORE_NAME if is_continued or is_stored else find_affinity_key(body)
+    return STORED_RESPONSES if is_continued or is_stored else find_affinity_key(body)
 
 
 def _measure(value: Any) -> tuple[int, int]:

@@ -1,0 +1,246 @@
+"""Keeps a conversation on the channel, the provider key and the step of a route that answered last.
+
+Providers cache prompts: a conversation that stays pays the price of cached tokens for all earlier turns. Few clients
+name their conversation, so it is recognized by what does not change within one: model, system text, tools and the first
+message of the user.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from gateway.domain.channel import Channel
+from gateway.domain.inference_request import STORED_RESPONSES, InferenceRequest
+from gateway.frozen import quick_frozen
+from gateway.routing.channel_state import ChannelState, KeyState
+from gateway.routing.load_balancer import AffinityMode
+from gateway.routing.selection import Candidate
+from gateway.routing.target import Attempt, Target
+from gateway.routing.target_list import TargetList
+
+MAX_CONVERSATIONS = 100_000
+"""Conversations that are remembered, some 30 MB; the one that was answered the longest ago is forgotten first."""
+SESSION_HEADERS = (
+    "x-gateway-session",
+    "session_id",  # Codex
+    "conversation_id",
+    "x-session-id",  # opencode
+    "x-session-affinity",
+    "x-openwebui-chat-id",
+    "x-conversation-id",
+)
+"""Headers with which clients name a conversation; the first that a request has counts."""
+_MAX_NAME_CHARS = 256
+_TEXT_CHARS = 1_024
+_EXPIRED_AT_ONCE = 4
+_CHANGES = "x-anthropic-billing-header:"
+"""Beginning of a system text of Claude Code that differs in every request."""
+_SYSTEM_FIELDS = ("system", "instructions", "systemInstruction")
+_MESSAGE_FIELDS = ("messages", "input", "contents")
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+
+ConversationKey = tuple[int, str | int]
+"""The id of an account, and the conversation's name or hash."""
+
+
+@quick_frozen
+class Home:
+    """Who answered a conversation last. An edited channel is no home any more. ``at``: monotonic seconds."""
+
+    channel: Channel
+    key: KeyState
+    model: str
+    at: float
+
+
+class ConversationMemory:
+    """The homes of conversations, in the order of their last answers.
+
+    ``keeps_s`` seconds after its last answer a conversation is forgotten: providers have dropped its prompt by then.
+    At most ``max_conversations`` are remembered.
+    """
+
+    def __init__(self, max_conversations: int = MAX_CONVERSATIONS) -> None:
+        self._max_conversations = max_conversations
+        self._homes: dict[ConversationKey, Home] = {}
+        self._conversations: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def find(self, key: ConversationKey, now: float, keeps_s: float) -> Home | None:
+        """Return the home of a conversation. None if it is new, or forgotten."""
+        home = self._homes.get(key)
+        return home if home is not None and now - home.at < keeps_s else None
+
+    def store(self, key: ConversationKey, home: Home, keeps_s: float) -> None:
+        """Remember a conversation's home, and forget a few that are too old or too many."""
+        self._forget(key)
+        self._homes[key] = home
+        name = home.channel.name
+        self._conversations[name] = self._conversations.get(name, 0) + 1
+        for _ in range(_EXPIRED_AT_ONCE):
+            oldest = next(iter(self._homes))
+            if len(self._homes) <= self._max_conversations and home.at - self._homes[oldest].at < keeps_s:
+                break
+            self._forget(oldest)
+
+    def count(self, channel: str) -> int:
+        """Return how many conversations have their home on a channel."""
+        return self._conversations.get(channel, 0)
+
+    def _forget(self, key: ConversationKey) -> None:
+        home = self._homes.pop(key, None)
+        if home is not None:
+            name = home.channel.name
+            self._conversations[name] -= 1
+            if not self._conversations[name]:
+                del self._conversations[name]
+
+
+def keep_conversation(
+    memory: ConversationMemory, targets: TargetList, inference: InferenceRequest, headers: Mapping[str, str]
+) -> None:
+    """Let a request go where its conversation was answered last, if it belongs to one."""
+    balancer = targets.load_balancer
+    settings = balancer.settings
+    key = find_conversation(targets.account, inference, headers, settings.affinity)
+    if key is not None:
+        continues = isinstance(key[1], str) or has_answer(inference)
+        affinity = Affinity(memory, key, balancer.now, settings.affinity_s, continues=continues)
+        targets.keep_conversation(affinity, f"{key[0]}:{key[1]}")
+
+
+class Affinity:
+    """The conversation of one request, and its home.
+
+    A first message is remembered, and goes anywhere: thousands of requests may begin alike. Only a request with an
+    earlier answer in its history, or with a name from its client, goes to the conversation's home (``continues``).
+
+    ``key``: of the conversation. ``now`` and ``keeps_s``: see ``ConversationMemory``.
+    """
+
+    def __init__(
+        self, memory: ConversationMemory, key: ConversationKey, now: float, keeps_s: float, *, continues: bool
+    ) -> None:
+        self.continues = continues
+        self._memory = memory
+        self._key = key
+        self._keeps_s = keeps_s
+        self._home = memory.find(key, now, keeps_s)
+
+    @property
+    def is_new(self) -> bool:
+        return self._home is None
+
+    def find_target(self, targets: Sequence[Target]) -> Target | None:
+        """Return the target at the conversation's home; None if the request has none, or it is not available."""
+        home = self._home
+        if home is None or not self.continues:
+            return None
+        return next((each for each in targets if each.channel is home.channel and each.model == home.model), None)
+
+    def find_key(self, state: ChannelState) -> KeyState | None:
+        """Return the provider key at the conversation's home, if it is one of the channel's."""
+        home = self._home
+        return home.key if home is not None and self.continues and home.channel is state.channel else None
+
+    def count_conversations(self, candidates: Sequence[Candidate[Target]]) -> list[Candidate[Target]]:
+        """Return the candidates with their conversations as their load: weights hold over conversations."""
+        return [attrs.evolve(candidate, running=self._memory.count(candidate.name)) for candidate in candidates]
+
+    def note_started(self, attempt: Attempt, now: float) -> None:
+        """Remember the first attempt of a new conversation: its next request may come before the answer."""
+        home = self._home
+        if home is None:
+            attempt.affinity = "new"
+            self._store(attempt, now)
+        elif self.continues:
+            here = attempt.channel, attempt.slot.key, attempt.target.model
+            attempt.affinity = "kept" if here == (home.channel, home.key, home.model) else "moved"
+
+    def note_answered(self, attempt: Attempt, now: float) -> None:
+        """Remember who has answered."""
+        self._store(attempt, now)
+
+    def _store(self, attempt: Attempt, now: float) -> None:
+        home = Home(attempt.channel, attempt.slot.key, attempt.target.model, now)
+        self._memory.store(self._key, home, self._keeps_s)
+
+
+def find_conversation(
+    account: int, inference: InferenceRequest, headers: Mapping[str, str], mode: AffinityMode
+) -> ConversationKey | None:
+    """Return the key of a request's conversation; None if it has none: the client names none, and ``mode`` says so."""
+    if mode == "off" or inference.affinity_key == STORED_RESPONSES:
+        return None
+    for name in SESSION_HEADERS:
+        value = headers.get(name)
+        if value and len(value) <= _MAX_NAME_CHARS:
+            return account, value
+    named = inference.body.get("prompt_cache_key")
+    if isinstance(named, str) and 0 < len(named) <= _MAX_NAME_CHARS:
+        return account, named
+    if mode == "header":
+        return None if inference.affinity_key is None else (account, inference.affinity_key)
+    return account, hash_conversation(inference)
+
+
+def has_answer(inference: InferenceRequest) -> bool:
+    """Return whether the history of a request has more than its first message."""
+    body = inference.body
+    messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
+    if not isinstance(messages, list):
+        return False
+    last = len(messages) - 1
+    for index, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _SYSTEM_ROLES:
+            return index < last
+    return False
+
+
+def hash_conversation(inference: InferenceRequest) -> int:
+    """Hash what does not change within a conversation. Equal on all nodes; a collision shares a home."""
+    body = inference.body
+    messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
+    parts = [inference.model, *(_find_text(body[name]) for name in _SYSTEM_FIELDS if name in body)]
+    tools = body.get("tools")
+    if isinstance(tools, list) and tools:
+        parts.append(f"{len(tools)}{_find_name(tools[0])}{_find_name(tools[-1])}")
+    if isinstance(messages, str):
+        parts.append(messages[:_TEXT_CHARS])
+    elif isinstance(messages, list):
+        for message in messages:
+            if not isinstance(message, dict):
+                break
+            content = message.get("content", message.get("parts"))
+            text = _find_text(content)
+            parts.append(text)
+            role = message.get("role")
+            if not isinstance(role, str) or role not in _SYSTEM_ROLES:
+                parts.append(str(len(content)) if isinstance(content, str) else "")
+                break
+    return zlib.crc32("\0".join(parts).encode("utf-8", "surrogatepass"))
+
+
+def _find_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return ""
+    function = tool.get("function")
+    return str((function if isinstance(function, dict) else tool).get("name"))[:64]
+
+
+def _find_text(content: Any) -> str:
+    """Return the beginning of the first text of a message or a system text that stays the same in every turn."""
+    if isinstance(content, str):
+        return content[:_TEXT_CHARS]
+    if isinstance(content, dict):
+        return _find_text(content.get("text", content.get("parts")))
+    for part in content if isinstance(content, list) else ():
+        text = _find_text(part)
+        if text and not text.startswith(_CHANGES):
+            return text
+    return ""
