@@ -175,7 +175,7 @@ async def test_large_frames_under_way_are_bounded_for_each_account(
     side: str, gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty sessions that sent the largest frames, or their beginnings, took 3,255 MB."""
-    for name, value in (("LARGE_BYTES", 1_000), ("MOST_BYTES", 16_000)):
+    for name, value in (("LARGE_BYTES", 1_000), ("MAX_TOTAL_BYTES", 16_000)):
         monkeypatch.setattr(f"gateway.upstream.frame_meter.{name}", value)
     monkeypatch.setattr(f"{SESSION}.TICK_S", 0.02)
     other = f"{KEY}-other"
