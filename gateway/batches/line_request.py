@@ -12,6 +12,7 @@ from gateway import errors
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement, find_outcome
+from gateway.billing.step_reservation import keep_reserved
 from gateway.domain import exact_json
 from gateway.domain.account import Caller
 from gateway.domain.batch import Batch, BatchLine, LineResult
@@ -271,6 +272,7 @@ class LineRequest:
                 self._waits_left -= 1
                 await wait(min(fault.provider_retry_after_s or 1, MAX_WAIT_S))
                 context.target_list = self._find_targets(context.inference)
+                keep_reserved(context)
 
     def give_up(self) -> None:
         """Settle an admitted request that will not be sent."""

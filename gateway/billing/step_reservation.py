@@ -1,12 +1,24 @@
-"""Lowers the reservation of a request that goes on to a cheaper step of its route."""
+"""Keeps the reservation of a request for a route and the prices of the steps ahead in agreement."""
 
 from gateway.request_context import RequestContext
 
 
 def lower_reservation(ctx: RequestContext) -> None:
-    """Release what no step ahead can cost. Nothing is released while a failed attempt may have to be charged."""
+    """Release what no step ahead can cost. Nothing is released while a failed attempt may have to be charged.
+
+    A video's reservation is stored with its job, and a line of a batch may begin again at the first step: both stay.
+    """
     reservation = ctx.reservation
     if reservation is None or not ctx.attempts or any(attempt.pending for attempt in ctx.attempts):
         return
+    if ctx.batch.id or ctx.inference.video is not None:
+        return
     ahead = ctx.target_list.list_ahead()
     reservation.lower(max((target.find_reservation(ctx.inference) for target in ahead), default=reservation.nanos))
+
+
+def keep_reserved(ctx: RequestContext) -> None:
+    """Drop the targets of a new list that cost more than what is reserved, if they are those of a route."""
+    reservation = ctx.reservation
+    if reservation is not None:
+        ctx.target_list.drop_dearer(reservation.nanos - reservation.extra_nanos)

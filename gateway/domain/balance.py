@@ -276,9 +276,9 @@ class Reservation:
         self.extra_nanos = 0
 
     def lower(self, nanos: int) -> None:
-        """Lower the reservation to ``nanos``, if it is higher. What ``extend`` has added stays."""
+        """Lower an open reservation to ``nanos``, if it is higher. What ``extend`` has added stays."""
         less = self.nanos - self.extra_nanos - nanos
-        if less > 0:
+        if less > 0 and self.charge is None:
             for balance in self.balances:
                 balance.held_nanos -= less
             self.nanos -= less

@@ -65,6 +65,8 @@ class StepCondition:
 
 
 ANY_REQUEST = StepCondition()
+MAX_ATTEMPTS = 8
+"""The most attempts that a route may allow."""
 ROUTE_OWNER = "gateway"
 """``owned_by`` of a route in lists of models."""
 

@@ -224,7 +224,7 @@ class Attempts:
         proxy.waiting += 1
         try:
             while not (isinstance(error, UnsupportedByProvider) or proxy.load_balancer.may_retry()):
-                if proxy.broken_off or loop.time() >= until or not targets.is_open:
+                if proxy.broken_off or loop.time() >= until or not targets.is_any_open:
                     return False
                 await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), until - loop.time()))
             if targets.pause_s:
@@ -272,10 +272,11 @@ def choose_error(before: ProviderError | None, error: ProviderError, *, on_route
 
     A provider's error, or a failure to reach the provider, ranks highest. A stale connection or exhausted resources of
     the gateway rank lower. An unsupported request, or an output limit that was lowered for the next attempt, ranks
-    lowest. An error that permits no retry concerns the request itself and always wins, unless the request is for a
-    route (``on_route``), whose later steps are other models.
+    lowest. An error that permits no retry concerns the request itself and always wins. On a route (``on_route``), whose
+    later steps are other models, that is an error after which no other step may follow, such as a cancellation.
     """
-    if before is None or (not error.retryable and not on_route) or _rank(error) > _rank(before):
+    ends_it = find_cause(error) is None if on_route else not error.retryable
+    if before is None or ends_it or _rank(error) > _rank(before):
         return error
     return before
 

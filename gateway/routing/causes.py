@@ -5,9 +5,7 @@ from gateway.domain.content_filter import is_block_code
 from gateway.domain.route import Cause
 from gateway.routing.channel_state import RATE_LIMITS, Obstacle
 
-_CAUSES: tuple[tuple[type[errors.GatewayError], Cause | None], ...] = (
-    (errors.RequestCancelled, None),
-    (errors.ShuttingDown, None),
+_CAUSES: tuple[tuple[type[errors.GatewayError], Cause], ...] = (
     (errors.QuotaExceeded, "budget"),
     (errors.UnsupportedByProvider, "unsupported"),
     (errors.ProviderRateLimited, "rate_limited"),
@@ -18,6 +16,9 @@ _CAUSES: tuple[tuple[type[errors.GatewayError], Cause | None], ...] = (
 
 def find_cause(error: errors.GatewayError) -> Cause | None:
     """Return the cause for which a request leaves a step after ``error``; None: no other step may follow."""
+    is_final = isinstance(error, errors.ProviderError) and not error.retryable
+    if is_final and not isinstance(error, errors.ProviderRejected):
+        return None  # cancelled, shutting down, or a provider may have begun a video that another would begin again
     for kind, cause in _CAUSES:
         if isinstance(error, kind):
             return cause
@@ -28,8 +29,7 @@ def find_cause(error: errors.GatewayError) -> Cause | None:
     if isinstance(error, errors.ProviderTimeout):
         return "unavailable" if error.phase == "connect" else "timeout"
     # A provider that lacks the model or the path answers 404 or 501, which another one may have.
-    is_invalid = isinstance(error, errors.ProviderRejected) and not error.retryable
-    return "invalid" if is_invalid else "unavailable"
+    return "invalid" if is_final else "unavailable"
 
 
 def find_obstacle_cause(obstacles: set[Obstacle]) -> Cause:

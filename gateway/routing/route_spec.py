@@ -6,7 +6,16 @@ from typing import Any
 import attrs
 
 from gateway.domain.model_name import is_glob
-from gateway.domain.route import ANY_REQUEST, DEFAULT_CAUSES, Cause, ModelShare, Route, RouteStep, StepCondition
+from gateway.domain.route import (
+    ANY_REQUEST,
+    DEFAULT_CAUSES,
+    MAX_ATTEMPTS,
+    Cause,
+    ModelShare,
+    Route,
+    RouteStep,
+    StepCondition,
+)
 from gateway.frozen import frozen
 from gateway.parsing import POSITIVE, between, keyed, must
 
@@ -14,7 +23,6 @@ _MAX_NAME = 120  # with its prefix it is a path of a setting (domain/setting.py)
 _MAX_MODEL = 256
 _MAX_ABOUT = 500
 MAX_STEPS = 16
-MAX_ATTEMPTS = 8
 
 _NAME = must(
     f"1 to {_MAX_NAME} printable characters without * ? [",

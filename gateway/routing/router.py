@@ -43,6 +43,7 @@ _list_step_targets = defer_function("routing.step_list:list_step_targets")
 _make_step_list = defer_function("routing.step_list:make_step_list")
 _make_memory = defer_function("routing.affinity:ConversationMemory")
 _keep_conversation = defer_function("routing.affinity:keep_conversation")
+_check_route_served = defer_function("routing.step_list:check_route_served")
 
 
 class Router:
@@ -245,6 +246,13 @@ class Router:
 
     def _check_served(self, caller: Caller, inference: InferenceRequest) -> None:
         """Raise the error for a request that no channel serves, unless the gateway can estimate a token count."""
+        if (route := self.routes.get(inference.model)) is not None:
+            _check_route_served(self, route, caller, inference)
+        else:
+            self.check_model_served(caller, inference)
+
+    def check_model_served(self, caller: Caller, inference: InferenceRequest) -> None:
+        """Raise the error for a model, not a route, that no channel serves, as ``route`` does."""
         model = inference.model
         if not self.catalog.list_serving(model):
             raise make_model_not_found(model, self.list_models(caller))
@@ -317,6 +325,7 @@ def _keep_original(targets: list[Target], original: VideoJob) -> list[Target]:
         and target.channel.provider == original.provider
         and target.endpoint.wire == original.wire
     ]
+    kept = [target for target in kept if target.model == original.upstream_model] or kept
     if not kept:
         raise InvalidRequest("The video cannot be made anew: nobody who made it serves its model now", param="video_id")
     return kept

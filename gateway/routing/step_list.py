@@ -12,14 +12,16 @@ from gateway.domain.channel import Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.request_log import NO_CHANNEL, FailedAttempt
-from gateway.domain.route import ANY_REQUEST, Cause, RequestTraits, Route, StepPlace
+from gateway.domain.route import ANY_REQUEST, MAX_ATTEMPTS, Cause, RequestTraits, Route, StepPlace
 from gateway.domain.usage import estimate_tokens
 from gateway.formats.references.provider_reads import find_reads
 from gateway.routing.causes import find_cause, find_obstacle_cause
+from gateway.routing.channel_state import AFTER_FAILURES
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
 from gateway.routing.target_list import Conversation, TargetList
+from gateway.upstream.interface import StaleConnection
 
 if TYPE_CHECKING:  # the router imports this module when a request names a route
     from gateway.routing.router import Router
@@ -33,6 +35,7 @@ class StepList(TargetList):
 
     Args:
         options: the targets of all steps; those that are not in ``targets`` cannot serve this request.
+        pinned: only the channels in ``targets`` have what the request continues, whatever causes their steps take.
 
     Attributes:
         passed: the steps that were passed over without an attempt, with the cause as their code.
@@ -48,9 +51,10 @@ class StepList(TargetList):
         account: int = 0,
         affinity_key: str | None = None,
         graded: bool = False,
+        pinned: bool = False,
     ) -> None:
         self.route = route = get_place(options[0]).route
-        named = route.max_attempts or load_balancer.settings.max_attempts
+        usual = max(load_balancer.settings.max_attempts, min(len(route.steps), MAX_ATTEMPTS))
         super().__init__(
             draw_models(targets, affinity_key, load_balancer.draw_random()[0]),
             inference,
@@ -58,34 +62,40 @@ class StepList(TargetList):
             account=account,
             affinity_key=affinity_key,
             graded=graded,
-            max_attempts=max(named, len(route.steps)),
+            max_attempts=route.max_attempts or usual,
         )
         self.passed: list[FailedAttempt] = []
-        self._causes: set[Cause] = set()
         self._unreachable: tuple[str, ...] = ()
         self._failed_in_step: set[Cause] = set()
         self._too_dear: set[int] = set()
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
         self._order = list(range(len(route.steps)))
         self._step = -1
-        self._enter_first({get_place(target).step for target in options})
+        self._served = {get_place(target).step for target in options}
+        self._enter_first(pinned=pinned)
 
-    def _enter_first(self, served: set[int]) -> None:
-        """Open the first step that can serve the request. ``served``: the steps that have a channel at all."""
+    def _enter_first(self, *, pinned: bool) -> None:
+        """Open the first step that can serve the request. Raises ``InvalidRequest`` if there is none."""
         usable = {get_place(target).step for target in self.targets}
+        causes: set[Cause] = set()
         for step in range(len(self.route.steps)):
-            if step in usable and (not self._causes or self._takes(step)):
+            if step in usable and (pinned or not causes or not causes.isdisjoint(self.route.steps[step].causes)):
                 self._step = step
                 return
             if step not in usable:
-                cause: Cause = "unsupported" if step in served else "unavailable"
-                self._causes.add(cause)
+                causes.add(cause := self._find_lack(step))
                 self._note_passed(step, cause)
-        raise errors.NoHealthyChannel(
+        raise errors.InvalidRequest(
             f"No step of the route {self.route.name!r} can serve this request: "
-            + "; ".join(f"step {one.step}: {one.cause}" for one in self.passed),
-            retry_after_s=1,
+            + "; ".join(f"step {passed.step}: {passed.cause}" for passed in self.passed),
+            param="model",
         )
+
+    def _find_lack(self, step: int) -> Cause:
+        """Return the cause of a step none of whose channels may get the request."""
+        if step in self._too_dear:
+            return "budget"
+        return "unsupported" if step in self._served else "unavailable"
 
     @property
     def step(self) -> int:
@@ -109,23 +119,55 @@ class StepList(TargetList):
             self._unreachable += (failed.channel.name,)
         # Nothing was processed after these errors, so the attempt does not count.
         is_free = isinstance(error, errors.UnsupportedByProvider | errors.OutputLimitExceeded)
+        if isinstance(error, StaleConnection) and not self._may_repeat_media(error):
+            self._max_attempts += 1  # the same step gets the request again, and every later one keeps its attempt
+            is_free = True
         if (is_free or self._attempts < self._step_attempts) and super().may_retry(failed, error):
             return True
         if self._attempts >= self._max_attempts or self._may_repeat_media(error):
             return False
         return self._leave_step(self._failed_in_step)
 
+    def rank(self) -> Sequence[Target]:
+        ranked = super().rank()
+        ahead = self._list_later() | {self._step}
+        return [target for target in ranked if get_place(target).step in ahead]
+
+    def next(self, failed: Attempt) -> Attempt | None:
+        return None if self._is_late() else super().next(failed)
+
+    def leave_room(self) -> None:
+        """Restrict a low-priority request as in the base class. A full step is waited for, and not passed over."""
+        before = self.targets
+        super().leave_room()
+        now = self.load_balancer.now
+        open_now = [target for target in before if get_place(target).step == self._step]
+        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in open_now]
+        is_down = all(obstacle is not None and obstacle[0] in AFTER_FAILURES for obstacle in obstacles)
+        if not is_down and all(get_place(target).step != self._step for target in self.targets):
+            self.targets = before
+            raise errors.NoHealthyChannel(
+                f"Every channel of step {self.step} of the route {self.route.name!r} is full, or nearly so",
+                retry_after_s=1,
+            )
+
     def keep_affordable(self, room_nanos: int) -> Sequence[Target]:
-        """Drop the targets that cost more than ``room_nanos``. Return the others; none if no step may follow."""
+        return self.rank() if self.drop_dearer(room_nanos) else ()
+
+    def drop_dearer(self, room_nanos: int) -> bool:
+        """Drop the targets that cost more than ``room_nanos``. Return whether any was, and a step is left."""
         cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
         if len(cheap) == len(self.targets):
-            return ()
+            return False
         self._too_dear |= {get_place(target).step for target in self.targets}
         self._too_dear -= {get_place(target).step for target in cheap}
         self.targets = cheap
-        if all(get_place(target).step != self._step for target in cheap) and not self._leave_step({"budget"}):
-            return ()
-        return self.rank()
+        self._first = None
+        return any(get_place(target).step == self._step for target in cheap) or self._leave_step({"budget"})
+
+    @property
+    def is_any_open(self) -> bool:
+        return self.is_open or any(map(super()._is_open, self.list_ahead()))
 
     def list_ahead(self) -> list[Target]:
         """Return the targets of the open step and of the later ones."""
@@ -137,6 +179,29 @@ class StepList(TargetList):
             target = super()._choose()
             if target is not None or not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
                 return target
+
+    def _look(self) -> tuple[Target, bool]:
+        visited: list[int] = []
+        noted = len(self.passed)
+        while True:
+            visited.append(self._step)
+            if (target := super()._choose()) is not None:
+                return target, False
+            if not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
+                break
+        del self.passed[noted:]
+        for self._step in visited:  # insist on the earliest step that can be used, not on the last one
+            insisting = [
+                target
+                for target in self.targets
+                if get_place(target).step == self._step and self._find_insisting_s(target) == 0.0
+            ]
+            if insisting:
+                return self._pick(insisting), True
+            self._note_passed(self._step, self._find_obstacle_cause())
+        del self.passed[noted:]  # a batch looks again later
+        self._step = visited[0]
+        raise self._find_reason()
 
     def _pick(self, targets: Sequence[Target]) -> Target:
         """Choose among the targets of the model that this request tries first."""
@@ -177,9 +242,12 @@ class StepList(TargetList):
         following = self._find_next(set(causes))
         if following is None:
             return False
-        cause = min(causes)
         if not self._failed_in_step:
-            self._note_passed(self._step, cause)
+            self._note_passed(self._step, min(causes))
+        usable = {get_place(target).step for target in self.targets}
+        for step in self._order[self._order.index(self._step) + 1 : self._order.index(following)]:
+            if step not in usable:
+                self._note_passed(step, self._find_lack(step))
         self._step, self._failed_in_step = following, set()
         self._tried, self._again, self._exceeded = self._unreachable, None, False
         return True
@@ -192,16 +260,13 @@ class StepList(TargetList):
                 continue
             if step in usable:
                 return step
-            causes.add("budget" if step in self._too_dear else "unsupported")
+            causes.add(self._find_lack(step))
         return None
 
     def _list_later(self) -> set[int]:
         """Return the steps after the open one that have a target."""
         later = self._order[self._order.index(self._step) + 1 :]
         return {get_place(target).step for target in self.targets}.intersection(later)
-
-    def _takes(self, step: int) -> bool:
-        return not self._causes.isdisjoint(self.route.steps[step].causes)
 
     def _find_obstacle_cause(self) -> Cause:
         now = self.load_balancer.now
@@ -220,8 +285,7 @@ class StepList(TargetList):
 def list_step_targets(router: "Router", route: Route, caller: Caller, operation: Operation) -> list[Target]:
     """List the targets of all steps of ``route`` for ``caller``, each with its place.
 
-    Raises ``ModelNotPriced`` if the caller may only use priced models and no step has one, ``ModelNotFound`` if no
-    channel serves any step, ``UnsupportedOperation`` if none does at this endpoint.
+    Raises ``ModelNotPriced`` if the caller may only use priced models and no step has one.
     """
     targets, unpriced, ranks = [], [], count()
     for number, step in enumerate(route.steps):
@@ -235,10 +299,28 @@ def list_step_targets(router: "Router", route: Route, caller: Caller, operation:
             priced = options if _may_be_unpriced(router, caller, operation) else [t for t in options if not t.unpriced]
             targets += priced
             unpriced += [share.model] if options and not priced else []
-    if targets:
-        return targets
-    if unpriced:
+    if unpriced and not targets:
         router.pricing.check_priced(caller, unpriced[0])
+    return targets
+
+
+def check_route_served(router: "Router", route: Route, caller: Caller, inference: InferenceRequest) -> None:
+    """Raise the error for a request that no step serves, unless the gateway can estimate a token count.
+
+    Raises ``GroupNotAllowed`` or ``UnsupportedOperation`` if that is why, else ``ModelNotFound``.
+    """
+    problem: errors.GatewayError | None = None
+    for model in route.models:
+        try:
+            router.check_model_served(caller, attrs.evolve(inference, model=model))
+        except errors.ModelNotFound:
+            continue
+        except errors.GatewayError as error:
+            problem = problem or error
+        else:
+            return
+    if problem is not None and not any(router.list_options(caller, name, inference.operation) for name in route.models):
+        raise problem
     models = ", ".join(repr(model) for model in route.models)
     raise errors.ModelNotFound(
         f"No channel serves a step of the route {route.name!r} here: its models are {models}",
@@ -261,12 +343,39 @@ def make_step_list(
     account: int,
     affinity_key: str | None,
     graded: bool,
-) -> StepList:
-    """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``, ``NoHealthyChannel``."""
+) -> TargetList:
+    """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``."""
+    route = get_place(options[0]).route
+    if _has_one_way(route):  # needs no choice of a step
+        attempts = route.max_attempts or 0
+        return TargetList(
+            targets,
+            inference,
+            load_balancer,
+            account=account,
+            affinity_key=affinity_key,
+            graded=graded,
+            max_attempts=attempts,
+        )
     fitting = keep_fitting(targets, inference) if targets else []
+    if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
+        return TargetList((), inference, load_balancer, account=account)
+    remixes = inference.video is not None and inference.video.remix_of is not None
     return StepList(
-        fitting, inference, load_balancer, options=options, account=account, affinity_key=affinity_key, graded=graded
+        fitting,
+        inference,
+        load_balancer,
+        options=options,
+        account=account,
+        affinity_key=affinity_key,
+        graded=graded,
+        pinned=remixes or bool(inference.channel),
     )
+
+
+def _has_one_way(route: Route) -> bool:
+    step = route.steps[0]
+    return len(route.steps) == len(step.models) == 1 and step.condition is ANY_REQUEST and route.deadline_s is None
 
 
 def get_place(target: Target) -> StepPlace:

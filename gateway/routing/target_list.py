@@ -205,6 +205,10 @@ class TargetList:
         """
         return ()
 
+    def drop_dearer(self, room_nanos: int) -> bool:  # noqa: ARG002 - for the steps of a route
+        """Drop nothing, and return False: see ``keep_affordable``."""
+        return False
+
     def list_ahead(self) -> Sequence[Target]:
         """Return the targets that may serve the request from now on."""
         return self.targets
@@ -252,6 +256,11 @@ class TargetList:
     def is_open(self) -> bool:
         """Whether another attempt can be made, on an untried channel or on the same one again."""
         return self._again is not None or any(map(self._is_open, self.targets))
+
+    @property
+    def is_any_open(self) -> bool:
+        """Whether another attempt can be made now, also in a later step of a route."""
+        return self.is_open
 
     def next(self, failed: Attempt) -> Attempt | None:
         """Start the attempt after ``failed``. Return None if no channel can take the request any more."""

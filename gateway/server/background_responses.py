@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 
 from gateway.billing.settlement import find_outcome
+from gateway.billing.step_reservation import keep_reserved
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.error_status import find_page
@@ -78,6 +79,7 @@ def _start_background(services: Services, active: ActiveInference, keep: Keep) -
     own = {name: value for name, value in inference.body.items() if name != "background"}
     ctx.inference = attrs.evolve(inference, body=own, keep=None)
     ctx.target_list = services.routing.router.route(ctx.caller, ctx.inference)
+    keep_reserved(ctx)
     raw = orjson.dumps(queued)
     node = services.storage.node
     keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.process}))

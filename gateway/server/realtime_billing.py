@@ -11,6 +11,7 @@ from itertools import chain
 
 import attrs
 
+from gateway.domain.account import Caller
 from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
@@ -163,6 +164,7 @@ class RealtimeBilling:
         context = RequestContext(make_request_id())
         context.operation = "realtime"
         context.caller = self._session.caller
+        context.target_list = self._session.target_list
         context.started_ms = int(self._services.clock() * 1000)
         context.started_at = self._loop.time()
         context.client_request_id = self._session.id
@@ -175,12 +177,23 @@ class RealtimeBilling:
         context, services = response.context, self._services
         inference = context.inference
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
-        targets = services.routing.router.route(caller, inference).targets
-        own = self._attempt.channel.name
-        target = next((one for one in targets if one.channel.name == own), self._attempt.target)
+        target = self._find_target(caller, inference)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
         await services.billing.quota.admit_part(context, target, response.longest or inference)
         self._raise_limits(response, inference)
+
+    def _find_target(self, caller: Caller, inference: InferenceRequest) -> Target:
+        """Return the session's target at the current price. On a route, that is the one of the session's step."""
+        router, own = self._services.routing.router, self._attempt.target
+        if own.place is None:
+            targets = router.route(caller, inference).targets
+            return next((target for target in targets if target.channel.name == own.channel.name), own)
+        caller.check_group()
+        caller.check_model(inference.model)
+        model, operation = own.place.model, inference.operation
+        options = router.keep_priced(router.list_options(caller, model, operation), caller, model, operation)
+        same = (target for target in options if target.channel.name == own.channel.name)
+        return next((attrs.evolve(target, place=own.place) for target in same), own)
 
     def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """Raise the token limits to the model's maximum: the conversation's size is an estimate, no upper bound."""

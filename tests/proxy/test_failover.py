@@ -63,3 +63,14 @@ def test_the_first_error_with_a_cause_is_told_unless_the_request_itself_is_refus
     expected = ERRORS[message]()
     assert final is not None
     assert (type(final), final.message) == (type(expected), expected.message)
+
+
+@table_rows(
+    ("attempts", "message"),
+    [("429 400", "429"), ("500 cancelled", "cancelled"), ("500 shutdown", "shutdown"), ("stale 400", "400")],
+)
+def test_on_a_route_only_an_end_from_outside_replaces_the_first_error_with_a_cause(attempts: str, message: str) -> None:
+    final: errors.ProviderError | None = None
+    for name in attempts.split():
+        final = choose_error(final, ERRORS[name](), on_route=True)
+    assert type(final) is type(ERRORS[message]())

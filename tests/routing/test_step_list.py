@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.route import CAUSES, Cause, ModelShare, Route, RouteStep, StepCondition
 from gateway.errors import (
     ContextExceeded,
+    GatewayError,
+    GroupNotAllowed,
     InvalidRequest,
     ModelNotAllowed,
     ModelNotFound,
@@ -20,11 +23,18 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
     ProviderTimeout,
+    RequestCancelled,
+    ShuttingDown,
     UnsupportedByProvider,
 )
+from gateway.formats.chat.anthropic.request import parse_messages_inference
+from gateway.formats.embeddings.openai import parse_embeddings_inference
 from gateway.routing.causes import find_cause
 from gateway.routing.load_balancer import RetrySettings
 from gateway.routing.step_list import StepList
+from gateway.upstream.interface import StaleConnection
+from gateway.videos.provider_api import SubmitOutcomeUnknown
+from tests.support.called_functions import list_called
 from tests.support.routing_calls import CALLER, RULES, RouterScenario, call_of, caller_of, channel, priced
 from tests.support.table_rows import table_rows
 
@@ -81,6 +91,20 @@ def walk(router: RouterScenario, *errors: ProviderError) -> list[str]:
 @table_rows(("cause", "error"), ERRORS.items())
 def test_an_error_has_one_cause(cause: Cause, error: ProviderError) -> None:
     assert find_cause(error) == cause
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SubmitOutcomeUnknown(ProviderTimeout("late", phase="headers")),
+        RequestCancelled("cancelled", phase="cancel"),
+        ShuttingDown("stopping", phase="shutdown"),
+    ],
+)
+def test_nothing_follows_a_video_that_may_have_been_begun_or_an_end_from_outside(error: ProviderError) -> None:
+    assert find_cause(error) is None
+    every = step("b", causes=CAUSES)
+    assert walk(scenario(step("a"), every), error) == ["up-a"]
 
 
 def test_a_missing_model_and_a_broken_connection_are_unavailable() -> None:
@@ -198,7 +222,7 @@ def test_a_request_that_fits_no_step_is_told_why() -> None:
 
 def test_a_step_that_only_takes_another_cause_is_not_entered_for_an_unfit_one() -> None:
     unfit = step("a", condition=StepCondition(images=True))
-    with pytest.raises(NoHealthyChannel, match="step 1: unsupported"):
+    with pytest.raises(InvalidRequest, match="step 1: unsupported"):
         scenario(unfit, step("b", causes=("rate_limited",))).begin(call_of("fast"))
 
 
@@ -260,3 +284,124 @@ def test_the_step_that_costs_too_much_needs_a_later_one_that_takes_the_cause() -
         targets = router.route(CALLER, call_of("fast", max_tokens=1))
         targets.rank()
         assert [target.model for target in targets.keep_affordable(ONE_PPM // 10_000)] == expected
+
+
+def test_a_request_insists_on_the_first_step_and_not_on_the_last_that_was_looked_at() -> None:
+    router = scenario(step("a"), step("b"), step("c", causes=("rate_limited",)))
+    for name in ("up-a", "up-b", "up-c"):
+        router.trip(name, 100)
+    targets = router.route(CALLER, call_of("fast"))
+    assert isinstance(targets, StepList)
+    ranked = [target.model for target in targets.rank()]
+    attempt = targets.start("1", 99)
+    assert (ranked, attempt.channel.name, targets.step, targets.passed) == (["a", "b", "c"], "up-a", 1, [])
+    assert [target.model for target in targets.list_ahead()] == ["a", "b", "c"]
+
+
+def test_what_is_reserved_covers_only_the_steps_ahead() -> None:
+    router = scenario(step("a"), step("b"), step("c"))
+    router.trip("up-a", 100)
+    assert [target.model for target in router.route(CALLER, call_of("fast")).rank()] == ["b", "c"]
+
+
+def test_a_stale_connection_does_not_leave_its_step_or_use_up_an_attempt() -> None:
+    router = scenario(step("a"), step("b"), step("c"))
+    stale, down = StaleConnection("closed", phase="headers"), ERRORS["unavailable"]
+    assert walk(router, stale, down) == ["up-a", "up-a", "up-b", "up-c"]
+
+
+def test_a_route_with_one_attempt_has_one() -> None:
+    route = Route("fast", (step("a"), step("b")), max_attempts=1)
+    router = RouterScenario(channel("up-a", "a"), channel("up-b", "b"), routes=[route], settings=THREE)
+    assert walk(router, ERRORS["unavailable"]) == ["up-a"]
+
+
+def test_no_attempt_begins_after_the_deadline() -> None:
+    route = Route("fast", (step("a"), step("b")), deadline_s=5)
+    router = RouterScenario(channel("up-a", "a"), channel("up-b", "b"), routes=[route], settings=THREE)
+    targets, attempt = router.begin(call_of("fast"))
+    router.fail(attempt, ERRORS["unavailable"])
+    assert targets.may_retry(attempt, ERRORS["unavailable"])
+    router.time += 5  # the retry has waited for the retry budget
+    assert targets.next(attempt) is None
+
+
+def test_what_continues_something_goes_to_the_step_that_has_it_whatever_causes_this_takes() -> None:
+    router = scenario(step("a"), step("b", causes=("rate_limited",)))
+    pinned = attrs.evolve(call_of("fast"), channel="up-b")
+    assert router.begin(pinned)[1].channel.name == "up-b"
+
+
+def test_a_line_of_a_batch_waits_for_a_full_step_and_passes_over_one_that_is_down() -> None:
+    ups = [channel("up-a", "a", max_concurrency=1), channel("up-b", "b")]
+    router = RouterScenario(*ups, routes=[Route("fast", (step("a"), step("b")))], settings=THREE)
+    targets = router.route(CALLER, call_of("fast"))
+    first = targets.targets[0]
+    busy = router.board.acquire(first.state, first.endpoint_key, 1, retry=False)
+    with pytest.raises(NoHealthyChannel, match="step 1 of the route 'fast' is full"):
+        targets.leave_room()
+    assert targets.busy
+    router.board.release(busy)
+    router.trip("up-a", 100)
+    targets.leave_room()
+    assert targets.start("1", 99).channel.name == "up-b"
+
+
+def test_a_step_between_that_costs_too_much_is_on_record() -> None:
+    prices = [priced("a", 1), priced("b", 9), priced("c", 1)]
+    router = scenario(step("a"), step("b"), step("c"), prices=prices)
+    inference = call_of("fast", max_tokens=1)
+    targets = router.route(CALLER, inference)
+    assert isinstance(targets, StepList)
+    targets.rank()
+    assert targets.drop_dearer(2 * inference.max_prompt_tokens)
+    attempt = targets.start("1", 99)
+    router.fail(attempt, ERRORS["unavailable"])
+    assert targets.may_retry(attempt, ERRORS["unavailable"])
+    following = targets.next(attempt)
+    assert following is not None
+    assert following.channel.name == "up-c"
+    assert [(passed.step, passed.cause) for passed in targets.passed] == [(2, "budget")]
+
+
+def test_who_may_not_use_any_step_is_told_why() -> None:
+    ups = [channel("up-a", "a", groups=("staff",)), channel("up-b", "b", provider="anthropic")]
+    router = RouterScenario(*ups, routes=[Route("fast", (step("a"),)), Route("vectors", (step("b"),))])
+    with pytest.raises(GroupNotAllowed):
+        router.route(caller_of("guests", "guests"), call_of("fast"))
+    with pytest.raises(GatewayError, match="'b'"):
+        router.route(CALLER, parse_embeddings_inference({"model": "vectors", "input": "hi"}))
+
+
+@pytest.mark.parametrize("steps", [("openai",), ("openai", "custom"), ("openai", "anthropic")])
+def test_the_gateway_counts_tokens_if_no_step_can(steps: tuple[str, ...]) -> None:
+    ups = [channel(f"up-{number}", f"m{number}", provider=provider) for number, provider in enumerate(steps)]
+    route = Route("fast", tuple(step(f"m{number}") for number in range(len(steps))))
+    router = RouterScenario(*ups, routes=[route])
+    inference = attrs.evolve(
+        parse_messages_inference({"model": "fast", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}),
+        operation="count_tokens",
+    )
+    names = [target.channel.provider for target in router.route(CALLER, inference).targets]
+    assert names == (["anthropic"] if "anthropic" in steps else [])
+    for up in ups:
+        router.trip(up.name, 100)
+    assert not router.route(CALLER, inference).targets
+
+
+def test_a_route_with_one_step_takes_at_most_eight_calls_more_than_its_model() -> None:
+    router = scenario(step("a"))
+
+    def count(model: str) -> int:
+        inference = call_of(model)
+
+        def route_one() -> None:
+            targets = router.route(CALLER, inference)
+            targets.rank()
+            router.board.release(targets.start("1", 99).slot)
+
+        route_one()
+        return len(list_called(route_one))
+
+    plain, routed = count("a"), count("fast")
+    assert routed - plain <= 8

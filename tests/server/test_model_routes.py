@@ -119,7 +119,7 @@ async def test_a_key_that_cannot_pay_the_first_step_begins_with_one_that_it_can(
             assert response.status == 403
         rows = await gateway.rows(2)
         first = parse_tried(rows[0].tried)
-        assert [(one.step, one.cause) for one in first] == [(1, "budget"), (3, "")]
+        assert [(one.step, one.cause) for one in first] == [(1, "budget"), (2, "unavailable"), (3, "")]
         assert rows[0].cost_nanos == 12_000
 
 
