@@ -111,7 +111,9 @@ class RealtimeBilling:
             self._services.billing.quota.release(context)
 
     def _find_transcriber(self) -> tuple[str, Target]:
-        model, target = self.conversation.transcriber or self._inference.model, self._attempt.target
+        target = self._attempt.target
+        own = self._inference.model if target.place is None else target.place.model  # a route has no price
+        model = self.conversation.transcriber or own
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
         return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
 

@@ -143,12 +143,16 @@ async def test_a_realtime_session_pays_for_the_model_of_its_step(gateway_with: S
             await session.expect("response.create")
             await session.create()
             await session.finish()
-            for _ in range(2):
+            usage: dict[str, Any] = {"type": "tokens", "input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+            usage["input_token_details"] = {"audio_tokens": 10, "text_tokens": 0}
+            await session.send("conversation.item.input_audio_transcription.completed", usage=usage, transcript="x")
+            for _ in range(3):
                 assert (await client.receive()).type is aiohttp.WSMsgType.TEXT
-        rows = [row for row in await gateway.rows(2) if row.client_request_id is not None]
-        assert [(row.model, row.route, row.served_model, row.cost_nanos) for row in rows] == [
-            ("fast", "fast", "cheap", COST)
-        ]
+        rows = [row for row in await gateway.rows(3) if row.client_request_id is not None]
+        assert {(row.model, row.route, row.served_model, row.cost_nanos) for row in rows} == {
+            ("fast", "fast", "cheap", COST),
+            ("cheap", "fast", "", 10 * 10_000 + 5 * 2_000),  # the transcript of what was said
+        }
 
 
 def respond(response_id: str) -> dict[str, Any]:
