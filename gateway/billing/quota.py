@@ -182,7 +182,7 @@ class QuotaService:
         self, ctx: RequestContext, reservation: Reservation, targets: Sequence[Target], reads: ProviderReads
     ) -> None:
         """Reserve the cost of the longest prompts and answers the request allows, as far as the balances allow."""
-        most = max((_find_highest(ctx.inference, target, reads) for target in targets), default=0)
+        most = max((find_highest(ctx.inference, target, reads) for target in targets), default=0)
         await self._raise_reservation(ctx, reservation, most)
 
     async def _raise_reservation(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
@@ -296,7 +296,7 @@ async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderRe
     return await run_in_thread(find_reads, inference) if inference.large else find_reads(inference)
 
 
-def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
+def find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
     """Return the highest cost of ``inference``, with the longest prompt and answers that are possible."""
     models = (target.model, *target.named)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output

@@ -1,5 +1,7 @@
 """Keeps the reservation of a request for a route and the prices of the steps ahead in agreement."""
 
+from gateway.billing.quota import find_highest
+from gateway.formats.references.provider_reads import find_reads
 from gateway.request_context import RequestContext
 
 
@@ -13,8 +15,13 @@ def lower_reservation(ctx: RequestContext) -> None:
         return
     if ctx.batch.id or ctx.inference.video is not None:
         return
-    ahead = ctx.target_list.list_ahead()
-    reservation.lower(max((target.find_reservation(ctx.inference) for target in ahead), default=reservation.nanos))
+    ahead, inference = ctx.target_list.list_ahead(), ctx.inference
+    if not ahead:
+        return
+    reservation.lower(max(target.find_reservation(inference) for target in ahead))
+    if reservation.extra_nanos:
+        reads = find_reads(inference)
+        reservation.lower_extra(max(find_highest(inference, target, reads) for target in ahead))
 
 
 def keep_reserved(ctx: RequestContext) -> None:

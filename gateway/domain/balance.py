@@ -283,6 +283,15 @@ class Reservation:
                 balance.held_nanos -= less
             self.nanos -= less
 
+    def lower_extra(self, nanos: int) -> None:
+        """Lower an open reservation to ``nanos`` in total, but by no more than ``extend`` has added."""
+        less = min(self.nanos - nanos, self.extra_nanos)
+        if less > 0 and self.charge is None:
+            for balance in self.balances:
+                balance.held_nanos -= less
+            self.nanos -= less
+            self.extra_nanos -= less
+
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
         missing = nanos - self.nanos

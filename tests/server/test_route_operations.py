@@ -18,6 +18,7 @@ from tests.support.scripted_upstream import (
     RST,
     SSE_HEAD,
     STALL,
+    Received,
     Script,
     ScriptedUpstream,
     answer,
@@ -260,3 +261,27 @@ async def test_no_walk_over_random_failures_and_disconnects_breaks_a_limit(
                 assert row.cost_nanos == PRICES_OF[row.served_model] * 1_000 * COMPLETION_TOKENS
         calls = sum(len(up.received) for up in ups.values())
         assert calls <= sum(row.attempts for row in rows)
+
+
+async def test_a_cheaper_step_holds_only_its_own_longest_answer(gateway_with: StartGateway) -> None:
+    """The longest answer of the first model is more than the limit, so all of the limit was held for it."""
+    held: list[int] = []
+
+    async def look(_received: Received) -> None:
+        balances = gateway.app[SERVICES].billing.accounting._balances
+        held.append(max(reservation.nanos for reservation in balances.reservations))
+
+    async with ScriptedUpstream([look, DOWN]) as dear, ScriptedUpstream([look, answer(COMPLETION)]) as cheap:
+        config = site({"gpt-4o": dear, "gpt-4o-mini": cheap})
+        config["price"] = [
+            {"model": "gpt-4o", "input_usd_per_million": 1, "output_usd_per_million": 100},
+            {"model": "gpt-4o-mini", "input_usd_per_million": 0.001, "output_usd_per_million": 0.001},
+        ]
+        gateway = await gateway_with(config)
+        _, headers = await add_key(gateway, 1.0)
+        body = {name: value for name, value in HELLO.items() if name != "max_tokens"}
+        async with gateway.post({**body, "model": "fast"}, headers=headers) as response:
+            assert (response.status, response.headers["x-gateway-step"]) == (200, "2")
+        assert held[0] == 1_000_000_000
+        assert held[1] < 1_000_000
+        await gateway.check_books()
