@@ -3,32 +3,47 @@
 # ruff: noqa: PLC0415 - SQLAlchemy is imported when needed, which keeps help texts fast.
 
 import asyncio
+import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from gateway.cli.admin_client import CliError, Json
 from gateway.cli.options import GlobalOptions
 from gateway.cli.output import print_json
+from gateway.cli.table import Column, print_table
+from gateway.cli.text import format_usd
+from gateway.cli.times import past
 from gateway.domain.price import NANOS_PER_USD
+from gateway.installation import format_install_command
 from gateway.storage.data_folder import DATABASE
 
 if TYPE_CHECKING:
+    from gateway.storage.copying.missing_requests import MissingReport
     from gateway.storage.copying.places import StoreLocation
     from gateway.storage.copying.store_copy import CopyReport
 
 _EVERY = 100_000
 """Number of copied rows between two progress lines."""
+MISSING = (
+    Column("ACCOUNT", "account", shrinks=True, width=12),
+    Column("KEY", "key", shrinks=True, width=12),
+    Column("REQUESTS", "requests", right=True),
+    Column("CHARGED", lambda row: format_usd(row["charged_nanos"] / NANOS_PER_USD), right=True),
+)
 
 
 @click.group(cls=GlobalOptions)
 def store() -> None:
-    """Move the database between SQLite and PostgreSQL.
+    """Move the database between SQLite and PostgreSQL, or compare two of them.
 
     \b
     Examples:
       gateway store copy --from /var/lib/gateway --to postgresql://gateway@db.example.com/gateway
+      gateway store missing --from postgresql://gateway@db1/gateway --in postgresql://gateway@db2/gateway --since 2h
     """
 
 
@@ -67,6 +82,76 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
         print_json(_build_report(read, written, report))
     else:
         _print_report(read, written, report)
+
+
+@store.command(short_help="List the requests that another database lacks.")
+@click.option("--from", "source", required=True, metavar="URL", help="The database with the requests: postgresql://…")
+@click.option("--in", "other", required=True, metavar="URL", help="The database that may lack them.")
+@click.option(
+    "--since", required=True, metavar="TIME", callback=past, help="From then on: 24h, 2027-01-31T12:00 (UTC)."
+)
+@click.option(
+    "--export", type=click.Path(path_type=Path), metavar="FILE", help="Write them to a new file as JSON lines."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def missing(source: str, other: str, since: str, export: Path | None, *, as_json: bool) -> None:
+    """Count the requests of one database that another one lacks, with their charges, and export them.
+
+    For two PostgreSQL servers that took writes at the same time. A request is recognized by its id, so --since may be
+    well before the two parted. Nothing is changed, and gateways may run. A key is named as the first database has it.
+
+    \b
+    Examples:
+      gateway store missing --from postgresql://gateway@db1/gateway --in postgresql://gateway@db2/gateway --since 2h
+      gateway store missing --from postgresql://gateway@db1/gateway --in postgresql://gateway@db2/gateway \\
+        --since 2027-01-31T12:00 --export missing.jsonl
+    """
+    from gateway.log import configure_log
+    from gateway.storage.copying.store_copy import CopyFailed
+
+    configure_log("auto", logging.WARNING)
+    try:
+        report = _find_missing(source, other, since, export)
+    except (CopyFailed, OSError) as error:
+        raise CliError(str(error)) from None
+    except ModuleNotFoundError as error:
+        install = format_install_command("postgres")
+        raise CliError(f"PostgreSQL needs the extra postgres ({error.name} is missing): {install}") from None
+    if as_json:
+        print_json(
+            {
+                "requests": report.requests,
+                "charged_nanos": report.charged_nanos,
+                "differing_requests": report.differing,
+                "keys": [attrs.asdict(key) for key in report.keys],
+            }
+        )
+    else:
+        _print_missing(report)
+
+
+def _find_missing(source: str, other: str, since: str, export: Path | None) -> "MissingReport":
+    from gateway.errors import InvalidRequest
+    from gateway.server.query import parse_moment
+    from gateway.storage.copying.missing_requests import list_missing
+
+    try:
+        since_ms = parse_moment({"since": since}, "since") or 0
+    except InvalidRequest as error:
+        raise CliError(str(error)) from None
+    if export is None:
+        return asyncio.run(list_missing(source, other, since_ms, lambda _: None))
+    with export.open("x") as file:
+        return asyncio.run(list_missing(source, other, since_ms, lambda row: print(json.dumps(row), file=file)))
+
+
+def _print_missing(report: "MissingReport") -> None:
+    charged = report.charged_nanos / NANOS_PER_USD
+    print_table(MISSING, [attrs.asdict(key) for key in report.keys], "No request is missing.")
+    if report.keys:
+        click.echo(f"Missing are {report.requests} requests, charged ${charged:.9f} ({report.charged_nanos} nano-USD)")
+    if report.differing:
+        click.echo(f"Requests that both have with different charges, not counted: {report.differing}", err=True)
 
 
 class _Progress:

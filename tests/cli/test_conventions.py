@@ -38,10 +38,18 @@ OPTIONS = {
     ("nodes", "forget"): ["--release"],
     ("prices", "set"): ["--input", "1"],
     ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],
+    ("store", "missing"): [
+        "--from",
+        "postgresql://127.0.0.1:1/a",
+        "--in",
+        "postgresql://127.0.0.1:1/b",
+        "--since",
+        "1h",
+    ],
 }
 WITHOUT_A_GATEWAY = (
     {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)}
-    | {("store", "copy")}
+    | {("store", "copy"), ("store", "missing")}
     | {("channels", verb) for verb in ("list", "show", "test")}
 )
 """Commands that work with a configuration file alone."""

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
@@ -224,3 +225,53 @@ async def test_a_copy_that_is_killed_leaves_an_empty_target(folder: Path, url: s
     assert await watcher.fetchval("SELECT count(*) FROM requests") == len(read(folder)["requests"])
     await holder.close()
     await watcher.close()
+
+
+async def find_missing(source: str, other: str, *words: str) -> Result:
+    return await asyncio.to_thread(command, "store", "missing", "--from", source, "--in", other, *words)
+
+
+async def test_what_another_database_lacks_is_counted_by_key_and_exported(
+    folder: Path, server: PostgresServer, tmp_path: Path
+) -> None:
+    one, other = [await server.make_database() for _ in range(2)]
+    for url in (one, other):
+        assert (await copy(folder, url)).exit_code == 0
+    await server.execute("DELETE FROM requests WHERE sequence IN (1, 3, 4)", other.rpartition("/")[2])
+    await server.execute("UPDATE requests SET cost_nanos = 1 WHERE sequence = 7", other.rpartition("/")[2])
+    file = tmp_path / "missing.jsonl"
+    report = json.loads(
+        (await find_missing(one, other, "--since", "2026-03-01T12:00", "--json", "--export", str(file))).stdout
+    )
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["sequence"] for row in rows] == [1, 3, 4]
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        amounts = "SELECT account, key_name, count(*), sum(cost_nanos) FROM requests"
+        stored = database.execute(f"{amounts} WHERE sequence IN (1, 3, 4) GROUP BY account, key_name").fetchall()
+    assert [tuple(key.values()) for key in report["keys"]] == sorted(stored)
+    assert (report["requests"], report["differing_requests"]) == (3, 1)
+    assert report["charged_nanos"] == sum(row["cost_nanos"] for row in rows) == sum(key[3] for key in stored) > 2**53
+    moment = datetime.fromtimestamp(rows[1]["settled_ms"] / 1000, UTC).isoformat()
+    late = await find_missing(one, other, "--since", moment)
+    assert "Missing are 2 requests" in late.stdout
+    assert f"({rows[1]['cost_nanos'] + rows[2]['cost_nanos']} nano-USD)" in late.stdout
+    assert "both have with different charges, not counted: 1" in late.stderr
+    assert (await find_missing(other, one, "--since", "2026-03-02")).stderr.startswith("No request is missing.")
+    again = await find_missing(one, other, "--since", "2026-03-02", "--export", str(file))
+    assert (again.exit_code, "File exists" in again.stderr) == (1, True)
+
+
+async def test_databases_that_cannot_be_compared_are_refused(
+    folder: Path, server: PostgresServer, tmp_path: Path
+) -> None:
+    one, other = [await server.make_database() for _ in range(2)]
+    assert (await copy(folder, one)).exit_code == 0
+    refused = await find_missing(one, other, "--since", "1h")
+    assert (refused.exit_code, "not databases of the same gateway" in refused.stderr) == (1, True)
+    assert (await copy(folder, other)).exit_code == 0
+    assert (
+        "has already deleted requests of that time" in (await find_missing(one, other, "--since", "2026-02-01")).stderr
+    )
+    assert "127.0.0.1:1/gateway cannot be used" in (await find_missing(one, NOWHERE, "--since", "1h")).stderr
+    assert "no tables of a gateway" in (await find_missing(one, server.name_url("postgres"), "--since", "1h")).stderr
+    assert "'since' must be a time" in (await find_missing(one, other, "--since", "soon")).stderr

@@ -45,8 +45,8 @@ class PostgresStore:
                 counters[table.name] = found["last_value"] if found["is_called"] else 0
         return counters
 
-    async def fetch(self, statement: str) -> list[Row]:
-        return list(map(tuple, await self._connection.fetch(statement)))
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        return list(map(tuple, await self._connection.fetch(statement, *values)))
 
     async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None:
         try:
@@ -120,4 +120,4 @@ def _explain(address: Address) -> Iterator[None]:
         raise CopyFailed(str(error)) from None
     except (*FAILURES, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CopyFailed(f"The database {address.name} cannot be used: {reason}. Nothing was copied") from error
+        raise CopyFailed(f"The database {address.name} cannot be used: {reason}") from error
