@@ -57,6 +57,7 @@ class GatewayProcess:
         command: the module that Python runs, or ``-c`` and a program whose imports are its own; and the words before
             the options of ``serve``.
         environ: what its environment has besides.
+        patience: the factor of the time that it may take to start, to answer and to end.
 
     Attributes:
         port: where it listens; 0 picks a free one at each start.
@@ -70,6 +71,7 @@ class GatewayProcess:
         command: Sequence[str] = SERVE,
         environ: Mapping[str, str] = {},
         port: int = 0,
+        patience: float = 1.0,
     ) -> None:
         self.data = data
         self.config = data.with_suffix(".toml")
@@ -79,6 +81,7 @@ class GatewayProcess:
         self.port = port
         self._command = command
         self._environ = environ
+        self._patience = patience
         self._process: Forked | subprocess.Popen[bytes] | None = None
         self._admin: aiohttp.ClientSession | None = None
 
@@ -115,7 +118,7 @@ class GatewayProcess:
         """Start it and wait until it answers. Fails with its log where it does not."""
         self.launch()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(START_S * self._patience):
                 while self.running:
                     holder = find_holder(self.data) or {}
                     if holder.get("pid") == self.pid and "url" in holder:
@@ -145,7 +148,7 @@ class GatewayProcess:
     async def wait(self) -> int:
         """Until the process is gone; its exit status."""
         try:
-            async with asyncio.timeout(END_S):
+            async with asyncio.timeout(END_S * self._patience):
                 while self.running:  # noqa: ASYNC110 - another process has no event to tend
                     await asyncio.sleep(0.005)
             return (self._process.poll() if self._process is not None else None) or 0
@@ -159,7 +162,8 @@ class GatewayProcess:
         assert self._admin is not None
         url = f"{self.url}/admin/v1/{path}"
         method = method or ("GET" if body is None else "POST")
-        async with self._admin.request(method, url, json=body, timeout=aiohttp.ClientTimeout(total=10)) as response:
+        timeout = aiohttp.ClientTimeout(total=10 * self._patience)
+        async with self._admin.request(method, url, json=body, timeout=timeout) as response:
             answer = await response.json()
             assert response.status < 300, (path, answer)
             return answer
