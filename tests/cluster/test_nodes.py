@@ -97,7 +97,7 @@ async def test_what_is_made_or_revoked_at_one_node_is_so_at_all(
                 await maker.ask(f"keys/{key['id']}", None, "DELETE")
 
 
-async def test_channels_and_settings_of_one_node_are_those_of_all(
+async def test_channels_routes_and_settings_of_one_node_are_those_of_all(
     tmp_path: Path, url: str, tables: dict[str, Any]
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up, start_nodes(tmp_path, [url] * 2, tables) as nodes:
@@ -105,17 +105,27 @@ async def test_channels_and_settings_of_one_node_are_those_of_all(
         stored = {"name": "stored", "provider": "custom", "base_url": up.base_url, "models": ["new"], "api_key": "k"}
         await first.ask("channels?check=none", stored)
         await first.ask("settings/routing/retry_ratio", {"value": 0.5}, "PUT")
+        made = await first.ask("routes/quick", {"step": [{"models": ["new"]}]}, "PUT")
+        assert made["in_force"]["of"] == 2
 
         async def is_known() -> bool:
             channels = (await second.ask("channels"))["data"]
             settings = (await second.ask("settings"))["sections"]["routing"]
-            return "stored" in {one["name"] for one in channels} and settings["retry_ratio"]["value"] == 0.5
+            steps = (await second.ask("explain?model=quick"))["steps"]
+            return (
+                "stored" in {one["name"] for one in channels}
+                and settings["retry_ratio"]["value"] == 0.5
+                and steps is not None
+                and steps[0]["verdict"] == "first"
+            )
 
         await eventually(is_known, WITHIN_S)
         await second.ask("channels/stored", None, "DELETE")
+        await second.ask("routes/quick", None, "DELETE")
 
         async def is_gone() -> bool:
-            return "stored" not in {one["name"] for one in (await first.ask("channels"))["data"]}
+            names = {one["name"] for path in ("channels", "routes") for one in (await first.ask(path))["data"]}
+            return names.isdisjoint({"stored", "quick"})
 
         await eventually(is_gone, WITHIN_S)
 
