@@ -53,6 +53,7 @@ Modules:
                      sender, batch: one command for many        fallback: while the server is away
     state/           model lists, failed sign-ins, short-lived values, the shared secrets
     journal/         started requests: kept_journal on the node's disk, store_journal in the database
+    kept/            jobs, files, responses and named requests of the last minutes, stored again after a failover
 
 The folders import nothing above ``observability``. The arithmetic of leases is in ``domain/leased_balance.py``, because
 ``billing`` reads both kinds of balances.

@@ -100,3 +100,25 @@ async def test_every_batch_ends_after_a_failover_and_no_line_is_sent_twice(tmp_p
         assert answered <= await scene.pair.ask(scene.pair.standby, charges) <= answered + unknown
         for each in scene.nodes:
             await each.check_books()
+
+
+async def test_the_batches_of_a_node_that_stays_dead_are_named(tmp_path: Path) -> None:
+    async with (
+        SwiftUpstream(slow(0.2)) as up,
+        open_scene(tmp_path, up.base_url, batches={"max_active": ACTIVE}) as scene,
+    ):
+        batches = Batches(up, scene)
+        await batches.begin(1)
+        await batches.await_asked(4)
+        await eventually(scene.pair.is_level, 30)
+        await scene.pair.detach()
+        await batches.await_asked(4)
+        first, second = scene.nodes
+        await second.kill()
+        await scene.pair.lose()
+        await batches.await_ends()
+        (outdated,) = first.read_log("job_outdated")
+        assert outdated["job"] == f"batch {batches.ids[0]}"
+        await eventually(lambda: asyncio.sleep(0, bool(first.read_log("node_not_restored"))), WITHIN_S)
+        dead = outdated["node"].partition(":")[0]
+        assert [each["node"] for each in first.read_log("node_not_restored")] == [dead]

@@ -3,6 +3,9 @@
 The first line of the file names the database that has all changes before it (``read_generation``). Every other line is
 one state: ``[Unix seconds, kind, key, fields]``; the last one of a key counts. A node that is killed reads the file at
 its next start. Every ``KEPT_S`` seconds a new file is begun, and the former one stays for as long.
+
+A state does not end early when standbys have replayed it. ``pg_stat_replication`` shows their positions to members of
+``pg_read_all_stats`` only, and it does not show a standby that is cut off, which is the one that will lack most.
 """
 
 import time

@@ -24,6 +24,7 @@ from gateway.storage.postgres.address import Address
 CHECKERS = 4
 """How many nodes check for stuck transactions and a stuck leader within a beat, whatever the cluster's size."""
 CLEAN_S = 3600.0
+_OUTDATED = "its node ended before it stored again what this server lacks: another may do again what it did last"
 WRONG_CLOCK_S = 60.0
 """If this machine's clock is off the store's by more, the difference is logged and marked in the list of nodes."""
 
@@ -256,8 +257,8 @@ class ClusterNode:
         if self._session.history != self._history:
             await self._restore_store()
             return
-        if self.others_restore and not await self._session.list_restoring(self.expected):
-            self._others_until_s = 0.0
+        if self._others_until_s:
+            await self._watch_others()
         self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
         members = dict(filter(None, map(parse_process, heartbeat.live)))
         sharing = members.keys() - heartbeat.late
@@ -269,6 +270,15 @@ class ClusterNode:
         if follows:
             self._queue.open_until(began_s + self.times.fence_s)
             self._current.set()
+
+    async def _watch_others(self) -> None:
+        """End the wait for other nodes if all have stored their last rows again, or it has taken too long."""
+        missing = await self._session.list_restoring(self.expected)
+        if missing and self.others_restore:
+            return
+        self._others_until_s = 0.0
+        for node in missing:
+            log.error("node_not_restored", node=node, reason="what it stored last may be lost until it starts again")
 
     def _warn_if_clock_differs(self) -> None:
         """Log once if the clocks of this machine and of the database differ by more than ``WRONG_CLOCK_S``.
@@ -363,8 +373,11 @@ class ClusterNode:
 
     async def _declare_dead(self, dead: Sequence[Registration]) -> None:
         for node, epoch in dead:
+            outdated = await self._session.list_outdated_jobs(node)
             if await self._session.declare_dead(node, epoch):
                 log.warning("node_dead", node=f"{node}:{epoch}")
+                for job in outdated:
+                    log.error("job_outdated", job=job, node=f"{node}:{epoch}", reason=_OUTDATED)
         now_s = read_boot_time()
         if now_s >= self._clean_s:
             self._clean_s = now_s + CLEAN_S

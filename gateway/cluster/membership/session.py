@@ -93,6 +93,14 @@ _FREE = (
     "UPDATE batches SET owner = '' WHERE owner LIKE $1 AND owner <> $2",
     "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1 AND owner <> $2",
 )
+# The jobs of a node that has not stored its last rows again on this server (``beats.detail``).
+_OUTDATED_JOBS = """
+SELECT job FROM (
+  SELECT 'batch ' || id AS job FROM batches WHERE owner LIKE $1 || ':%'
+    AND status NOT IN ('failed', 'completed', 'expired', 'cancelled')
+  UNION ALL SELECT 'video ' || id FROM videos WHERE owner <> '' AND owner LIKE $1 || ':%') jobs
+WHERE EXISTS (SELECT 1 FROM beats WHERE node = $1 AND detail ->> 'store' IS DISTINCT FROM $2) ORDER BY job
+"""
 # One statement, because a round trip takes longer than either part. The row is read when the lock is granted: FOR SHARE
 # reads its newest version.
 _FENCE = (
@@ -244,6 +252,11 @@ class NodeSession:
                 return False
             await _free_claims(connection, f"{node}:%")
             return True
+
+    async def list_outdated_jobs(self, node: str) -> Sequence[str]:
+        """Return kind and id of the jobs of a node that has not stored again what this server lacks of them."""
+        async with self._own.exclusive(FREE_S) as connection:
+            return [row["job"] for row in await connection.fetch(_OUTDATED_JOBS, node, self.generation)]
 
     async def notify(self, messages: Sequence[str]) -> None:
         """Send messages of fewer than 8,000 bytes to every node."""
