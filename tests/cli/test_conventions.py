@@ -37,6 +37,8 @@ OPTIONS = {
     ("members", "edit"): ["--role", "viewer"],
     ("nodes", "forget"): ["--release"],
     ("prices", "set"): ["--input", "1"],
+    ("routes", "add"): ["--step", "m"],
+    ("routes", "edit"): ["--step", "m"],
     ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],
     ("store", "missing"): [
         "--from",
@@ -51,6 +53,7 @@ WITHOUT_A_GATEWAY = (
     {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)}
     | {("store", "copy"), ("store", "missing")}
     | {("channels", verb) for verb in ("list", "show", "test")}
+    | {("routes", verb) for verb in ("show", "test")}
 )
 """Commands that work with a configuration file alone."""
 
